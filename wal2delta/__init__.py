@@ -1,0 +1,1 @@
+"""wal2delta: PostgreSQL to Delta Lake over pgoutput, provably equal to the source at an LSN."""

@@ -1,0 +1,68 @@
+"""The errors of wal2delta, sorted by what to do about them.
+
+No error is handled here, and no message carries a row's value or a secret.
+
+    Wal2DeltaError
+    ├── TransientError      try again: the network, a busy slot, a lock            exit status 3
+    ├── DefiniteError       stop: a person must change something                   exit status 2
+    │   ├── ConfigError     the configuration is wrong
+    │   ├── SourceError     the PostgreSQL side refuses or has changed under us
+    │   ├── GapError        the slot and the landing do not meet: changes are lost
+    │   ├── LakeError       the lake belongs to someone else or is damaged
+    │   └── TableError      one table can't go on; the others can
+    └── InvariantError      our own mistake: stop at once and report it             exit status 2
+"""
+
+from __future__ import annotations
+
+
+class Wal2DeltaError(Exception):
+    """The base: which thing, for what reason, and the remedy.
+
+    `str()` is one line: `<thing>: <reason>; <remedy>`.
+    """
+
+    exit_status = 2
+
+    def __init__(self, thing: str, reason: str, remedy: str) -> None:
+        super().__init__(thing, reason, remedy)
+        self.thing = thing
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.thing}: {self.reason}; {self.remedy}"
+
+
+class TransientError(Wal2DeltaError):
+    """May succeed when tried again; nothing has to be changed first."""
+
+    exit_status = 3
+
+
+class DefiniteError(Wal2DeltaError):
+    """Will not succeed until a person changes something."""
+
+
+class ConfigError(DefiniteError):
+    """The configuration is wrong."""
+
+
+class SourceError(DefiniteError):
+    """The PostgreSQL server, its role, publication, slot or tables refuse."""
+
+
+class GapError(DefiniteError):
+    """The slot and the landing do not meet (invariant no-gap)."""
+
+
+class LakeError(DefiniteError):
+    """The lake, a manifest, a segment or a cycle document is damaged or someone else's."""
+
+
+class TableError(DefiniteError):
+    """One table's data can't be applied; the other tables go on."""
+
+
+class InvariantError(Wal2DeltaError):
+    """An invariant of docs/decisions would be broken: our own mistake."""

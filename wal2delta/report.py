@@ -1,0 +1,50 @@
+"""What a pipeline step tells while it works: one event at a time, to whoever asked.
+
+How an event is shown (a progress bar, a JSON line, a Dagster log entry) belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened: `kind` is a dotted name (`drain.flush`), `message` a sentence for people.
+
+    `fields` holds JSON values; an LSN goes in as its text, bytes and rows as integers with the unit in the name.
+    """
+
+    kind: str
+    message: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+Report: TypeAlias = Callable[[Event], None]
+
+
+def silent(_event: Event) -> None:
+    """A `Report` that shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A request to end cleanly at the next safe point, from a signal handler or another thread."""
+
+    _flag: threading.Event = field(default_factory=threading.Event)
+
+    def request(self) -> None:
+        """Ask for the end; may be called any number of times, from any thread or signal handler."""
+        self._flag.set()
+
+    @property
+    def requested(self) -> bool:
+        """Whether someone has asked."""
+        return self._flag.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep up to `timeout_s` seconds, less if asked to stop; says whether asked."""
+        return self._flag.wait(timeout_s)
