@@ -1,0 +1,221 @@
+"""The chain of manifests: opened at its newest link, read, and extended by one link at a time.
+
+What a manifest says belongs to `manifest.py`; the data files to `segment.py`; removing what nobody names to `sweep.py`.
+
+Invariants: no-gap (each link starts where its predecessor ended, and carries its checksum) and the fence (a number is given
+once, by put-if-absent: whoever loses it has been replaced and must leave without acknowledging). Opening costs one listing
+and the newest few links; `verify_chain` reads them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
+
+# Links checked when a chain is opened: a torn newest link shows in it, a wrong one in its predecessor's checksum.
+LINKS_CHECKED_ON_OPEN = 3
+# A listing is not atomic: beside a writer it may show a new link and miss the one before it.
+_LISTINGS_MAX = 3
+_NAME_LENGTH = len("00000000000000000000.json")
+_REMEDY = "restore the manifests from a backup, or run `wal2delta recover` to begin a new incarnation"
+
+
+class FencedError(TransientError):
+    """Another writer has taken the next number: this one has been replaced. It must not acknowledge anything."""
+
+
+class Chain:
+    """One incarnation's chain, as far as it was when opened, `refresh`ed or `append`ed to.
+
+    Not for several threads at a time.
+    """
+
+    def __init__(self, store: Store, paths: LakePaths, incarnation: Incarnation, head: Manifest) -> None:
+        self.store = store
+        self.paths = paths
+        self.incarnation = incarnation
+        self.head = head
+        self.newest = head
+        self._newest_sha256 = ""
+
+    @classmethod
+    def open(cls, store: Store, paths: LakePaths, incarnation: Incarnation) -> Chain:
+        """Open at the newest link; raises LakeError where there is no chain or it is damaged."""
+        chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
+        chain._open_at(_newest_number(store, paths, incarnation))
+        return chain
+
+    @classmethod
+    def create(
+        cls, store: Store, paths: LakePaths, incarnation: Incarnation, *, start: Lsn, source: ChainSource, writer: str
+    ) -> Chain:
+        """Write the head at a slot's consistent point; raises LakeError where the incarnation has one."""
+        head = Manifest(Kind.HEAD, 0, incarnation, start, start, None, writer, now_text(), source=source)
+        key = paths.manifest(incarnation, 0)
+        try:
+            store.put_if_absent(key, head.to_bytes())
+        except AlreadyExistsError:
+            raise LakeError(
+                paths.url(key), "this incarnation has begun already", "open it, or use the next number"
+            ) from None
+        return cls.open(store, paths, incarnation)
+
+    @property
+    def end(self) -> Lsn:
+        """Where the newest link ends: every commit up to here is durable."""
+        return self.newest.end_lsn
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next link."""
+        return self.newest.number + 1
+
+    def manifest(self, number: int) -> Manifest:
+        """One link; raises LakeError where it is missing or damaged."""
+        return _read(self.store, self.paths, self.incarnation, number)[0]
+
+    def manifests(self, from_number: int = 0) -> Iterator[Manifest]:
+        """The links from `from_number` to the newest known, each checked against the one before it."""
+        previous: tuple[Manifest, str] | None = None
+        for number in range(from_number, self.next_number):
+            link = _read(self.store, self.paths, self.incarnation, number)
+            if previous is not None:
+                self._check_link(previous, link)
+            yield link[0]
+            previous = link
+
+    def number_after(self, position: Lsn) -> int:
+        """The first link that ends after `position`, `next_number` where none does; reads O(log n) links."""
+        low, high = 0, self.next_number
+        while low < high:
+            middle = (low + high) // 2
+            if self.manifest(middle).end_lsn > position:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def between(self, start: Lsn, end: Lsn) -> Iterator[Manifest]:
+        """The links whose ranges meet (start, end], in order."""
+        for manifest in self.manifests(self.number_after(start)):
+            if manifest.start_lsn >= end:
+                return
+            if manifest.kind is not Kind.HEAD:
+                yield manifest
+
+    def refresh(self) -> None:
+        """See what another writer has appended; costs one look-up per new link."""
+        while self.store.exists(self.paths.manifest(self.incarnation, self.next_number)):
+            link = _read(self.store, self.paths, self.incarnation, self.next_number)
+            self._check_link((self.newest, self._newest_sha256), link)
+            self.newest, self._newest_sha256 = link
+
+    def append(self, manifest: Manifest) -> Manifest:
+        """Add a link, durably; its number and predecessor's checksum are set here.
+
+        Raises FencedError where someone else has that number. Everything `manifest` names must be durable.
+        """
+        link = replace(
+            manifest, number=self.next_number, incarnation=self.incarnation, previous_sha256=self._newest_sha256
+        )
+        if link.number != manifest.number or link.start_lsn != self.end or link.end_lsn <= link.start_lsn:
+            raise InvariantError(
+                f"link {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
+                f"it does not continue the chain at {self.next_number}, {self.end}",
+                "report this",
+            )
+        data = link.to_bytes()
+        key = self.paths.manifest(self.incarnation, link.number)
+        try:
+            self.store.put_if_absent(key, data)
+        except AlreadyExistsError:
+            raise FencedError(
+                self.paths.url(key),
+                "another writer has written this link of the chain",
+                "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
+            ) from None
+        self.newest, self._newest_sha256 = link, hashlib.sha256(data).hexdigest()
+        return link
+
+    def _open_at(self, newest: int) -> None:
+        previous: tuple[Manifest, str] | None = None
+        for number in range(max(0, newest - LINKS_CHECKED_ON_OPEN), newest + 1):
+            link = _read(self.store, self.paths, self.incarnation, number)
+            if previous is not None:
+                self._check_link(previous, link)
+            previous = link
+        assert previous is not None  # the range has at least one number  # noqa: S101
+        self.newest, self._newest_sha256 = previous
+
+    def _check_link(self, previous: tuple[Manifest, str], link: tuple[Manifest, str]) -> None:
+        before, sha256 = previous
+        after = link[0]
+        thing = self.paths.url(self.paths.manifest(self.incarnation, after.number))
+        if after.previous_sha256 != sha256:
+            raise LakeError(thing, f"it does not carry the checksum of manifest {before.number} as stored", _REMEDY)
+        if after.start_lsn != before.end_lsn:
+            raise LakeError(
+                thing, f"it starts at {after.start_lsn}, its predecessor ended at {before.end_lsn}", _REMEDY
+            )
+
+
+def newest_incarnation(store: Store, paths: LakePaths) -> Incarnation | None:
+    """The newest incarnation that has a head; None where the source has no landing."""
+    for name in reversed(store.folders(paths.landings)):
+        if len(name) == 6 and name.isascii() and name.isdigit():
+            incarnation = Incarnation(int(name))
+            if store.exists(paths.manifest(incarnation, 0)):
+                return incarnation
+    return None
+
+
+def verify_chain(chain: Chain, from_number: int = 0) -> int:
+    """Read and check every link from `from_number`; gives how many. Raises LakeError at the first that is wrong."""
+    return sum(1 for _ in chain.manifests(from_number))
+
+
+def now_text() -> str:
+    """The time for `created_at`."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _read(store: Store, paths: LakePaths, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:
+    key = paths.manifest(incarnation, number)
+    name = paths.url(key)
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        raise LakeError(f"manifest {name}", "it is missing", _REMEDY) from None
+    manifest = parse(data, name)
+    if (manifest.number, manifest.incarnation) != (number, incarnation):
+        raise LakeError(
+            f"manifest {name}", f"it says that it is {manifest.number} of incarnation {manifest.incarnation}", _REMEDY
+        )
+    return manifest, hashlib.sha256(data).hexdigest()
+
+
+def _newest_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
+    """From the names alone: a chain without holes has as many names as its newest number plus one."""
+    folder = paths.manifests(incarnation)
+    for _ in range(_LISTINGS_MAX):
+        keys = store.list(folder)
+        newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
+        if newest >= 0 and len(keys) == newest + 1:
+            return newest
+    raise LakeError(
+        paths.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
+    )
+
+
+def _is_manifest(key: str) -> bool:
+    name = key.rpartition("/")[2]
+    return len(name) == _NAME_LENGTH and name.endswith(".json") and name[:-5].isascii() and name[:-5].isdigit()

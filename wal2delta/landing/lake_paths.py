@@ -1,0 +1,140 @@
+"""Where everything lies in a lake: every key and URL is made here and nowhere else.
+
+What is stored there belongs to `landing/FORMAT.md` and `lake/FORMAT.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from wal2delta.errors import ConfigError
+from wal2delta.landing.store import local_folder
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+VIEWS = "views"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """The places of one source in one lake.
+
+    Methods give keys for the store; `url` turns a key into the absolute path that Spark and pyarrow take.
+    Raises ConfigError for a source name that could not be a folder beside `views`.
+    """
+
+    lake: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.source) or self.source == VIEWS:
+            raise ConfigError(
+                f"source {self.source[:80]!r}",
+                f"its name becomes a folder of the lake beside {VIEWS!r}",
+                "use letters, digits, - and _ (not first -), and another name than views",
+            )
+
+    def url(self, key: str) -> str:
+        """The absolute place of `key`."""
+        return str(local_folder(self.lake).joinpath(*key.split("/")))
+
+    # The landing ---------------------------------------------------------------------------------
+
+    @property
+    def landings(self) -> str:
+        """The folder of all incarnations."""
+        return f"{self.source}/landing"
+
+    def landing(self, incarnation: Incarnation) -> str:
+        """The folder of one incarnation's chain; `files[].path` of a manifest is below it."""
+        return f"{self.landings}/{incarnation:06d}"
+
+    def manifests(self, incarnation: Incarnation) -> str:
+        """The folder of the manifests."""
+        return f"{self.landing(incarnation)}/manifests"
+
+    def manifest(self, incarnation: Incarnation, number: int) -> str:
+        """One manifest."""
+        return f"{self.manifests(incarnation)}/{number:020d}.json"
+
+    def data(self, incarnation: Incarnation) -> str:
+        """The folder of the segments' data files."""
+        return f"{self.landing(incarnation)}/data"
+
+    # Snapshots and cycles ------------------------------------------------------------------------
+
+    @property
+    def source_document(self) -> str:
+        """`source.json`."""
+        return f"{self.source}/source.json"
+
+    def snapshots(self, incarnation: Incarnation) -> str:
+        """The folder of one incarnation's snapshots."""
+        return f"{self.source}/snapshots/{incarnation:06d}"
+
+    def snapshot(self, incarnation: Incarnation, consistent_point: Lsn) -> str:
+        """The folder of the snapshot at a consistent point."""
+        return f"{self.snapshots(incarnation)}/{int(consistent_point):016x}"
+
+    @property
+    def intents(self) -> str:
+        """The folder of the intents."""
+        return f"{self.source}/cycles/intents"
+
+    def intent(self, number: CycleNumber) -> str:
+        """One cycle's intent."""
+        return f"{self.intents}/{number:012d}.json"
+
+    @property
+    def cuts(self) -> str:
+        """The folder of the cuts."""
+        return f"{self.source}/cycles/cuts"
+
+    def cut(self, number: CycleNumber) -> str:
+        """One cycle's cut."""
+        return f"{self.cuts}/{number:012d}.json"
+
+    @property
+    def leases(self) -> str:
+        """The folder of the leases."""
+        return f"{self.source}/cycles/lease"
+
+    def lease(self, epoch: int) -> str:
+        """One lease."""
+        return f"{self.leases}/{epoch:012d}.json"
+
+    @property
+    def lease_lock(self) -> str:
+        """The file that a local lease's holder keeps locked."""
+        return f"{self.source}/cycles/lease.lock"
+
+    # Tables and views ----------------------------------------------------------------------------
+
+    def history(self, table: TableName) -> str:
+        """The Delta table of a table's changes."""
+        return f"{self.source}/history/{table.key}"
+
+    def current(self, table: TableName) -> str:
+        """The Delta table of a table's rows."""
+        return f"{self.source}/current/{table.key}"
+
+    @staticmethod
+    def view(name: str) -> str:
+        """A view's Delta table; raises ConfigError for a name that could not be a folder beside `cuts`."""
+        if not _NAME.fullmatch(name) or name == "cuts":
+            raise ConfigError(
+                f"view {name[:80]!r}", "its name becomes a folder", "use letters, digits, - and _, not `cuts`"
+            )
+        return f"{VIEWS}/{name}"
+
+    @staticmethod
+    def view_cuts() -> str:
+        """The folder of the views' cuts."""
+        return f"{VIEWS}/cuts"
+
+    @staticmethod
+    def view_cut(number: CycleNumber) -> str:
+        """One view's cut."""
+        return f"{VIEWS}/cuts/{number:012d}.json"

@@ -1,0 +1,263 @@
+"""The store in a local folder: what is put survives a power cut once the call has returned.
+
+Which keys exist and what they mean does not belong here.
+
+A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which fails where the
+name is taken, unlike a rename) or `rename()`, and syncs the folder. A folder is synced up to the lake's root the first time
+this process writes into it: whoever made it may have died before that.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from wal2delta.errors import LakeError
+from wal2delta.landing.store import AlreadyExistsError, NewFile, NotFoundError
+
+_TEMPORARY = ".w2d-"
+# Parquet writes many small pieces; each would be a system call without a buffer of this size.
+_BUFFER_BYTES = 1 << 20
+
+
+class LocalFile:
+    """A `NewFile` written in place under its final name: invisible until a manifest names it."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.key = key
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        self._file: BinaryIO | None = path.open("xb", buffering=_BUFFER_BYTES)
+
+    @property
+    def bytes_written(self) -> int:
+        return self._bytes
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    @property
+    def closed(self) -> bool:
+        return self._file is None
+
+    def write(self, data: bytes) -> int:
+        if self._file is None:
+            raise ValueError(f"{self.key} is finished")
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._file.write(view)
+        self._bytes += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def finish(self) -> None:
+        if self._file is None:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._file = None
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._path.unlink(missing_ok=True)
+
+
+class LocalStore:
+    """A `Store` below one folder, which is made when something is put."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._synced: set[Path] = set()
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        temporary = self._write_temporary(path, data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise AlreadyExistsError(key) from None
+        except PermissionError as error:
+            raise LakeError(
+                str(self.root),
+                f"its file system refuses hard links ({error.strerror}), which decide who writes a name first",
+                "put the lake on a local file system with hard links",
+            ) from error
+        finally:
+            temporary.unlink()
+        _sync_folder(path.parent)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        temporary = self._write_temporary(path, data)
+        try:
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def exists(self, key: str) -> bool:
+        return self._path(key).is_file()
+
+    def size(self, key: str) -> int:
+        try:
+            return self._path(key).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def folders(self, prefix: str) -> list[str]:
+        return sorted(e.name for e in _entries(self._path(prefix)) if e.is_dir())
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def create(self, key: str) -> NewFile:
+        path = self._path(key)
+        self._make_folder(path.parent)
+        try:
+            return LocalFile(path, key)
+        except FileExistsError:
+            raise AlreadyExistsError(key) from None
+
+    def settle(self, keys: Iterable[str]) -> None:
+        for folder in {self._path(key).parent for key in keys}:
+            _sync_folder(folder)
+
+    def publish(self, local: Path, key: str) -> None:
+        path = self._path(key)
+        self._make_folder(path.parent)
+        try:
+            with local.open("rb") as file:
+                os.fsync(file.fileno())
+            os.link(local, path)
+        except FileExistsError:
+            raise AlreadyExistsError(key) from None
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM):
+                raise
+            self._copy_in(local, path, key)
+        _sync_folder(path.parent)
+        local.unlink()
+
+    def open(self, key: str) -> BinaryIO:
+        try:
+            return self._path(key).open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def url(self, key: str) -> str:
+        return str(self._path(key))
+
+    def sweep(self, prefix: str, older_than_s: float) -> int:
+        folder = self._path(prefix)
+        limit = time.time() - older_than_s
+        swept = 0
+        for entry in _entries(folder):
+            if entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < limit:
+                (folder / entry.name).unlink(missing_ok=True)
+                swept += 1
+        return swept
+
+    def _path(self, key: str) -> Path:
+        parts = [part for part in key.split("/") if part]
+        if any(part in (".", "..") or "\0" in part for part in parts):
+            raise ValueError(f"not a key: {key[:80]!r}")
+        return self.root.joinpath(*parts)
+
+    def _write_temporary(self, path: Path, data: bytes) -> Path:
+        self._make_folder(path.parent)
+        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def _copy_in(self, local: Path, path: Path, key: str) -> None:
+        """Another file system: copy beside the name, then link, so that the name is never half a file."""
+        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            shutil.copyfile(local, temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.link(temporary, path)
+        except FileExistsError:
+            raise AlreadyExistsError(key) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder in self._synced and folder.is_dir():
+            return
+        for made in _make_missing(self.root):
+            _sync_folder(made.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        while folder != self.root:
+            self._synced.add(folder)
+            folder = folder.parent
+            _sync_folder(folder)
+
+    def list(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        waiting = [prefix.strip("/")]
+        while waiting:
+            folder = waiting.pop()
+            for entry in _entries(self._path(folder)):
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(key)
+                elif not entry.name.startswith("."):
+                    found.append(key)
+        return sorted(found)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _make_missing(folder: Path) -> list[Path]:
+    """Make `folder` and what is missing above it; gives what was made, top first."""
+    missing: list[Path] = []
+    place = folder
+    while not place.exists():
+        missing.append(place)
+        place = place.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing[::-1]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,285 @@
+"""One manifest of the landing's chain as a value, to bytes and strictly back.
+
+Reading and writing a store belongs to `chain.py`. The fields are those of FORMAT.md; a document that differs from it in
+anything (a field too many, another spelling of the same JSON, a digit that was flipped) is refused, never repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import Any
+
+from wal2delta.errors import LakeError
+from wal2delta.landing.fields import Fields, Malformed
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, Oid, TableName
+from wal2delta.schema import SchemaVersion
+
+FORMAT = "wal2delta.manifest/1"
+COUNTS = ("inserts", "updates", "deletes", "truncates", "befores", "unchanged")
+_WRITER = re.compile(r"[0-9a-f]{32}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
+# Above this a document is not a manifest: 10 000 tables of 100 columns that all change shape at once need 150 MB.
+_BYTES_MAX = 256 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Kind(Enum):
+    """What a manifest stands for."""
+
+    HEAD = "head"
+    SEGMENT = "segment"
+    PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSource:
+    """What a chain belongs to; in its head."""
+
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+    publication: str
+    server_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """A schema version in force from (`from_lsn`, `from_seq`) on; `from_lsn` is a commit's end LSN."""
+
+    version: SchemaVersion
+    from_lsn: Lsn
+    from_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that a manifest names: rows of one schema version of one table.
+
+    `path` is below the landing's folder, `bytes` the file's size; the counts are of changes, except `befores` (rows with
+    op `before`), `unchanged` (rows with an unchanged TOAST value) and `rows` (all rows).
+    """
+
+    path: str
+    oid: Oid
+    schema_id: str
+    table: TableName
+    rows: int
+    bytes: int
+    sha256: str
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    befores: int = 0
+    unchanged: int = 0
+
+    @property
+    def changes(self) -> int:
+        """Inserts, updates, deletes and truncates."""
+        return self.inserts + self.updates + self.deletes + self.truncates
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One link of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
+
+    The first and last commit times are microseconds since 1970 UTC, None where the range has no rows.
+    """
+
+    kind: Kind
+    number: int
+    incarnation: Incarnation
+    start_lsn: Lsn
+    end_lsn: Lsn
+    previous_sha256: str | None
+    writer: str
+    created_at: str
+    transactions: int = 0
+    first_commit_us: int | None = None
+    last_commit_us: int | None = None
+    schemas: tuple[SchemaEntry, ...] = field(default=())
+    files: tuple[DataFile, ...] = field(default=())
+    source: ChainSource | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows over all files."""
+        return sum(f.rows for f in self.files)
+
+    def to_bytes(self) -> bytes:
+        """The canonical document, with its own checksum; `parse` gives the manifest back."""
+        document = {**self._to_json(), "sha256": ""}
+        document["sha256"] = hashlib.sha256(_canonical(document)).hexdigest()
+        return _canonical(document)
+
+    def _to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "kind": self.kind.value,
+            "number": self.number,
+            "incarnation": int(self.incarnation),
+            "start_lsn": str(self.start_lsn),
+            "end_lsn": str(self.end_lsn),
+            "previous_sha256": self.previous_sha256,
+            "writer": self.writer,
+            "created_at": self.created_at,
+            "transactions": self.transactions,
+            "rows": self.rows,
+            "first_commit_time": time_text(self.first_commit_us),
+            "last_commit_time": time_text(self.last_commit_us),
+            "schemas": [_schema_to_json(s) for s in self.schemas],
+            "files": [_file_to_json(f) for f in self.files],
+        }
+        if self.source is not None:
+            document["source"] = {name: getattr(self.source, name) for name in ChainSource.__slots__}
+        return document
+
+
+def parse(data: bytes, name: str) -> Manifest:
+    """Read a manifest's bytes; raises LakeError naming `name`, the first thing wrong, and the remedy."""
+    try:
+        return _parse(data)
+    except Malformed as error:
+        raise LakeError(
+            f"manifest {name}",
+            f"it is damaged: {error}",
+            "restore this file from a backup, or run `wal2delta recover` to begin a new incarnation",
+        ) from error
+
+
+def time_text(us: int | None) -> str | None:
+    """ISO 8601 in UTC with six decimals, of microseconds since 1970."""
+    if us is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def _schema_to_json(entry: SchemaEntry) -> dict[str, Any]:
+    return {
+        "id": entry.version.id,
+        "from_lsn": str(entry.from_lsn),
+        "from_seq": entry.from_seq,
+        "version": entry.version.to_json(),
+    }
+
+
+def _file_to_json(file: DataFile) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "path": file.path,
+        "oid": int(file.oid),
+        "schema_id": file.schema_id,
+        "table": file.table.key,
+        "rows": file.rows,
+        "bytes": file.bytes,
+        "sha256": file.sha256,
+    }
+    return document | {name: getattr(file, name) for name in COUNTS}
+
+
+def _parse(data: bytes) -> Manifest:
+    if len(data) > _BYTES_MAX:
+        raise Malformed(f"it has {len(data)} bytes")
+    fields = Fields.parse(data)
+    found = fields.text("format")
+    if found != FORMAT:
+        raise Malformed(f"its format is {found[:40]!r}, not {FORMAT!r}")
+    files = tuple(_parse_file(f) for f in fields.objects("files"))
+    manifest = Manifest(
+        kind=Kind(fields.one_of("kind", [k.value for k in Kind])),
+        number=fields.integer("number"),
+        incarnation=Incarnation(fields.integer("incarnation")),
+        start_lsn=fields.lsn("start_lsn"),
+        end_lsn=fields.lsn("end_lsn"),
+        previous_sha256=fields.optional("previous_sha256", lambda: fields.matching("previous_sha256", _SHA256)),
+        writer=fields.matching("writer", _WRITER),
+        created_at=fields.text("created_at"),
+        transactions=fields.integer("transactions"),
+        first_commit_us=fields.optional("first_commit_time", lambda: fields.time_us("first_commit_time")),
+        last_commit_us=fields.optional("last_commit_time", lambda: fields.time_us("last_commit_time")),
+        schemas=tuple(_parse_schema(s) for s in fields.objects("schemas")),
+        files=files,
+        source=_parse_source(fields.object("source")) if fields.has("source") else None,
+    )
+    if fields.integer("rows") != manifest.rows:
+        raise Malformed(f"rows is {fields.integer('rows')}, its files add up to {manifest.rows}")
+    fields.matching("sha256", _SHA256)
+    fields.end()
+    _check(manifest)
+    if manifest.to_bytes() != data:
+        raise Malformed("its checksum or its spelling is not the one its contents call for")
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """The rules between fields."""
+    head = manifest.kind is Kind.HEAD
+    if (
+        head != (manifest.number == 0)
+        or head != (manifest.previous_sha256 is None)
+        or head != (manifest.source is not None)
+    ):
+        raise Malformed("only number 0 is a head, with a source and without a predecessor")
+    if manifest.start_lsn > manifest.end_lsn or (manifest.start_lsn == manifest.end_lsn) != head:
+        raise Malformed(f"its range ({manifest.start_lsn}, {manifest.end_lsn}] is not one of a {manifest.kind.value}")
+    if (manifest.kind is Kind.SEGMENT) != bool(manifest.files):
+        raise Malformed("a segment has files, and nothing else has")
+    _check_schemas(manifest.schemas, manifest)
+
+
+def _check_schemas(entries: Iterable[SchemaEntry], manifest: Manifest) -> None:
+    for entry in entries:
+        if not manifest.start_lsn < entry.from_lsn <= manifest.end_lsn:
+            raise Malformed(f"the schema {entry.version.id} begins at {entry.from_lsn}, outside of its range")
+
+
+def _parse_file(fields: Fields) -> DataFile:
+    file = DataFile(
+        path=fields.path("path"),
+        oid=Oid(fields.integer("oid")),
+        schema_id=fields.matching("schema_id", _SCHEMA_ID),
+        table=fields.table("table"),
+        rows=fields.integer("rows"),
+        bytes=fields.integer("bytes"),
+        sha256=fields.matching("sha256", _SHA256),
+        **{name: fields.integer(name) for name in COUNTS},
+    )
+    fields.end()
+    if file.changes + file.befores != file.rows:
+        raise Malformed(f"the counts of {file.path} do not add up to its {file.rows} rows")
+    return file
+
+
+def _parse_schema(fields: Fields) -> SchemaEntry:
+    version = fields.schema_version("version")
+    entry = SchemaEntry(version, fields.lsn("from_lsn"), fields.integer("from_seq"))
+    found = fields.text("id")
+    if found != version.id:
+        raise Malformed(f"the schema called {found[:16]!r} is {version.id}")
+    fields.end()
+    return entry
+
+
+def _parse_source(fields: Fields) -> ChainSource:
+    source = ChainSource(
+        system_id=fields.text("system_id"),
+        timeline=fields.integer("timeline"),
+        database=fields.text("database"),
+        slot=fields.text("slot"),
+        publication=fields.text("publication"),
+        server_version=fields.integer("server_version"),
+    )
+    fields.end()
+    return source
