@@ -1,0 +1,134 @@
+"""What this machine must have before anything is installed or started, checked with the standard library alone.
+
+Installing belongs to `setup.py`; a check here changes nothing and reports one line with the remedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JAVA_OLDEST = 17
+# The environment takes 1.5 GB, the jars 0.1, the demonstration's two databases 0.5.
+FREE_BYTES = 3 * 1024**3
+_CANDIDATES = ("postgres", "nobody")
+_JAVA_REMEDY = "install Java 17 or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to one"
+
+
+class PreflightError(Exception):
+    """Something this machine lacks; `str()` is the one line to print."""
+
+
+def java() -> str:
+    """The version of the Java that Spark will start; raises PreflightError where there is none or it is too old."""
+    home = os.environ.get("JAVA_HOME")
+    # The same rule as Spark's own scripts: JAVA_HOME wins over PATH.
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        raise PreflightError(f"there is no java on PATH; {_JAVA_REMEDY}")
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        where = f"JAVA_HOME={home} holds no bin/java that runs" if home else f"{program} does not run"
+        raise PreflightError(f"{where}; {_JAVA_REMEDY}") from None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
+    if found is None:
+        raise PreflightError(f"{program} -version does not tell a version; {_JAVA_REMEDY}")
+    # Java 8 calls itself 1.8.
+    major = int(found[2] or 0) if found[1] == "1" else int(found[1])
+    if major < JAVA_OLDEST:
+        raise PreflightError(f"{program} is Java {major}, and Spark needs {JAVA_OLDEST}; {_JAVA_REMEDY}")
+    return str(major)
+
+
+def bash() -> None:
+    """Spark's start scripts are bash scripts."""
+    if shutil.which("bash") is None:
+        raise PreflightError("there is no bash on PATH, and Spark starts through it; install bash")
+
+
+def disk() -> None:
+    """Room for the environment and the demonstration; raises PreflightError below `FREE_BYTES` where none is set up yet."""
+    free = shutil.disk_usage(ROOT).free
+    if not (ROOT / ".venv").exists() and free < FREE_BYTES:
+        raise PreflightError(
+            f"{ROOT} has {free / 1024**3:.1f} GB free and setting up takes 3; free some, or clone elsewhere"
+        )
+    if not os.access(ROOT, os.W_OK):
+        raise PreflightError(f"{ROOT} can't be written by this user; clone it where it can")
+
+
+def unprivileged_user() -> None:
+    """PostgreSQL refuses to run as root: a root caller needs another user on the machine."""
+    if os.geteuid() != 0:
+        return
+    wanted = os.environ.get("WAL2DELTA_PG_USER")
+    for name in (wanted,) if wanted else _CANDIDATES:
+        try:
+            if pwd.getpwnam(name).pw_uid != 0:
+                return
+        except KeyError:
+            continue
+    raise PreflightError(
+        f"PostgreSQL refuses to run as root and there is no unprivileged user {wanted or ' or '.join(_CANDIDATES)}; "
+        "make one (useradd --system postgres), name one in WAL2DELTA_PG_USER, or run as an ordinary user"
+    )
+
+
+def port(number: str) -> None:
+    """The UI's port must be a port, and free; raises PreflightError."""
+    if not number.isdecimal() or not 1 <= int(number) <= 65535:
+        raise PreflightError(f"PORT={number} is not a port; choose one between 1024 and 65535: make demo PORT=3001")
+    with socket.socket() as probe:
+        # As the web server does: a port that only lingers after a close is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", int(number)))
+        except PermissionError:
+            raise PreflightError(
+                f"port {number} may only be used by root; choose another: make demo PORT=3001"
+            ) from None
+        except OSError:
+            other = int(number) % 65535 + 1
+            raise PreflightError(f"port {number} is in use; choose another: make demo PORT={other}") from None
+
+
+def check(*, ui_port: str | None, server: bool) -> None:
+    """All checks that apply, cheapest first; raises PreflightError for the first that fails."""
+    if not sys.platform.startswith("linux"):
+        raise PreflightError(
+            f"the demonstration and the tests run on Linux, not on {sys.platform}; use a container or a VM"
+        )
+    if ui_port is not None:
+        port(ui_port)
+    if server:
+        unprivileged_user()
+    bash()
+    disk()
+    java()
+
+
+def main() -> int:
+    """0, or 2 with one line on stderr."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", help="the port that must be free")
+    parser.add_argument("--server", action="store_true", help="an embedded PostgreSQL will be started")
+    arguments = parser.parse_args()
+    try:
+        check(ui_port=arguments.port, server=arguments.server)
+    except PreflightError as error:
+        print(f"wal2delta: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
