@@ -1,15 +1,17 @@
 """The exact form of a row's values as Spark expressions: what the digests of bags, corrections and proofs are made of.
 
-The same forms in PostgreSQL's SQL are in `wal2delta.proof.source_form`; what is done with a digest belongs to the callers.
+The same forms in PostgreSQL's SQL are in `wal2delta.proof.source_form`; what is done with a digest belongs to callers.
 
 One text per value, equal on both sides (`FORMAT.md`, last section): NULL is `~`, any other value `<octets>:<text>`, so
-that the concatenation of a row's values reads back in one way only. Everything here is SQL text over public, deterministic
-functions: it may stand in a join, an aggregate or a MERGE, and does not depend on the session's time zone or ANSI mode.
+that the concatenation of a row's values reads back in one way only. Everything here is SQL text over public,
+deterministic functions: it may stand in a join, an aggregate or a MERGE, and does not depend on the session's time zone
+or ANSI mode.
 
 Floats go by their bits, because Java's decimal digits are not PostgreSQL's. Spark has no function from a float to its
 bits; `format_string('%a', x)` gives Java's hexadecimal float, which has the bits in it. Measured on 1 M doubles, two
-cores, hash included: 0.66 s so, 0.36 s by a Catalyst `StaticInvoke` of `Double.doubleToRawLongBits` (internal names over
-py4j, no SQL text), 0.43 s for a plain cast to text; `reflect` counts as non-deterministic and is refused in aggregates.
+cores, hash included: 0.66 s so, 0.36 s by a Catalyst `StaticInvoke` of `Double.doubleToRawLongBits` (internal names
+over py4j, no SQL text), 0.43 s for a plain cast to text; `reflect` counts as non-deterministic and is refused in
+aggregates.
 """
 
 from __future__ import annotations
@@ -52,10 +54,19 @@ def exact_sql(column: Column, name: str, text_column: str | None = TEXT_COLUMN) 
 
     The column goes first: a value in it is what readers see, so a text that contradicts it must not hide it.
     """
+    return framed(_text_sql(column, name, text_column))
+
+
+def exact_text(column: Column, name: str, text_column: str | None = TEXT_COLUMN) -> SparkColumn:
+    """The exact text alone, not framed; null for NULL."""
+    return F.expr(_text_sql(column, name, text_column))
+
+
+def _text_sql(column: Column, name: str, text_column: str | None) -> str:
     text = _text_of_kind(column, quoted(name))
-    if text_column is not None and column.attnum > 0 and column.kind not in WHOLE_KINDS:
-        text = f"coalesce({text}, get_json_object({quoted(text_column)}, '$.{column.attnum}'))"
-    return framed(text)
+    if text_column is None or column.attnum <= 0 or column.kind in WHOLE_KINDS:
+        return text
+    return f"coalesce({text}, get_json_object({quoted(text_column)}, '$.{column.attnum}'))"
 
 
 def framed(text: str) -> str:
@@ -80,8 +91,8 @@ def row_digest(forms: Sequence[SparkColumn]) -> SparkColumn:
 
 
 def digest_bits(digest: SparkColumn) -> SparkColumn:
-    """The first 60 bits of a digest as decimal(20, 0), so that a sum over a table has room."""
-    return F.conv(F.substring(digest, 1, 15), 16, 10).cast("decimal(20,0)")
+    """The first 60 bits of a digest as a long; sum them as decimal(20, 0), a long has no room for nine of them."""
+    return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
 def needs_key_text(version: SchemaVersion) -> bool:
@@ -112,8 +123,8 @@ def key_columns(version: SchemaVersion) -> list[Column]:
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     """The framed exact form of a Spark value by its own type: for views, whose columns have no PostgreSQL type.
 
-    Arrays and structs go by their elements, maps by their sorted entries. Raises ConfigError for a type that has no exact
-    form (variant, intervals, user-defined types).
+    Arrays and structs go by their elements, maps by their sorted entries. Raises ConfigError for a type that has no
+    exact form (variant, intervals, user-defined types).
     """
     return F.expr(framed(_text_of_type(data_type, quoted(name), name, 0)))
 
@@ -196,7 +207,7 @@ def _timestamptz_text(x: str) -> str:
 
 
 def _float8_text(x: str) -> str:
-    """16 hexadecimal digits out of `0x1.8p3`: the sign and the exponent made three digits, the fraction as it stands."""
+    """16 hexadecimal digits out of `0x1.8p3`: sign and exponent make three digits, the fraction is as it stands."""
     java = f"format_string('%a', {x})"
     mantissa = f"substring_index({java}, 'p', 1)"
     exponent = f"if(contains({mantissa}, '0x1.'), {_exponent(java)} + 1023, 0)"

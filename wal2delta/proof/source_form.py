@@ -1,0 +1,158 @@
+"""The exact form of a row's values as PostgreSQL's SQL: the twin of `wal2delta.lake.exact`.
+
+Connections, snapshots and comparing belong elsewhere: here are `psycopg.sql` composables and nothing runs.
+
+The text of a value is its output function's, under the settings that every connection of ours pins. A cast to text is
+not the output function (it takes a bpchar's blanks away, writes `true` for a bool and adds `/32` to an inet);
+`concat(value)` is. Octets are UTF-8's on both sides, so a database in another encoding converts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from wal2delta.errors import InvariantError
+from wal2delta.lake.exact import key_columns, numeric_scale
+from wal2delta.schema import Column, SchemaVersion
+
+_ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
+_FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
+# A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
+_UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What is read of one published table: which rows of which relation.
+
+    `only` leaves inheritance children out (a partitioned root is read with its leaves instead); `row_filter` is the
+    publication's, in PostgreSQL's SQL; `encoding` is the database's `server_encoding`.
+    """
+
+    version: SchemaVersion
+    only: bool = True
+    row_filter: str | None = None
+    encoding: str = "UTF8"
+
+
+def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
+    """One row (bucket, count of rows, sum of the rows' hashes) for each bucket that has rows."""
+    return sql.SQL("SELECT bucket, count(*), sum(hash) FROM ({rows}) AS w2d_rows GROUP BY bucket").format(
+        rows=sql.SQL("SELECT {bucket} AS bucket, {hash} AS hash {source}").format(
+            bucket=_bucket(relation, buckets), hash=_bits(_row_text(relation), relation), source=_from(relation)
+        )
+    )
+
+
+def rows_query(relation: Relation, buckets: int, wanted: Sequence[int]) -> sql.Composed:
+    """One row (row's hash, exact text of each key column or NULL …) for each row in the `wanted` buckets.
+
+    A bag has no key columns: its rows are told apart by their hashes.
+    """
+    texts = [
+        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
+        for c in key_columns(relation.version)
+    ]
+    where = sql.SQL("{bucket} IN ({wanted})").format(
+        bucket=_bucket(relation, buckets), wanted=sql.SQL(", ").join(sql.Literal(b) for b in wanted)
+    )
+    return sql.SQL("SELECT {columns} {source} AND {where}").format(
+        columns=sql.SQL(", ").join([_bits(_row_text(relation), relation), *texts]),
+        source=_from(relation),
+        where=where,
+    )
+
+
+def digest_query(relation: Relation) -> sql.Composed:
+    """One row (row's digest, row's framed text) for each row: what the lake's digests must be equal to."""
+    text = _row_text(relation)
+    return sql.SQL("SELECT {digest}, {text} {source}").format(
+        digest=sql.SQL("md5({})").format(_octets(text, relation)), text=text, source=_from(relation)
+    )
+
+
+def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:
+    """`<octets>:<text>`, or `~` for NULL."""
+    text = _text(column)
+    octets: sql.Composable = sql.SQL("octet_length({})").format(text)
+    if encoding not in _UNCONVERTED:
+        octets = sql.SQL("octet_length(convert_to({}, 'UTF8'))").format(text)
+    return sql.SQL("CASE WHEN {null} THEN '~' ELSE {octets} || ':' || {text} END").format(
+        null=_is_null(column), octets=octets, text=text
+    )
+
+
+def _is_null(column: Column) -> sql.Composed:
+    # Not IS NULL, which is also true of a composite value whose fields are all null.
+    return sql.SQL("num_nulls({}) > 0").format(sql.Identifier(column.name))
+
+
+def _text(column: Column) -> sql.Composed:
+    name = sql.Identifier(column.name)
+    if column.kind in _FLOATS:
+        send, nan = _FLOATS[column.kind]
+        return sql.SQL("CASE WHEN {name} = 'NaN' THEN {nan} ELSE encode({send}({name}), 'hex') END").format(
+            name=name, nan=sql.Literal(nan), send=sql.SQL(send)
+        )
+    size = numeric_scale(column)
+    if size is not None:
+        return _pinned_numeric(name, *size)
+    return sql.SQL("concat({})").format(name)
+
+
+def _pinned_numeric(name: sql.Identifier, precision: int, scale: int) -> sql.Composed:
+    """A number that fits decimal(p, s) has s digits after its point in the lake, whatever scale it came with.
+
+    That only matters to a bare numeric whose type the configuration pinned; of a numeric(p, s) it changes nothing.
+    """
+    return sql.SQL(
+        "concat(CASE WHEN min_scale({name}) <= {scale} AND abs({name}) < {limit}::numeric "
+        "THEN round({name}, {scale}) ELSE {name} END)"
+    ).format(name=name, scale=sql.Literal(scale), limit=sql.Literal(f"1e{precision - scale}"))
+
+
+def _row_text(relation: Relation) -> sql.Composable:
+    return _concat([framed(c, relation.encoding) for c in relation.version.columns])
+
+
+def _key_text(relation: Relation) -> sql.Composable:
+    return _concat([framed(c, relation.encoding) for c in key_columns(relation.version)])
+
+
+def _concat(parts: Sequence[sql.Composable]) -> sql.Composable:
+    if not parts:
+        return sql.SQL("''")
+    groups = [parts[i : i + _ARGUMENTS_MAX] for i in range(0, len(parts), _ARGUMENTS_MAX)]
+    joined = [sql.SQL("concat({})").format(sql.SQL(", ").join(group)) for group in groups]
+    return joined[0] if len(joined) == 1 else _concat(joined)
+
+
+def _octets(text: sql.Composable, relation: Relation) -> sql.Composable:
+    if relation.encoding in _UNCONVERTED:
+        return text
+    return sql.SQL("convert_to({}, 'UTF8')").format(text)
+
+
+def _bits(text: sql.Composable, relation: Relation) -> sql.Composed:
+    """The first 60 bits of a text's MD5 as bigint."""
+    return sql.SQL("('x' || left(md5({}), 15))::bit(60)::bigint").format(_octets(text, relation))
+
+
+def _bucket(relation: Relation, buckets: int) -> sql.Composed:
+    if not 1 <= buckets <= 1 << 20:
+        raise InvariantError(str(relation.version.table), f"{buckets} buckets were asked for", "report this")
+    text = _row_text(relation) if relation.version.is_bag else _key_text(relation)
+    return sql.SQL("{bits} % {buckets}").format(bits=_bits(text, relation), buckets=sql.Literal(buckets))
+
+
+def _from(relation: Relation) -> sql.Composed:
+    """FROM and WHERE; the filter is the catalog's own text of it, so it is SQL and not a value."""
+    table = relation.version.table
+    return sql.SQL("FROM {only}{table} WHERE ({filter})").format(
+        only=sql.SQL("ONLY " if relation.only else ""),
+        table=sql.Identifier(table.schema, table.name),
+        filter=sql.SQL(relation.row_filter or "true"),
+    )
