@@ -5,79 +5,222 @@ Reading the file, the environment and naming mistakes belongs to `wal2delta.conf
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    model_validator,
+)
 
+from wal2delta.config.secret import Dsn
 from wal2delta.names import TableName
+
+# Source and view names stand in paths, in Dagster's keys and, for sources, in the slot's default name (wal2delta_<name>).
+NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
+OCTETS_MAX = 63  # of an identifier in PostgreSQL, which cuts a longer one silently
+_PRECISION_MAX = 38  # of a decimal in Spark
+_OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
+_EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity"})
+_SEVERITIES = ("error", "warn")
+
+
+def _dsn(value: object) -> SecretStr:
+    if isinstance(value, SecretStr):
+        return value
+    if isinstance(value, str):
+        return Dsn(value)
+    raise ValueError("must be a connection string, or {env: NAME}")
+
+
+def _number_text(value: object) -> object:
+    # Spark takes texts; 4, 0.5 and true may stand in the file without quotes.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(NAME_PATTERN, value):
+        raise ValueError("is not a name: a small letter, then at most 52 small letters, digits and _")
+    return value
+
+
+def _column(value: str) -> str:
+    if not value or "\x00" in value:
+        raise ValueError("is not a column's name")
+    return value
+
+
+def _owner(value: str) -> str:
+    if not _OWNER.fullmatch(value):
+        raise ValueError("is not an owner: the form is team:data or an e-mail address")
+    return value
+
+
+def _expectation(value: object) -> object:
+    if not isinstance(value, dict) or not value.keys() <= _EXPECTATION_KEYS or "type" not in value:
+        raise ValueError("must be {type: expect_…, kwargs: {…}}, with severity: warn or error if wanted")
+    if not isinstance(value["type"], str) or not re.fullmatch(r"expect_[a-z0-9_]+", value["type"]):
+        raise ValueError("type must be the name of an expectation: expect_…")
+    if value.get("severity", "error") not in _SEVERITIES:
+        raise ValueError("severity must be warn or error")
+    if isinstance(value.get("kwargs", {}), dict):
+        return value
+    raise ValueError("kwargs must be a mapping")
+
+
+def _pinned(value: tuple[int, int]) -> tuple[int, int]:
+    precision, scale = value
+    if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
+        raise ValueError(
+            f"must be [precision, scale] with 1 <= precision <= {_PRECISION_MAX} and 0 <= scale <= precision"
+        )
+    return value
+
+
+def _publication(value: str) -> str:
+    if not value or "\x00" in value or len(value.encode()) > OCTETS_MAX:
+        raise ValueError(f"is not a publication's name: 1 to {OCTETS_MAX} octets")
+    return value
+
+
+def _slot(value: str) -> str:
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{OCTETS_MAX}}}", value):
+        raise ValueError(f"is not a slot's name: 1 to {OCTETS_MAX} small letters, digits and _")
+    return value
+
+
+def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(twice)} twice")
+    return values
+
+
+def _memory(value: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]*[kmgt]b?", value, re.IGNORECASE):
+        raise ValueError("is not an amount of memory: the form is 2g or 512m")
+    return value
+
+
+def _spark_conf(value: dict[str, str]) -> dict[str, str]:
+    for key in value:
+        if not key.startswith("spark."):
+            raise ValueError(f"holds {key[:60]!r}, which is no setting of Spark's (they begin with spark.)")
+    return value
+
+
+Whole = Annotated[int, Field(strict=True)]
+Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Text = Annotated[str, Field(strict=True)]
+Name = Annotated[Text, AfterValidator(_name)]
+ColumnName = Annotated[Text, AfterValidator(_column)]
+ColumnNames = Annotated[tuple[ColumnName, ...], AfterValidator(_different)]
+Owner = Annotated[Text, AfterValidator(_owner)]
+Pinned = Annotated[tuple[Whole, Whole], AfterValidator(_pinned)]
 
 
 class Model(BaseModel):
     """The base of every section: unknown keys are mistakes, values don't change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 class DrainConfig(Model):
     """When a segment ends, and how much memory the drain may use."""
 
-    flush_interval_s: float = Field(1.0, gt=0, le=600, description="a segment is at most this old when it becomes durable")
-    flush_rows: int = Field(500_000, ge=1, description="or has at most about this many rows")
-    flush_bytes: int = Field(128 * 1024 * 1024, ge=1, description="or at most about this many bytes of messages")
-    progress_interval_s: float = Field(10.0, gt=0, description="an idle publication advances the slot this often")
-    status_interval_s: float = Field(10.0, gt=0, description="the server hears from us at least this often")
-    spill_bytes: int = Field(
-        256 * 1024 * 1024, ge=1, description="a transaction beyond this many bytes of messages waits for its commit on disk"
+    flush_interval_s: Seconds = Field(
+        1.0, gt=0, le=600, description="A segment is at most this old, in seconds, when it becomes durable."
+    )
+    flush_rows: Whole = Field(500_000, ge=1, description="Or it has at most about this many rows.")
+    flush_bytes: Whole = Field(128 * 1024 * 1024, ge=1, description="Or at most about this many bytes of messages.")
+    progress_interval_s: Seconds = Field(
+        10.0, gt=0, le=3600, description="While the publication is idle, the slot is advanced this often, in seconds."
+    )
+    status_interval_s: Seconds = Field(
+        10.0, gt=0, le=3600, description="The server hears from the drain at least this often, in seconds."
+    )
+    spill_bytes: Whole = Field(
+        256 * 1024 * 1024,
+        ge=1,
+        description="A transaction beyond this many bytes of messages waits for its commit on disk.",
     )
 
 
 class SnapshotConfig(Model):
     """How a snapshot is copied."""
 
-    connections: int = Field(2, ge=1, le=64, description="COPY connections at a time")
-    chunk_pages: int = Field(16_384, ge=1, description="pages of 8 KB per chunk; 16384 is 128 MB of heap")
-    lock_timeout_s: float = Field(10.0, gt=0, description="how long a table's lock or an open transaction is waited for")
+    connections: Whole = Field(2, ge=1, le=64, description="COPY connections at a time.")
+    chunk_pages: Whole = Field(16_384, ge=1, description="Pages of 8 KB per chunk; 16384 pages are 128 MB of heap.")
+    lock_timeout_s: Seconds = Field(
+        10.0, gt=0, le=86_400, description="How long a table's lock, or open transactions, are waited for, in seconds."
+    )
 
 
 class CompactionConfig(Model):
     """How much one cycle takes, and how often."""
 
-    cycle_rows: int = Field(2_000_000, ge=1, description="a cycle takes whole transactions up to about this many rows")
-    interval_s: float = Field(60.0, gt=0, description="the schedule's step in Dagster (rounded up to a minute)")
-    threads: int = Field(2, ge=1, le=64, description="tables written at a time")
+    cycle_rows: Whole = Field(
+        2_000_000, ge=1, description="A cycle takes whole transactions up to about this many rows."
+    )
+    interval_s: Seconds = Field(
+        60.0, gt=0, le=86_400, description="The step of the schedule in Dagster, in seconds, rounded up to a minute."
+    )
+    threads: Whole = Field(2, ge=1, le=64, description="Tables written at a time.")
 
 
 class TableConfig(Model):
     """What a person says about one table."""
 
-    key: tuple[str, ...] = Field((), description="columns that tell rows apart under REPLICA IDENTITY FULL")
-    numeric: dict[str, tuple[int, int]] = Field(
-        default_factory=dict, description="bare numeric columns pinned to decimal(precision, scale)"
+    key: ColumnNames = Field((), description="Columns that tell rows apart under `REPLICA IDENTITY FULL`.")
+    numeric: dict[ColumnName, Pinned] = Field(
+        default_factory=dict,
+        description="`numeric` columns without a precision, kept as decimals: `{column: [precision, scale]}`.",
     )
-    as_text: tuple[str, ...] = Field((), description="columns kept as PostgreSQL's exact text")
-    expectations: tuple[dict[str, Any], ...] = Field((), description="Great Expectations: {type, kwargs, severity?}")
-    owners: tuple[str, ...] = Field((), description="Dagster owners, e.g. team:data")
-    description: str = Field("", description="shown in the UI")
+    as_text: ColumnNames = Field((), description="Columns kept as PostgreSQL's exact text.")
+    expectations: tuple[Annotated[dict[str, Any], BeforeValidator(_expectation)], ...] = Field(
+        (), description="Great Expectations: `{type, kwargs, severity}`; `severity` is `error` (default) or `warn`."
+    )
+    owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
+    description: Text = Field("", description="Shown in the UI.")
+
+    @model_validator(mode="after")
+    def _one_type_per_column(self) -> TableConfig:
+        both = sorted(set(self.numeric) & set(self.as_text))
+        if both:
+            raise ValueError(f"has {', '.join(both)} under both numeric and as_text")
+        return self
 
 
 class SourceConfig(Model):
     """One PostgreSQL database with one publication and one slot.
 
-    `name` is the section's key. `dsn` is a libpq conninfo or URI without a password, or with one that came from the
-    environment; it never prints.
+    `name` is the section's key. `dsn` is a libpq conninfo or URI; it never prints, and its password comes from the
+    environment when it is used.
     """
 
-    name: str
-    dsn: SecretStr
-    publication: str
-    slot: str
-    tables: tuple[TableName, ...] = Field((), description="what `apply` publishes; `bootstrap` takes all that is published")
-    table: dict[TableName, TableConfig] = Field(default_factory=dict)
+    name: Name
+    dsn: Annotated[SecretStr, PlainValidator(_dsn)]
+    publication: Annotated[Text, AfterValidator(_publication)]
+    slot: Annotated[Text, AfterValidator(_slot)]
+    tables: Annotated[tuple[TableName, ...], AfterValidator(_different)] = Field(
+        (), description="What `apply` publishes, each `schema.table`; `bootstrap` takes all that is published."
+    )
+    table: dict[TableName, TableConfig] = Field(
+        default_factory=dict, description="What there is to say about single tables."
+    )
     drain: DrainConfig = DrainConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     compaction: CompactionConfig = CompactionConfig()
-    buckets: int = Field(1024, ge=1, le=1 << 20, description="buckets of a proof")
+    buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof.")
 
     def table_config(self, table: TableName) -> TableConfig:
         """What the configuration says about `table`; the defaults where it says nothing."""
@@ -90,11 +233,11 @@ class ViewConfig(Model):
     `reads` maps a name in the SQL to (source, table).
     """
 
-    name: str
+    name: Name
     sql_file: Path
     reads: dict[str, tuple[str, TableName]]
-    description: str = ""
-    owners: tuple[str, ...] = ()
+    description: Text = Field("", description="Shown in the UI.")
+    owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
 
     def sql(self) -> str:
         """The query's text; raises OSError where the file is gone."""
@@ -104,9 +247,11 @@ class ViewConfig(Model):
 class SparkConfig(Model):
     """The Spark session."""
 
-    master: str = "local[*]"
-    driver_memory: str = "2g"
-    conf: dict[str, str] = Field(default_factory=dict)
+    master: Annotated[Text, Field(min_length=1)] = Field("local[*]", description="The master's URL.")
+    driver_memory: Annotated[Text, AfterValidator(_memory)] = Field("2g", description="The driver's heap.")
+    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_number_text)]], AfterValidator(_spark_conf)] = Field(
+        default_factory=dict, description="Further settings of Spark's, `spark.…: value`."
+    )
 
 
 class Config(Model):
@@ -117,4 +262,6 @@ class Config(Model):
     sources: dict[str, SourceConfig]
     views: dict[str, ViewConfig] = Field(default_factory=dict)
     spark: SparkConfig = SparkConfig()
-    proof_interval: Literal["hourly", "daily", "off"] = "hourly"
+    proof_interval: Literal["hourly", "daily", "off"] = Field(
+        "hourly", description="How often Dagster proves every source."
+    )

@@ -1,0 +1,56 @@
+"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`.
+
+Quoting for SQL belongs to `psycopg.sql`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from wal2delta.names import TableName
+
+# One part: plain, or in double quotes with a doubled quote for a quote, as in SQL.
+_PART = r'"(?:[^"\x00]|"")+"|[^\s."/,\x00]+'
+_NAME = re.compile(rf"({_PART})\.({_PART})")
+_LIST = re.compile(rf"\s*(({_PART})\.({_PART}))\s*(?:,|$)")
+
+FORM = 'the form is schema.table, with double quotes around odd parts: "my schema"."odd.name"'
+
+
+def parse_table(text: str) -> TableName:
+    """Read one name; case is kept, so it is written as the catalog has it. Raises ValueError for anything else."""
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a table: {text[:140]!r} ({FORM})")
+    return TableName(_unquote(match[1]), _unquote(match[2]))
+
+
+def parse_tables(text: str) -> tuple[TableName, ...]:
+    """Read names with commas between; raises ValueError for anything else, and where one stands twice."""
+    names: list[TableName] = []
+    position = 0
+    while position < len(text) or not names:
+        match = _LIST.match(text, position)
+        if match is None:
+            raise ValueError(f"not a list of tables: {text[:140]!r} ({FORM}, commas between)")
+        names.append(parse_table(match[1]))
+        position = match.end()
+    if text.rstrip().endswith(","):
+        raise ValueError(f"not a list of tables: {text[:140]!r} (it ends with a comma)")
+    twice = {str(name) for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"stands twice: {', '.join(sorted(twice))}")
+    return tuple(names)
+
+
+def write_table(name: TableName) -> str:
+    """The inverse of `parse_table`: quotes only where they are needed."""
+    return f"{_quote(name.schema)}.{_quote(name.name)}"
+
+
+def _unquote(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _quote(part: str) -> str:
+    return part if re.fullmatch(r'[^\s."/,\x00]+', part) else '"' + part.replace('"', '""') + '"'
