@@ -1,0 +1,317 @@
+"""The lake's JSON documents as values: source, snapshot, intent and cut; to bytes and back, strictly.
+
+Where they lie belongs to `wal2delta.landing.lake_paths`, when they are written to `cycle`; FORMAT.md says what fields mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wal2delta.errors import LakeError
+from wal2delta.lake.fields import Fields, read_document, write_document
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.schema import SchemaVersion
+
+SOURCE_FORMAT = "wal2delta.source/1"
+SNAPSHOT_FORMAT = "wal2delta.snapshot/1"
+INTENT_FORMAT = "wal2delta.intent/1"
+CUT_FORMAT = "wal2delta.cut/1"
+KINDS = ("apply", "repair", "maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDoc:
+    """Whose lake this is: `system_id` and `database` as IDENTIFY_SYSTEM gives them."""
+
+    source: str
+    system_id: str
+    database: str
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        return write_document(
+            SOURCE_FORMAT,
+            source=self.source,
+            system_id=self.system_id,
+            database=self.database,
+            created_at=self.created_at,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> SourceDoc:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, SOURCE_FORMAT, thing)
+        return cls(f.text("source"), f.text("system_id"), f.text("database"), f.text("created_at"))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One durable Parquet file of a snapshot: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+    pages: tuple[int, int | None]
+    leaf: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+            "pages": list(self.pages),
+            "leaf": self.leaf,
+        }
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> Chunk:
+        pages = f.items("pages")
+        if len(pages) != 2 or not isinstance(pages[0], int) or not isinstance(pages[1], int | None):
+            raise f.damaged("pages", "is not [from, to or null]")
+        return cls(
+            f.text("path"), f.count("rows"), f.count("bytes"), f.text("sha256"), (pages[0], pages[1]), f.text("leaf")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """One table of a snapshot: its shape and its chunks; `rows` is their sum."""
+
+    version: SchemaVersion
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_id": self.version.id,
+            "version": self.version.to_json(),
+            "rows": self.rows,
+            "chunks": [c.to_json() for c in self.chunks],
+        }
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> SnapshotTable:
+        version = f.version("version", f.text("schema_id"))
+        chunks = tuple(Chunk.from_fields(c) for c in f.each("chunks"))
+        rows = f.count("rows")
+        if rows != sum(c.rows for c in chunks):
+            raise f.damaged("rows", "is not the sum of its chunks' rows")
+        return cls(version, rows, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDoc:
+    """A finished snapshot: every table in it as it was at `consistent_point`."""
+
+    incarnation: Incarnation
+    consistent_point: Lsn
+    started_at: str
+    finished_at: str
+    slot: str
+    tables: Mapping[TableName, SnapshotTable]
+
+    def to_bytes(self) -> bytes:
+        return write_document(
+            SNAPSHOT_FORMAT,
+            incarnation=int(self.incarnation),
+            consistent_point=str(self.consistent_point),
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            slot=self.slot,
+            tables={t.key: v.to_json() for t, v in self.tables.items()},
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> SnapshotDoc:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, SNAPSHOT_FORMAT, thing)
+        return cls(
+            incarnation=Incarnation(f.count("incarnation")),
+            consistent_point=f.lsn("consistent_point"),
+            started_at=f.text("started_at"),
+            finished_at=f.text("finished_at"),
+            slot=f.text("slot"),
+            tables={t: SnapshotTable.from_fields(v) for t, v in f.tables("tables").items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a table stands still, where, and what a person does about it."""
+
+    at_lsn: Lsn
+    reason: str
+    remedy: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"at_lsn": str(self.at_lsn), "reason": self.reason, "remedy": self.remedy}
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> Held:
+        return cls(f.lsn("at_lsn"), f.text("reason"), f.text("remedy"))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBase:
+    """A segment that a cycle reads, and the `_w2d_ord` of its row 0."""
+
+    number: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableIntent:
+    """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters."""
+
+    from_lsn: Lsn
+    schema_id: str
+    snapshot: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"from_lsn": str(self.from_lsn), "schema_id": self.schema_id, "snapshot": self.snapshot}
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> TableIntent:
+        return cls(f.lsn("from_lsn"), f.text("schema_id"), f.maybe_text("snapshot"))
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a cycle is going to do; whoever finishes it uses these values."""
+
+    number: CycleNumber
+    kind: str
+    incarnation: Incarnation
+    start_lsn: Lsn
+    end_lsn: Lsn
+    segments: tuple[SegmentBase, ...]
+    tables: Mapping[TableName, TableIntent]
+    held: Mapping[TableName, Held]
+    epoch: int
+    writer: str
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        return write_document(
+            INTENT_FORMAT,
+            number=int(self.number),
+            kind=self.kind,
+            incarnation=int(self.incarnation),
+            start_lsn=str(self.start_lsn),
+            end_lsn=str(self.end_lsn),
+            segments=[{"number": s.number, "base": s.base} for s in self.segments],
+            tables={t.key: v.to_json() for t, v in self.tables.items()},
+            held={t.key: v.to_json() for t, v in self.held.items()},
+            epoch=self.epoch,
+            writer=self.writer,
+            created_at=self.created_at,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> Intent:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, INTENT_FORMAT, thing)
+        intent = cls(
+            number=CycleNumber(f.count("number")),
+            kind=f.one_of("kind", KINDS),
+            incarnation=Incarnation(f.count("incarnation")),
+            start_lsn=f.lsn("start_lsn"),
+            end_lsn=f.lsn("end_lsn"),
+            segments=tuple(SegmentBase(s.count("number"), s.count("base")) for s in f.each("segments")),
+            tables={t: TableIntent.from_fields(v) for t, v in f.tables("tables").items()},
+            held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
+            epoch=f.count("epoch"),
+            writer=f.text("writer"),
+            created_at=f.text("created_at"),
+        )
+        if intent.end_lsn < intent.start_lsn:
+            raise f.damaged("end_lsn", "lies before start_lsn")
+        return intent
+
+
+@dataclass(frozen=True, slots=True)
+class CutTable:
+    """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names)."""
+
+    at_lsn: Lsn
+    history_version: int
+    current_version: int
+    version: SchemaVersion
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "at_lsn": str(self.at_lsn),
+            "history_version": self.history_version,
+            "current_version": self.current_version,
+            "schema_id": self.version.id,
+            "version": self.version.to_json(),
+        }
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> CutTable:
+        version = f.version("version", f.text("schema_id"))
+        return cls(f.lsn("at_lsn"), f.count("history_version"), f.count("current_version"), version)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The end of a cycle: every table of the source, each at a Delta version, all at `position` but the held ones."""
+
+    number: CycleNumber
+    kind: str
+    incarnation: Incarnation
+    position: Lsn
+    commit_time: str | None
+    tables: Mapping[TableName, CutTable]
+    next_segment: int
+    intent_sha256: str
+    created_at: str
+    held: Mapping[TableName, Held] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return write_document(
+            CUT_FORMAT,
+            number=int(self.number),
+            kind=self.kind,
+            incarnation=int(self.incarnation),
+            position=str(self.position),
+            commit_time=self.commit_time,
+            tables={t.key: v.to_json() for t, v in self.tables.items()},
+            held={t.key: v.to_json() for t, v in self.held.items()},
+            next_segment=self.next_segment,
+            intent_sha256=self.intent_sha256,
+            created_at=self.created_at,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> Cut:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, CUT_FORMAT, thing)
+        return cls(
+            number=CycleNumber(f.count("number")),
+            kind=f.one_of("kind", KINDS),
+            incarnation=Incarnation(f.count("incarnation")),
+            position=f.lsn("position"),
+            commit_time=f.maybe_text("commit_time"),
+            tables={t: CutTable.from_fields(v) for t, v in f.tables("tables").items()},
+            held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
+            next_segment=f.count("next_segment"),
+            intent_sha256=f.text("intent_sha256"),
+            created_at=f.text("created_at"),
+        )
+
+    def table(self, table: TableName, source: str) -> CutTable:
+        """Where `table` stands; raises LakeError where this cut does not have it."""
+        found = self.tables.get(table)
+        if found is None:
+            raise LakeError(
+                f"{source}: {table}",
+                f"cut {self.number} does not have this table",
+                "bootstrap the table, or ask for a later cut",
+            )
+        return found

@@ -1,0 +1,115 @@
+"""The source's one exclusive lease: who may write to its lake tables now (invariant one-writer).
+
+What is written under it belongs to `cycle`.
+
+An epoch is taken by putting its document where none is; the newest epoch is the lease. On a local lake the holder also keeps
+an exclusive `flock`, which a killed process gives up at once: so a second compaction is refused while the first one lives
+and needs no timeout once it is dead. Weakness: where there is no `flock` (an object store) a newcomer simply takes the
+next epoch, and the old holder notices at its next check.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from uuid import uuid4
+
+from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.fields import read_document, write_document
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import AlreadyExistsError, Store
+
+LEASE_FORMAT = "wal2delta.lease/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A held lease. `check` is called before each commit."""
+
+    store: Store
+    paths: LakePaths
+    epoch: int
+    writer: str
+
+    def check(self) -> None:
+        """Raise TransientError where someone else has taken a newer epoch since."""
+        newest = newest_epoch(self.store, self.paths)
+        if newest != self.epoch:
+            raise TransientError(
+                f"{self.paths.source}: lease",
+                f"epoch {self.epoch} was followed by epoch {newest}: another process has taken over",
+                "nothing is lost; try again when that process has ended",
+            )
+
+
+def newest_epoch(store: Store, paths: LakePaths) -> int:
+    """The epoch of the newest lease ever taken, 0 where there was none; raises LakeError for a foreign file."""
+    keys = store.list(paths.leases)
+    if not keys:
+        return 0
+    name = keys[-1].rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(keys[-1], "its name is not an epoch", "move the file away")
+    return int(name)
+
+
+@contextmanager
+def hold_lease(store: Store, paths: LakePaths) -> Iterator[Lease]:
+    """Take the next epoch and keep it for the block; raises TransientError where a living process holds the lease."""
+    with _locked(Path(paths.url(paths.lease_lock)), paths.source):
+        yield _take(store, paths)
+
+
+def lease_holder(store: Store, paths: LakePaths) -> str | None:
+    """`host`, process and time of the newest lease, for messages; None where there was none."""
+    epoch = newest_epoch(store, paths)
+    if epoch == 0:
+        return None
+    key = paths.lease(epoch)
+    f = read_document(store.get(key), LEASE_FORMAT, key)
+    return f"process {f.count('pid')} on {f.text('host')} since {f.text('created_at')}"
+
+
+def _take(store: Store, paths: LakePaths) -> Lease:
+    writer = uuid4().hex
+    epoch = newest_epoch(store, paths) + 1
+    data = write_document(
+        LEASE_FORMAT,
+        epoch=epoch,
+        writer=writer,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        created_at=datetime.now(timezone.utc).isoformat(),
+    )
+    try:
+        store.put_if_absent(paths.lease(epoch), data)
+    except AlreadyExistsError:
+        raise TransientError(
+            f"{paths.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
+        ) from None
+    return Lease(store, paths, epoch, writer)
+
+
+@contextmanager
+def _locked(path: Path, source: str) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not inherited by the JVM or workers: the lock must die with this process.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TransientError(
+                f"{source}: lease",
+                "another process is writing to this source's lake",
+                "wait until it has ended, then try again",
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
