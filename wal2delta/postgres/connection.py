@@ -1,0 +1,225 @@
+"""Connections to a source, ordinary and replicating, with every setting that shapes a value pinned.
+
+What is asked over them belongs to the other modules of this room. Each error of libpq and of the server becomes one of
+`wal2delta.errors`, without the password and without a row's value: only the primary message travels, never a DETAIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Composed, Identifier, Literal
+from pydantic import SecretStr
+
+from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
+from wal2delta.values.cast import PINNED_SETTINGS
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+OLDEST_VERSION = 140000
+_CONNECT_TIMEOUT_S = 10
+# Found dead within half a minute, where the kernel's default is two hours.
+_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
+
+# What libpq itself says where the server could not be talked to: nothing is wrong with what was asked for.
+_UNREACHABLE = (
+    "connection refused",
+    "timeout expired",
+    "timed out",
+    "connection timeout",
+    "server closed the connection",
+    "connection reset",
+    "no route to host",
+    "network is unreachable",
+    "temporary failure in name resolution",
+    "the database system is",
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+    "exceeds max_wal_senders",
+    "terminating connection",
+    "ssl syscall error",
+    "connection is lost",
+    "connection is closed",
+)
+
+# SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
+# a rolled back transaction, a busy slot, a lock not to be had in time, a cancelled statement.
+_TRANSIENT_STATES = frozenset({"55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25P03"})
+_TRANSIENT_CLASSES = frozenset({"08", "40", "53"})
+# Class 53 too, but a person has to make room.
+_DEFINITE_STATES = frozenset({"53400"})
+
+
+def connect(dsn: SecretStr, application_name: str = "wal2delta") -> Connection:
+    """Open an ordinary connection in autocommit mode.
+
+    Raises SourceError where the DSN, the role or the database is wrong, TransientError where the server can't be
+    reached just now.
+    """
+    return _open(dsn, application_name, {})
+
+
+def connect_replication(dsn: SecretStr, application_name: str = "wal2delta") -> Connection:
+    """Open a walsender connection in the DSN's database (`replication=database`).
+
+    It speaks the simple protocol only: statements without parameters (`execute(SQL(...).format(Literal(...)))`), the
+    replication commands, and through `.pgconn` COPY BOTH. Raises as `connect`.
+    """
+    return _open(dsn, application_name, {"replication": "database"})
+
+
+def describe(dsn: SecretStr) -> str:
+    """`user@host:port/database` for messages, never a password."""
+    try:
+        parts = _parse(dsn)
+    except SourceError:
+        return "the source's dsn"
+    user, host = parts.get("user", ""), parts.get("host") or parts.get("hostaddr") or "local socket"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"{user}{'@' if user else ''}{host}{port}/{parts.get('dbname', user)}"
+
+
+@contextmanager
+def source_errors(thing: str) -> Iterator[None]:
+    """Turn any psycopg error inside into a Wal2DeltaError about `thing`."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, thing) from None
+
+
+def translate(error: psycopg.Error, thing: str) -> Wal2DeltaError:
+    """The Wal2DeltaError that says what `error` says about `thing`: transient or definite by its SQLSTATE."""
+    state = error.sqlstate
+    reason = _first_line(error.diag.message_primary or str(error))
+    if state is None:
+        return _lost(thing, reason)
+    if state in _TRANSIENT_STATES or (state[:2] in _TRANSIENT_CLASSES and state not in _DEFINITE_STATES):
+        return TransientError(thing, f"{reason} (SQLSTATE {state})", "try again")
+    return SourceError(thing, f"{reason} (SQLSTATE {state})", _REMEDIES.get(state, _remedy_of_class(state)))
+
+
+def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """All rows of `query`, its `{name}` placeholders filled in with literals, each row a dict by column name.
+
+    Works on both makes of connection. Raises psycopg.Error; wrap in `source_errors`.
+    """
+    filled = query.format(**{k: Literal(v) for k, v in values.items()}) if values and isinstance(query, SQL) else query
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(filled, prepare=False).fetchall()
+
+
+def set_for_session(conn: Connection, settings: Mapping[str, str]) -> None:
+    """SET each of `settings` on this connection; raises psycopg.Error."""
+    for name, value in settings.items():
+        conn.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)), prepare=False)
+
+
+def hold_open(conn: Connection) -> None:
+    """Keep the server from ending a transaction of ours that waits: a snapshot's holder idles for hours."""
+    settings = {"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"}
+    if conn.info.server_version >= 170000:
+        settings["transaction_timeout"] = "0"
+    set_for_session(conn, settings)
+
+
+def close_quietly(conn: Connection | None) -> None:
+    """Close, whatever state it is in; a connection that is already broken is no news."""
+    if conn is not None:
+        with suppress(psycopg.Error, OSError):
+            conn.close()
+
+
+def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str]) -> Connection:
+    parts = _parse(dsn)
+    own = {
+        **_KEEPALIVES,
+        "connect_timeout": str(_CONNECT_TIMEOUT_S),
+        **parts,
+        **extra,
+        "application_name": application_name,
+        "options": _options(str(parts.get("options") or "")),
+        "client_encoding": "UTF8",
+    }
+    thing = f"source {describe(dsn)}"
+    try:
+        conn = psycopg.connect(make_conninfo("", **own), autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise _refused(error, thing, str(parts.get("password") or "")) from None
+    except UnicodeError:
+        raise SourceError(thing, "the host is not a valid name", "correct the DSN") from None
+    if conn.info.server_version < OLDEST_VERSION:
+        version = conn.info.server_version // 10000
+        conn.close()
+        raise SourceError(thing, f"PostgreSQL {version} is not supported", "upgrade the source to PostgreSQL 14 or later")
+    return conn
+
+
+def _parse(dsn: SecretStr) -> dict[str, Any]:
+    text = dsn.get_secret_value()
+    bad = "it can't be read as a libpq connection string"
+    remedy = "correct it; in a URI percent-encode each special character of the password"
+    try:
+        parts = conninfo_to_dict(text)
+    except (psycopg.Error, UnicodeError):
+        # libpq's message quotes the place it stumbled at, which may be inside the password.
+        raise SourceError("the source's dsn", bad, remedy) from None
+    # A '/' or '@' left raw in a URI's password moves its tail into these.
+    ports = str(parts.get("port") or "0").split(",")
+    names = f"{parts.get('host') or ''}{parts.get('dbname') or ''}" if "://" in text[:14] else ""
+    if "@" in names or not all(port.isdigit() or not port for port in ports):
+        raise SourceError("the source's dsn", bad, remedy)
+    return dict(parts)
+
+
+def _options(theirs: str) -> str:
+    pinned = " ".join(f"-c {name}={_escaped(value)}" for name, value in PINNED_SETTINGS.items() if name != "client_encoding")
+    return f"{theirs} {pinned}".strip()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _refused(error: psycopg.Error, thing: str, password: str) -> Wal2DeltaError:
+    reason = _first_line(str(error))
+    if password:
+        reason = reason.replace(password, "***")
+    return _lost(thing, reason)
+
+
+def _lost(thing: str, reason: str) -> Wal2DeltaError:
+    lower = reason.lower()
+    if any(words in lower for words in _UNREACHABLE):
+        return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")
+    if "wal sender" in lower or "replication role" in lower:
+        return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
+    return SourceError(thing, reason, "correct the DSN, the password or pg_hba.conf")
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Where several addresses were tried, psycopg lists each; the last is the one that decided.
+    wanted = [line for line in lines if "failed:" in line or "error" in line.lower()] or lines
+    return wanted[0].removeprefix("- ") if wanted else "the connection was lost"
+
+
+def _remedy_of_class(state: str) -> str:
+    return "grant what is missing or correct the configuration" if state[:2] == "42" else "see the server's log"
+
+
+_REMEDIES: Mapping[str, str] = {
+    "42501": "grant the role what it lacks (see the README's least privileges)",
+    "42704": "create it, or correct its name in the configuration",
+    "42P01": "create the table, or take it out of the configuration",
+    "53400": "raise max_replication_slots, or drop a slot that nobody needs",
+    "55000": "run `wal2delta check` for the state of the slot",
+}
+
+

@@ -1,0 +1,66 @@
+"""Which server this is: its system identifier, timeline, version and place in the WAL.
+
+Whether it is the one a landing belongs to is decided in `wal2delta.drain.gap` and `wal2delta.pipeline.bootstrap`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg.sql import SQL
+
+from wal2delta.lsn import Lsn
+from wal2delta.postgres.connection import Connection, rows, source_errors
+
+# The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
+# all there is on a standby.
+_IDENTIFY = SQL("""
+SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS system_id,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN (SELECT timeline_id::text FROM pg_catalog.pg_control_checkpoint())
+            ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8))::bit(32)::int::text
+       END AS timeline,
+       pg_catalog.current_database()::text AS database,
+       pg_catalog.current_setting('server_version_num') AS version,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN pg_catalog.pg_last_wal_replay_lsn()
+            ELSE pg_catalog.pg_current_wal_flush_lsn()
+       END::text AS lsn,
+       pg_catalog.pg_is_in_recovery()::text AS recovering
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """A server at one moment; `version` is `server_version_num` (180006), `current_lsn` the end of its flushed WAL."""
+
+    system_id: str
+    timeline: int
+    database: str
+    version: int
+    current_lsn: Lsn
+    in_recovery: bool
+
+    @property
+    def major(self) -> int:
+        """14 to 18 and on."""
+        return self.version // 10000
+
+
+def identify(conn: Connection) -> ServerIdentity:
+    """Ask the server who it is; works on ordinary and on replication connections. Raises as `source_errors`."""
+    with source_errors("the source's server"):
+        row = rows(conn, _IDENTIFY)[0]
+    return ServerIdentity(
+        system_id=row["system_id"],
+        timeline=int(row["timeline"]),
+        database=row["database"],
+        version=int(row["version"]),
+        current_lsn=Lsn.parse(row["lsn"]),
+        in_recovery=row["recovering"] == "true",
+    )
+
+
+def current_lsn(conn: Connection) -> Lsn:
+    """The end of the flushed WAL now: nothing beyond it can have been streamed. Raises as `source_errors`."""
+    return identify(conn).current_lsn
