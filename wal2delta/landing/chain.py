@@ -52,6 +52,7 @@ class Chain:
         """Open at the newest link; raises LakeError where there is no chain or it is damaged."""
         chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
         chain._open_at(_newest_number(store, paths, incarnation))
+        chain._settle()
         return chain
 
     @classmethod
@@ -114,10 +115,13 @@ class Chain:
 
     def refresh(self) -> None:
         """See what another writer has appended; costs one look-up per new link."""
+        before = self.newest.number
         while self.store.exists(self.paths.manifest(self.incarnation, self.next_number)):
             link = _read(self.store, self.paths, self.incarnation, self.next_number)
             self._check_link((self.newest, self._newest_sha256), link)
             self.newest, self._newest_sha256 = link
+        if self.newest.number != before:
+            self._settle()
 
     def append(self, manifest: Manifest) -> Manifest:
         """Add a link, durably; its number and predecessor's checksum are set here.
@@ -155,6 +159,10 @@ class Chain:
             previous = link
         assert previous is not None  # the range has at least one number  # noqa: S101
         self.newest, self._newest_sha256 = previous
+
+    def _settle(self) -> None:
+        """Make the newest link's name durable: its writer may have died between giving the name and syncing it."""
+        self.store.settle([self.paths.manifest(self.incarnation, self.newest.number)])
 
     def _check_link(self, previous: tuple[Manifest, str], link: tuple[Manifest, str]) -> None:
         before, sha256 = previous

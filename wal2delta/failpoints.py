@@ -1,0 +1,67 @@
+"""Named places where a test may kill or delay this process, to show that what is on disk then is enough.
+
+Which places there are belongs to the code that passes them. Without WAL2DELTA_FAILPOINT a passing costs one comparison.
+
+    WAL2DELTA_FAILPOINT=drain.after_manifest            kill -9 of itself at the first passing
+    WAL2DELTA_FAILPOINT=drain.after_manifest:7          at the seventh
+    WAL2DELTA_FAILPOINT=drain.after_data_files@hang:5   sleep 5 s there, once
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+
+VARIABLE = "WAL2DELTA_FAILPOINT"
+
+
+@dataclass(slots=True)
+class Armed:
+    """One failpoint that waits for its passing; `hang_s` is None where the process is to be killed."""
+
+    name: str
+    nth: int
+    hang_s: float | None
+    passed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def parse(cls, text: str) -> Armed:
+        """Read the variable's value; raises ValueError for another form."""
+        name, at, hang = text.partition("@")
+        stem, colon, last = name.rpartition(":")
+        nth = 1
+        if colon and last.isascii() and last.isdigit():
+            name, nth = stem, int(last)
+        if not name or nth < 1 or (at and not hang.startswith("hang:")):
+            raise ValueError(f"{VARIABLE} is {text!r}; write name, name:N, or either with @hang:SECONDS behind")
+        return cls(name, nth, float(hang.removeprefix("hang:")) if at else None)
+
+    def passing(self, name: str) -> bool:
+        """Count a passing; says whether it is the one."""
+        if name != self.name:
+            return False
+        with self.lock:
+            self.passed += 1
+            return self.passed == self.nth
+
+
+def failpoint(name: str) -> None:
+    """Pass a named place: nothing happens unless the environment, as it was when this was imported, names it."""
+    if _ARMED is None or not _ARMED.passing(name):
+        return
+    if _ARMED.hang_s is not None:
+        time.sleep(_ARMED.hang_s)
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _from_environment() -> Armed | None:
+    text = os.environ.get(VARIABLE, "")
+    return Armed.parse(text) if text else None
+
+
+_ARMED = _from_environment()

@@ -1,0 +1,159 @@
+"""Looking inside one file of the landing, for a person: a manifest, a data file, or a whole chain.
+
+Rows' values are not shown: a data file is described by its columns, positions and counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wal2delta.errors import LakeError
+from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import DataFile, Manifest, parse, time_text
+from wal2delta.landing.reader import verify_file, verify_files
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
+
+_BATCH_ROWS = 65_536
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """Describe a manifest, a data file or a landing's folder as a JSON object.
+
+    Raises LakeError where it is none of them, or damaged. A landing's folder is verified wholly: every link and the
+    checksum of every file.
+    """
+    path = path.absolute()
+    if path.is_dir():
+        return _chain(path)
+    if not path.exists():
+        raise LakeError(str(path), "there is no such file", "name a manifest, a data file or a landing's folder")
+    if path.suffix == ".json":
+        return _manifest(path)
+    if path.suffix == ".parquet":
+        return _data(path)
+    raise LakeError(str(path), "it is neither .json nor .parquet", "name a manifest, a data file or a landing's folder")
+
+
+def inspect_text(path: Path) -> str:
+    """The same for reading: one `name: value` per line, lists indented below their name."""
+    return "\n".join(_lines(inspect(path), ""))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    manifest = parse(data, str(path))
+    document: dict[str, Any] = json.loads(data)
+    document["bytes_of_range"] = manifest.end_lsn - manifest.start_lsn
+    document["missing_files"] = [f.path for f in manifest.files if not (path.parent.parent / f.path).is_file()]
+    return document
+
+
+def _data(path: Path) -> dict[str, Any]:
+    described = _parquet(path)
+    entry = _entry_of(path)
+    described["manifest"] = "none names this file: it does not exist for a reader" if entry is None else str(entry[0])
+    if entry is not None:
+        described["table"] = str(entry[2].table)
+        described["schema_id"] = entry[2].schema_id
+        described["checksum"] = "right"
+        verify_file(_chain_at(path.parent.parent), entry[2])
+    return described
+
+
+def _parquet(path: Path) -> dict[str, Any]:
+    operations: Counter[str] = Counter()
+    positions: list[int] = []
+    with_text = unchanged = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=["_w2d_lsn", "_w2d_op", "_w2d_text", "_w2d_unchanged"]):
+                operations.update(batch.column("_w2d_op").cast(pa.string()).to_pylist())
+                lsn = batch.column("_w2d_lsn")
+                positions += [lsn[0].as_py(), lsn[-1].as_py()]
+                with_text += len(batch) - batch.column("_w2d_text").null_count
+                unchanged += len(batch) - batch.column("_w2d_unchanged").null_count
+            return {
+                "rows": file.metadata.num_rows,
+                "row_groups": file.metadata.num_row_groups,
+                "bytes": path.stat().st_size,
+                "first_lsn": str(Lsn(positions[0])) if positions else None,
+                "last_lsn": str(Lsn(positions[-1])) if positions else None,
+                "operations": dict(sorted(operations.items())),
+                "rows_with_text": with_text,
+                "rows_with_unchanged": unchanged,
+                "columns": {f.name: str(f.type) for f in file.schema_arrow},
+            }
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise LakeError(
+            f"segment file {path}", f"it is damaged or not of this format ({type(error).__name__})", "restore it"
+        ) from error
+
+
+def _entry_of(path: Path) -> tuple[Path, Manifest, DataFile] | None:
+    """The manifest beside it that names a data file."""
+    number = path.name.partition("-")[0]
+    place = path.parent.parent / "manifests" / f"{number}.json"
+    if not place.is_file():
+        return None
+    manifest = parse(place.read_bytes(), str(place))
+    for file in manifest.files:
+        if file.path == f"{path.parent.name}/{path.name}":
+            return place, manifest, file
+    return None
+
+
+def _chain_at(folder: Path) -> Chain:
+    """Open the chain in `<lake>/<source>/landing/<incarnation>`."""
+    if not (folder / "manifests").is_dir() or folder.parent.name != "landing" or not folder.name.isdigit():
+        raise LakeError(str(folder), "it is not the folder of a landing", "name <lake>/<source>/landing/<incarnation>")
+    source = folder.parent.parent
+    lake = str(source.parent)
+    return Chain.open(open_store(lake), LakePaths(lake, source.name), Incarnation(int(folder.name)))
+
+
+def _chain(folder: Path) -> dict[str, Any]:
+    chain = _chain_at(folder)
+    links = verify_chain(chain)
+    rows = files = size = 0
+    tables: Counter[str] = Counter()
+    for manifest in chain.manifests():
+        verify_files(chain, manifest)
+        rows += manifest.rows
+        files += len(manifest.files)
+        size += sum(f.bytes for f in manifest.files)
+        tables.update({str(f.table): f.changes for f in manifest.files})
+    last = chain.newest.last_commit_us
+    return {
+        "incarnation": int(chain.incarnation),
+        "start_lsn": str(chain.head.start_lsn),
+        "end_lsn": str(chain.end),
+        "links": links,
+        "files": files,
+        "rows": rows,
+        "bytes": size,
+        "newest_commit_time": time_text(last),
+        "changes": dict(sorted(tables.items())),
+        "checked": "every link and the checksum of every file",
+    }
+
+
+def _lines(value: dict[str, Any], indent: str) -> list[str]:
+    lines: list[str] = []
+    for name, item in value.items():
+        if isinstance(item, dict):
+            lines += [f"{indent}{name}:", *_lines(item, indent + "  ")]
+        elif isinstance(item, list) and item and isinstance(item[0], dict):
+            for i, part in enumerate(item):
+                lines += [f"{indent}{name}[{i}]:", *_lines(part, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {json.dumps(item, ensure_ascii=False) if item is None else item}")
+    return lines

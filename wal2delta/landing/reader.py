@@ -1,0 +1,94 @@
+"""Finding rows in the landing: which files hold a table's changes in a range, and whether they are what was written.
+
+What is done with the rows belongs to `wal2delta.lake`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wal2delta.errors import LakeError
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import DataFile, Manifest
+from wal2delta.landing.store import NotFoundError
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.schema import SchemaVersion
+
+_READ_BYTES = 1 << 20
+_REMEDY = "restore the file from a backup, or run `wal2delta recover` to begin a new incarnation"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A data file of which a range takes all rows (`whole`) or those with its positions.
+
+    `number` is the segment's, `url` the place for Spark and pyarrow.
+    """
+
+    number: int
+    file: DataFile
+    url: str
+    whole: bool
+
+
+def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -> Iterator[Slice]:
+    """The files with rows in (start, end], in the chain's order; of one table, or of all."""
+    for manifest in chain.between(start, end):
+        whole = start <= manifest.start_lsn and manifest.end_lsn <= end
+        for file in manifest.files:
+            if table is None or file.table == table:
+                yield Slice(manifest.number, file, file_url(chain, file), whole)
+
+
+def file_url(chain: Chain, file: DataFile) -> str:
+    """Where Spark and pyarrow find a data file."""
+    return chain.paths.url(_key(chain, file))
+
+
+def find_version(chain: Chain, schema_id: str, number: int) -> SchemaVersion:
+    """The schema version that a file of segment `number` names, looked for backwards.
+
+    Every drain names a table's version again where it first meets it, so this reads few links.
+    Raises LakeError where no link names it.
+    """
+    for at in range(number, -1, -1):
+        for entry in chain.manifest(at).schemas:
+            if entry.version.id == schema_id:
+                return entry.version
+    raise LakeError(
+        f"manifest {chain.paths.url(chain.paths.manifest(chain.incarnation, number))}",
+        f"neither it nor a link before it describes the schema {schema_id}",
+        _REMEDY,
+    )
+
+
+def verify_files(chain: Chain, manifest: Manifest) -> None:
+    """Read every file of a segment; raises LakeError for one that is missing, cut short or changed."""
+    for file in manifest.files:
+        verify_file(chain, file)
+
+
+def verify_file(chain: Chain, file: DataFile) -> None:
+    """Read one data file and compare its size and checksum with the manifest's."""
+    key = _key(chain, file)
+    thing = f"segment file {chain.paths.url(key)}"
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with chain.store.open(key) as opened:
+            while data := opened.read(_READ_BYTES):
+                digest.update(data)
+                size += len(data)
+    except NotFoundError:
+        raise LakeError(thing, "it is missing", _REMEDY) from None
+    if size != file.bytes:
+        raise LakeError(thing, f"it has {size} bytes, its manifest says {file.bytes}", _REMEDY)
+    if digest.hexdigest() != file.sha256:
+        raise LakeError(thing, "its checksum is not the one its manifest says", _REMEDY)
+
+
+def _key(chain: Chain, file: DataFile) -> str:
+    return f"{chain.paths.landing(chain.incarnation)}/{file.path}"

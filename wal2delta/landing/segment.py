@@ -1,0 +1,207 @@
+"""Writing one segment: the Parquet files of one link, then the manifest that makes them visible.
+
+Decoding belongs to `wal2delta.pgoutput`, deciding when a segment ends to `wal2delta.drain`.
+
+    Batch → a buffer per table and schema version → row groups → files, synced → folder, synced → manifest
+
+Memory: at most `BUFFERED_BYTES_MAX` of Arrow data wait for a row group, over all tables, and at most `OPEN_FILES_MAX`
+Parquet writers are open, however many tables a segment has: the one used least recently is finished, and a table that comes
+again gets another file. Nothing is visible before the manifest is: a crash leaves files that nobody names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wal2delta.errors import InvariantError
+from wal2delta.failpoints import failpoint
+from wal2delta.landing.chain import Chain, FencedError, now_text
+from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
+from wal2delta.landing.store import NewFile
+from wal2delta.lsn import Lsn
+from wal2delta.pgoutput.batch import Batch, TableChanges
+from wal2delta.schema import SchemaVersion
+
+# A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.
+ROW_GROUP_ROWS = 131_072
+ROW_GROUP_BYTES = 64 << 20
+BUFFERED_BYTES_MAX = 128 << 20
+# Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
+OPEN_FILES_MAX = 64
+# Values that repeat over a transaction; data columns are left plain (a dictionary that overflows is work for nothing).
+_DICTIONARY_COLUMNS = ["_w2d_lsn", "_w2d_op", "_w2d_xid", "_w2d_commit_time"]
+_STATISTICS_COLUMNS = ["_w2d_lsn", "_w2d_row"]
+_WRITER = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(slots=True)
+class _Part:
+    """One file in the making: what waits for its next row group, and its counts."""
+
+    version: SchemaVersion
+    schema_id: str
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
+    file: NewFile | None = None
+    writer: pq.ParquetWriter | None = None
+    rows: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+
+
+class SegmentWriter:
+    """One segment of `chain`, from its end on. Made by one thread, used by that thread.
+
+    `writer` (32 hexadecimal digits) is in the names of the files, so that two writers never meet in one.
+    """
+
+    def __init__(self, chain: Chain, writer: str) -> None:
+        if not _WRITER.fullmatch(writer):
+            raise ValueError("a writer id has 32 hexadecimal digits")
+        self._chain = chain
+        self._writer = writer
+        self._number = chain.next_number
+        self._parts: OrderedDict[str, _Part] = OrderedDict()
+        self._done: list[tuple[NewFile, DataFile]] = []
+        self._made = 0
+        self._schemas: list[SchemaEntry] = []
+        self._first_us: int | None = None
+        self._last_us: int | None = None
+        self.rows = 0
+        self.transactions = 0
+
+    def add(self, batch: Batch) -> None:
+        """Take in what was decoded; `_w2d_row` is made to count over the whole segment.
+
+        Rows may be written out at once; nothing is visible before `finish`.
+        """
+        base = self.rows
+        for changes in batch.changes:
+            self._add_changes(changes, base)
+            self.rows += changes.rows.num_rows
+        self.transactions += batch.transactions
+        self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in batch.schemas]
+        if batch.first_commit_time_us is not None:
+            self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
+        if batch.last_commit_time_us is not None:
+            self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
+        while sum(p.waiting_bytes for p in self._parts.values()) > BUFFERED_BYTES_MAX:
+            self._write_group(max(self._parts.values(), key=lambda p: p.waiting_bytes))
+
+    def finish(self, end: Lsn) -> Manifest:
+        """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range without rows.
+
+        Raises FencedError where another writer has the number; the files are then removed. The writer is of no use
+        afterwards.
+        """
+        for key in list(self._parts):
+            self._close(key)
+        files = [entry for _, entry in self._done]
+        self._chain.store.settle([f.key for f, _ in self._done])
+        failpoint("drain.after_data_files")
+        manifest = Manifest(
+            kind=Kind.SEGMENT if files else Kind.PROGRESS,
+            number=self._number,
+            incarnation=self._chain.incarnation,
+            start_lsn=self._chain.end,
+            end_lsn=end,
+            previous_sha256="",
+            writer=self._writer,
+            created_at=now_text(),
+            transactions=self.transactions if files else 0,
+            first_commit_us=self._first_us if files else None,
+            last_commit_us=self._last_us if files else None,
+            schemas=tuple(self._schemas),
+            files=tuple(files),
+        )
+        try:
+            return self._chain.append(manifest)
+        except FencedError:
+            # The number is someone else's, so nobody will ever name these files. After any other error the manifest may
+            # stand there already (a folder that could not be synced): the files stay, and `sweep` decides.
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Remove what was written; may be called any number of times, but not after `finish` has succeeded."""
+        for part in self._parts.values():
+            if part.file is not None:
+                part.file.abandon()
+        for file, _ in self._done:
+            file.abandon()
+        self._parts.clear()
+        self._done.clear()
+
+    def _add_changes(self, changes: TableChanges, base: int) -> None:
+        rows = changes.rows
+        if rows.num_rows == 0:
+            return
+        schema_id = changes.version.id
+        part = self._parts.get(schema_id)
+        if part is None:
+            part = self._parts[schema_id] = _Part(changes.version, schema_id)
+        self._parts.move_to_end(schema_id)
+        if base:
+            at = rows.schema.get_field_index("_w2d_row")
+            rows = rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), pa.scalar(base, pa.int64())))
+        part.waiting.append(rows)
+        part.waiting_rows += rows.num_rows
+        part.waiting_bytes += rows.nbytes
+        part.rows += rows.num_rows
+        for name in COUNTS:
+            part.counts[name] += getattr(changes.counts, name)
+        if part.waiting_rows >= ROW_GROUP_ROWS or part.waiting_bytes >= ROW_GROUP_BYTES:
+            self._write_group(part)
+
+    def _write_group(self, part: _Part) -> None:
+        table = pa.Table.from_batches(part.waiting)
+        if part.writer is None:
+            self._limit_open_files(part.schema_id)
+            part.file = self._create()
+            part.writer = pq.ParquetWriter(
+                part.file,
+                table.schema,
+                compression="zstd",
+                use_dictionary=_DICTIONARY_COLUMNS,
+                write_statistics=_STATISTICS_COLUMNS,
+            )
+        part.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
+
+    def _limit_open_files(self, except_id: str) -> None:
+        opened = [key for key, part in self._parts.items() if part.writer is not None and key != except_id]
+        for key in opened[: max(0, len(opened) + 1 - OPEN_FILES_MAX)]:
+            self._close(key)
+
+    def _create(self) -> NewFile:
+        name = f"{self._number:020d}-{self._writer}-{self._made:04d}.parquet"
+        self._made += 1
+        return self._chain.store.create(f"{self._chain.paths.data(self._chain.incarnation)}/{name}")
+
+    def _close(self, key: str) -> None:
+        """Finish a part's file, durably but for its name."""
+        part = self._parts[key]
+        if part.waiting:
+            self._write_group(part)
+        if part.file is None or part.writer is None:
+            raise InvariantError(f"segment {self._number}", "a part of it has no rows", "report this")
+        part.writer.close()
+        part.file.finish()
+        entry = DataFile(
+            path=part.file.key.removeprefix(self._chain.paths.landing(self._chain.incarnation) + "/"),
+            oid=part.version.oid,
+            schema_id=part.schema_id,
+            table=part.version.table,
+            rows=part.rows,
+            bytes=part.file.bytes_written,
+            sha256=part.file.sha256,
+            **part.counts,
+        )
+        self._done.append((part.file, entry))
+        del self._parts[key]
