@@ -24,15 +24,12 @@ from pyspark.sql import types as T
 
 from wal2delta.errors import ConfigError, InvariantError
 from wal2delta.schema import Column, SchemaVersion
+from wal2delta.values.types import KINDS, precision_scale
 
 TEXT_COLUMN = "_w2d_text"
-# Kinds whose lake column holds every value there can be: `_w2d_text` never speaks for them.
-WHOLE_KINDS = frozenset(
-    {"bool", "int2", "int4", "int8", "float4", "float8", "text", "bpchar", "varchar", "name", "uuid", "bytea", "enum"}
-)
-# Kinds that are equal in Spark exactly where they are equal in PostgreSQL, and so serve as merge keys as they are.
-KEY_KINDS = frozenset({"bool", "int2", "int4", "int8", "text", "varchar", "name", "uuid", "bytea", "enum"})
 _STRINGS = frozenset({"text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"})
+# Kinds whose lake column holds every value there can be: `_w2d_text` never speaks for them.
+WHOLE_KINDS = _STRINGS | {"bool", "int2", "int4", "int8", "float4", "float8", "bytea"}
 _PLAIN_SCALE_MAX = 6  # Java writes a BigDecimal of a larger scale as 0E-7 where it is small
 
 
@@ -97,7 +94,7 @@ def digest_bits(digest: SparkColumn) -> SparkColumn:
 
 def needs_key_text(version: SchemaVersion) -> bool:
     """Whether the key has a column that Spark does not compare exactly, so that `_w2d_key` holds the key's text."""
-    return any(c.kind not in KEY_KINDS for c in key_columns(version))
+    return any(not KINDS[c.kind].exact for c in key_columns(version))
 
 
 def key_text(
@@ -129,15 +126,6 @@ def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     return F.expr(framed(_text_of_type(data_type, quoted(name), name, 0)))
 
 
-def numeric_scale(column: Column) -> tuple[int, int] | None:
-    """The (precision, scale) that a numeric column's typmod carries; None where it carries none."""
-    if column.kind != "numeric" or column.typmod < 4:
-        return None
-    packed = column.typmod - 4
-    scale = packed & 0x7FF
-    return (packed >> 16) & 0xFFFF, scale - 0x800 if scale & 0x400 else scale
-
-
 def _text_of_kind(column: Column, x: str) -> str:
     """The SQL of PostgreSQL's output text of the value `x`, by kind; NULL for NULL."""
     kind = column.kind
@@ -146,7 +134,7 @@ def _text_of_kind(column: Column, x: str) -> str:
     if kind in ("int2", "int4", "int8"):
         return f"cast({x} as string)"
     if kind == "numeric":
-        size = numeric_scale(column)
+        size = precision_scale(column.typmod)
         return x if size is None else _decimal_text(x, size[1])
     make = _BY_KIND.get(kind)
     if make is None:

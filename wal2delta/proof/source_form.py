@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from wal2delta.errors import InvariantError
-from wal2delta.lake.exact import key_columns, numeric_scale
+from wal2delta.lake.exact import key_columns
 from wal2delta.schema import Column, SchemaVersion
+from wal2delta.values.types import precision_scale
 
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
 _FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
@@ -97,7 +98,7 @@ def _text(column: Column) -> sql.Composed:
         return sql.SQL("CASE WHEN {name} = 'NaN' THEN {nan} ELSE encode({send}({name}), 'hex') END").format(
             name=name, nan=sql.Literal(nan), send=sql.SQL(send)
         )
-    size = numeric_scale(column)
+    size = precision_scale(column.typmod) if column.kind == "numeric" else None
     if size is not None:
         return _pinned_numeric(name, *size)
     return sql.SQL("concat({})").format(name)
