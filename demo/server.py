@@ -156,7 +156,7 @@ class EmbeddedPostgres:
             env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
             # Ctrl-C in the terminal is for the caller, who then stops the server in order.
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  (one prctl; it takes no lock)
             user=self._user.pw_uid if self._user else None,
             group=self._user.pw_gid if self._user else None,
             extra_groups=[] if self._user else None,
@@ -254,7 +254,13 @@ def _installed() -> Path:
 def _can_run(program: Path, user: pwd.struct_passwd) -> bool:
     try:
         done = subprocess.run(
-            [str(program), "--version"], user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/", capture_output=True
+            [str(program), "--version"],
+            check=False,
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
         )
     except OSError:
         return False

@@ -1,0 +1,122 @@
+"""Child processes that end with the demonstration, however it ends, and the detection of an earlier one's left-overs.
+
+What runs in them belongs to `demo.run`. Three lines of defence: an orderly stop; PR_SET_PDEATHSIG, for a demonstration
+that was killed; and a mark in every child's environment by which the next start finds what is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_MARK = "WAL2DELTA_DEMO_STATE"
+# Dagster's daemon ends its code server and runs in order within this; a drain makes its last segment durable.
+_GRACE_S = 20.0
+
+
+@dataclass
+class Children:
+    """The processes of one demonstration; `state` is its folder, and the mark.
+
+    Start them from the main thread only: the kernel sends PR_SET_PDEATHSIG when the *thread* that forked ends.
+    """
+
+    state: Path
+    _running: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+
+    def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start `command` in a session of its own, with its output in `<state>/<name>.log`."""
+        with (self.state / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**environment, _MARK: str(self.state)},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread has been started when this forks)
+            )
+        self._running.append((name, process))
+        return process
+
+    def ended(self) -> str | None:
+        """The name of a child that is not running any more, None while all are."""
+        return next((name for name, process in self._running if process.poll() is not None), None)
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that child `name` wrote."""
+        text = (self.state / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.strip().splitlines()[-12:])
+
+    def stop(self) -> None:
+        """End all, the newest first; none is left when this returns."""
+        for _, process in reversed(self._running):
+            _signal_group(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        for _, process in reversed(self._running):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            # The group may outlive its leader: a run worker that is still writing its last segment.
+            _await_group(process.pid, deadline)
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+        self._running.clear()
+        end(marked(self.state))
+
+
+def marked(state: Path) -> list[int]:
+    """The processes, by their ids, that a demonstration with this `state` started and that still run."""
+    wanted = f"{_MARK}={state}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        # Gone meanwhile, or someone else's: not ours either way.
+        with contextlib.suppress(OSError):
+            other = entry.name.isdecimal() and int(entry.name) != os.getpid()
+            if other and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def end(pids: Iterable[int]) -> None:
+    """Kill these processes and wait until they are gone."""
+    waiting = list(pids)
+    for pid in waiting:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _GRACE_S
+    while time.monotonic() < deadline and any(_alive(pid) for pid in waiting):
+        time.sleep(0.05)
+
+
+def _signal_group(group: int, what: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, what)
+
+
+def _await_group(group: int, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except (ProcessLookupError, PermissionError):
+            return
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        # A zombie is gone as far as files and ports go; its parent reaps it.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
