@@ -157,7 +157,9 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str]) -> Co
     if conn.info.server_version < OLDEST_VERSION:
         version = conn.info.server_version // 10000
         conn.close()
-        raise SourceError(thing, f"PostgreSQL {version} is not supported", "upgrade the source to PostgreSQL 14 or later")
+        raise SourceError(
+            thing, f"PostgreSQL {version} is not supported", "upgrade the source to PostgreSQL 14 or later"
+        )
     return conn
 
 
@@ -179,7 +181,9 @@ def _parse(dsn: SecretStr) -> dict[str, Any]:
 
 
 def _options(theirs: str) -> str:
-    pinned = " ".join(f"-c {name}={_escaped(value)}" for name, value in PINNED_SETTINGS.items() if name != "client_encoding")
+    pinned = " ".join(
+        f"-c {name}={_escaped(value)}" for name, value in PINNED_SETTINGS.items() if name != "client_encoding"
+    )
     return f"{theirs} {pinned}".strip()
 
 
@@ -221,5 +225,3 @@ _REMEDIES: Mapping[str, str] = {
     "53400": "raise max_replication_slots, or drop a slot that nobody needs",
     "55000": "run `wal2delta check` for the state of the slot",
 }
-
-

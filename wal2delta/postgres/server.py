@@ -18,7 +18,8 @@ _IDENTIFY = SQL("""
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS system_id,
        CASE WHEN pg_catalog.pg_is_in_recovery()
             THEN (SELECT timeline_id::text FROM pg_catalog.pg_control_checkpoint())
-            ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8))::bit(32)::int::text
+            ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)
+                 )::bit(32)::int::text
        END AS timeline,
        pg_catalog.current_database()::text AS database,
        pg_catalog.current_setting('server_version_num') AS version,

@@ -118,9 +118,7 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def create_slot(
-    conn: Connection, name: str, *, temporary: bool, snapshot: OneOf["use", "nothing"] = "nothing"
-) -> Lsn:
+def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf["use", "nothing"] = "nothing") -> Lsn:
     """Make a logical pgoutput slot over a replication connection and return its consistent point.
 
     With `snapshot="use"` the connection must stand in a READ ONLY REPEATABLE READ transaction without a query so far. Waits
@@ -151,9 +149,7 @@ def drop_slot(conn: Connection, name: str, wait_s: float = 5.0) -> bool:
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            conn.execute(
-                SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(_text(name)), prepare=False
-            )
+            conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(_text(name)), prepare=False)
         except psycopg.errors.UndefinedObject:
             return False
         except psycopg.errors.ObjectInUse:

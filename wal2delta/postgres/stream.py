@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import final
 
 import psycopg
 from psycopg.errors import Diagnostic
@@ -65,6 +66,7 @@ class Frames:
     flush_wanted: bool = False
 
 
+@final
 class ReplicationStream:
     """An open START_REPLICATION; made by `open`, usable as a context manager.
 
@@ -102,8 +104,8 @@ class ReplicationStream:
     ) -> ReplicationStream:
         """Connect and start at `start`: every commit whose end LSN is greater comes.
 
-        A slot that is in use is tried again for `wait_s` seconds, then TransientError. Raises GapError where the slot is gone
-        or lost, SourceError where it or a publication can't be used.
+        A slot that is in use is tried again for `wait_s` seconds, then TransientError. Raises GapError where the slot
+        is gone or lost, SourceError where it or a publication can't be used.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -265,7 +267,9 @@ class ReplicationStream:
 
     def _ended(self) -> None:
         end_of_copy(self._pgconn)
-        self._failure = TransientError("replication stream", "the server ended it (it is shutting down)", "connect again")
+        self._failure = TransientError(
+            "replication stream", "the server ended it (it is shutting down)", "connect again"
+        )
 
     def _why(self, error: psycopg.Error) -> Wal2DeltaError:
         if self._failure is not None:

@@ -49,7 +49,7 @@ def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Call
 
 def end_of_copy(pgconn: PGconn, deadline_s: float = 10.0) -> list[PGresult]:
     """The results after the last COPY data, the connection idle again; raises psycopg.Error if one is an error."""
-    results = []
+    results: list[PGresult] = []
     deadline = time.monotonic() + deadline_s
     while True:
         while pgconn.is_busy():

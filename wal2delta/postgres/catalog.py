@@ -1,0 +1,263 @@
+"""What the source publishes, and the shape of each table: publications, columns, identities, leaves.
+
+Whether that can be replicated is judged in `wal2delta.postgres.checks`; what a type becomes in the lake in
+`wal2delta.values.types`. All reads are ordinary MVCC queries, so that under an imported snapshot they give the
+catalog as it was at that snapshot.
+
+A source has one publication in its configuration, and sometimes a second one beside it, named after it with
+`_inserts` at its end, for tables without identity (see `wal2delta.pipeline.publish`); `publications_of` finds which exist.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wal2delta.config.model import SourceConfig, TableConfig
+from wal2delta.errors import ConfigError, SourceError
+from wal2delta.names import Oid, TableName
+from wal2delta.pgoutput.messages import Relation
+from wal2delta.postgres import catalog_queries as queries
+from wal2delta.postgres.connection import Connection, rows, source_errors
+from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.values.types import CatalogType, make_column, unknown_column
+
+INSERTS_SUFFIX = "_inserts"
+ACTIONS = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One relation with rows of its own: the table itself, or a partition. `pages` counts blocks of `block_bytes`.
+
+    `relfilenode` is the file's number as the reading transaction's snapshot sees it.
+    """
+
+    oid: Oid
+    table: TableName
+    identity: Identity
+    relfilenode: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as its publications have it.
+
+    `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
+    `leaves` hold its rows (of a partitioned root: the partitions).
+    """
+
+    version: SchemaVersion
+    row_filter: str | None
+    actions: frozenset[str]
+    leaves: tuple[Leaf, ...]
+    partitioned: bool
+    unlogged: bool
+    publications: tuple[str, ...]
+
+    @property
+    def table(self) -> TableName:
+        """Its name."""
+        return self.version.table
+
+    @property
+    def pages(self) -> int:
+        """Blocks of all leaves together, at the moment of reading: a hint for partitioning, not a bound."""
+        return sum(leaf.pages for leaf in self.leaves)
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether the source can tell which row an update or a delete means."""
+        return self.version.identity is Identity.FULL or any(c.identity for c in self.version.columns)
+
+
+def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
+    """The source's publications that exist, the main one first; empty where none does. Raises as `source_errors`."""
+    wanted = [source.publication, source.publication + INSERTS_SUFFIX]
+    with source_errors(f"publication {source.publication}"):
+        found = {row["pubname"] for row in rows(conn, queries.PUBLICATIONS, {"names": wanted})}
+    return [name for name in wanted if name in found]
+
+
+def read_tables(conn: Connection, source: SourceConfig) -> dict[TableName, PublishedTable]:
+    """Every published table, by name in order.
+
+    Raises SourceError where no publication exists or two of them disagree about a table's columns, ConfigError where the
+    configuration does not fit a table, else as `source_errors`.
+    """
+    names = publications_of(conn, source)
+    if not names:
+        raise SourceError(f"publication {source.publication}", "it does not exist", "run `wal2delta apply`")
+    with source_errors(f"publication {source.publication}"):
+        published = rows(conn, queries.published(conn.info.server_version), {"names": names})
+        oids = sorted({int(row["oid"]) for row in published})
+        facts = _read_facts(conn, oids)
+    entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in published:
+        entries[int(row["oid"])].append(row)
+    tables = [_published_table(oid, entries[oid], facts, source) for oid in oids]
+    return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+
+
+def version_of(conn: Connection, source: SourceConfig, relation: Relation) -> SchemaVersion:
+    """The schema version that a Relation message stands for, with what only the catalog knows filled in.
+
+    A column that the catalog does not have under this name and type any more gets attnum 0 and kind exact_text. Raises
+    ConfigError where the configuration does not fit, else as `source_errors`.
+    """
+    table = TableName(relation.namespace or "pg_catalog", relation.name)
+    with source_errors(f"table {table}"):
+        facts = _read_facts(conn, [int(relation.oid)], [int(c.type_oid) for c in relation.columns])
+    known = {row["attname"]: row for row in facts.columns[int(relation.oid)]}
+    config = source.table_config(table)
+    indexed = relation.identity in (Identity.DEFAULT, Identity.INDEX)
+    columns = []
+    for told in relation.columns:
+        row = known.get(told.name)
+        type_ = facts.types.get(int(told.type_oid))
+        flagged = told.identity and indexed
+        if row is None or type_ is None or int(row["atttypid"]) != int(told.type_oid):
+            columns.append(unknown_column(told.name, told.type_oid, told.typmod, identity=flagged))
+            continue
+        attnum = int(row["attnum"])
+        with _configured(table):
+            columns.append(make_column(told.name, type_, told.typmod, attnum=attnum, identity=flagged, table=config))
+    flags = [c.name for c in relation.columns if c.identity]
+    index = facts.identity_index(int(relation.oid), relation.identity)
+    key = _key(relation.identity, index if set(index) >= set(flags) else flags, columns, config, table)
+    return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Rows of the catalog by the table's OID, types by their own."""
+
+    relations: Mapping[int, dict[str, Any]]
+    columns: Mapping[int, list[dict[str, Any]]]
+    indexes: Mapping[int, list[dict[str, Any]]]
+    leaves: Mapping[int, list[dict[str, Any]]]
+    types: Mapping[int, CatalogType]
+
+    def identity_index(self, oid: int, identity: Identity) -> list[str]:
+        """The names of the identity index's columns in the index's order; empty where there is none."""
+        flag = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}.get(identity)
+        found = [row["columns"] for row in self.indexes[oid] if flag is not None and row[flag]]
+        return list(found[0]) if found else []
+
+
+def _read_facts(conn: Connection, oids: Sequence[int], more_types: Iterable[int] = ()) -> _Facts:
+    if not oids:
+        return _Facts({}, defaultdict(list), defaultdict(list), defaultdict(list), {})
+    values = {"oids": list(oids)}
+    columns = rows(conn, queries.COLUMNS, values)
+    type_oids = sorted({int(row["atttypid"]) for row in columns} | set(more_types))
+    types = rows(conn, queries.TYPES, {"oids": type_oids}) if type_oids else []
+    return _Facts(
+        relations={int(row["oid"]): row for row in rows(conn, queries.RELATIONS, values)},
+        columns=_by(columns, "attrelid"),
+        indexes=_by(rows(conn, queries.INDEXES, values), "indrelid"),
+        leaves=_by(rows(conn, queries.LEAVES, values), "root"),
+        types={int(row["oid"]): _type(row) for row in types},
+    )
+
+
+def _by(found: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, Any]]]:
+    result: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in found:
+        result[int(row[name])].append(row)
+    return result
+
+
+def _type(row: dict[str, Any]) -> CatalogType:
+    return CatalogType(
+        oid=Oid(int(row["oid"])),
+        schema=row["schema"],
+        name=row["name"],
+        typtype=row["typtype"],
+        base_oid=Oid(int(row["base_oid"])),
+        base_typmod=int(row["base_typmod"]),
+        elem_oid=Oid(int(row["elem_oid"])),
+    )
+
+
+def _published_table(
+    oid: int, entries: Sequence[dict[str, Any]], facts: _Facts, source: SourceConfig
+) -> PublishedTable:
+    relation = facts.relations[oid]
+    table = TableName(relation["schema"], relation["name"])
+    listed = {tuple(sorted(e["attnames"])) if e["attnames"] is not None else None for e in entries}
+    if len(listed) > 1:
+        remedy = "give them the same column list, or publish the table once"
+        raise SourceError(f"table {table}", "its publications list different columns", remedy)
+    names = listed.pop()
+    identity = Identity(relation["relreplident"])
+    index = facts.identity_index(oid, identity)
+    config = source.table_config(table)
+    sent = [r for r in facts.columns[oid] if (not r["attgenerated"] if names is None else r["attname"] in names)]
+    with _configured(table):
+        columns = [
+            make_column(
+                row["attname"],
+                facts.types[int(row["atttypid"])],
+                int(row["atttypmod"]),
+                attnum=int(row["attnum"]),
+                identity=row["attname"] in index,
+                table=config,
+            )
+            for row in sent
+        ]
+    version = SchemaVersion(table, Oid(oid), identity, tuple(columns), _key(identity, index, columns, config, table))
+    filters = [e["rowfilter"] for e in entries]
+    return PublishedTable(
+        version=version,
+        # pgoutput sends a row that any of the publications wants.
+        row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
+        actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
+        leaves=tuple(_leaf(row) for row in facts.leaves[oid]),
+        partitioned=relation["relkind"] == "p",
+        unlogged=relation["relpersistence"] != "p",
+        publications=tuple(e["pubname"] for e in entries),
+    )
+
+
+def _leaf(row: dict[str, Any]) -> Leaf:
+    return Leaf(
+        oid=Oid(int(row["oid"])),
+        table=TableName(row["schema"], row["name"]),
+        identity=Identity(row["relreplident"]),
+        relfilenode=int(row["relfilenode"]),
+        pages=int(row["pages"] or 0),
+    )
+
+
+@contextmanager
+def _configured(table: TableName) -> Iterator[None]:
+    """A ValueError inside is the configuration's mistake about `table`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"table {table}", str(error), "correct the table's section in the configuration") from None
+
+
+def _key(
+    identity: Identity, index: Sequence[str], columns: Sequence[Column], config: TableConfig, table: TableName
+) -> tuple[str, ...]:
+    """What tells rows apart: the whole identity index, the configured columns under FULL, or nothing."""
+    names = {c.name for c in columns}
+    if identity is Identity.FULL:
+        missing = [name for name in config.key if name not in names]
+        if missing:
+            reason = f"its configured key has columns that are not published: {', '.join(missing)}"
+            raise ConfigError(f"table {table}", reason, "correct the table's key in the configuration")
+        return config.key
+    # Part of a key tells nothing apart: a column list that leaves some of it out makes a bag.
+    return tuple(index) if index and names.issuperset(index) else ()
+
+
+def without_pages(table: PublishedTable) -> PublishedTable:
+    """The table with sizes left out, so that two readings compare equal if nothing but the amount of data changed."""
+    return replace(table, leaves=tuple(replace(leaf, pages=0) for leaf in table.leaves))

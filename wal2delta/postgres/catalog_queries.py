@@ -1,0 +1,92 @@
+"""The SQL that `wal2delta.postgres.catalog` reads the catalog with.
+
+What the rows mean is said there. Only tables of pg_catalog and functions that see the transaction's snapshot are
+asked for shapes: `pg_partition_tree` and `regclass` casts answer for now, not for the snapshot, and are not used.
+"""
+
+from __future__ import annotations
+
+from psycopg.sql import SQL
+
+PUBLICATIONS = SQL("SELECT pubname::text FROM pg_catalog.pg_publication WHERE pubname = ANY ({names}::name[])")
+
+_PUBLISHED = """
+SELECT p.pubname::text, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, p.puballtables,
+       c.oid::bigint AS oid, {columns}
+FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
+JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE p.pubname = ANY ({{names}}::name[])
+ORDER BY p.pubname, c.oid
+"""
+_PUBLISHED_15 = SQL(_PUBLISHED.format(columns="t.attnames::text[] AS attnames, t.rowfilter"))
+_PUBLISHED_14 = SQL(_PUBLISHED.format(columns="NULL::text[] AS attnames, NULL::text AS rowfilter"))
+
+RELATIONS = SQL("""
+SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relreplident::text,
+       c.relpersistence::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY ({oids}::oid[])
+""")
+
+COLUMNS = SQL("""
+SELECT a.attrelid::bigint, a.attname::text, a.attnum, a.atttypid::bigint, a.atttypmod, a.attgenerated::text
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+""")
+
+# A domain stands for the type below all domains, with the nearest modifier on the way there.
+TYPES = SQL("""
+WITH RECURSIVE down AS (
+  SELECT t.oid AS of, t.typbasetype AS base, t.typtypmod AS typmod
+  FROM pg_catalog.pg_type t WHERE t.typtype = 'd' AND t.oid = ANY ({oids}::oid[])
+  UNION ALL
+  SELECT d.of, t.typbasetype, CASE WHEN d.typmod = -1 THEN t.typtypmod ELSE d.typmod END
+  FROM down d JOIN pg_catalog.pg_type t ON t.oid = d.base AND t.typtype = 'd'
+)
+SELECT t.oid::bigint AS oid, n.nspname::text AS schema, t.typname::text AS name, t.typtype::text,
+       COALESCE(d.base, 0)::bigint AS base_oid, COALESCE(d.typmod, -1) AS base_typmod,
+       CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END::bigint AS elem_oid
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+LEFT JOIN down d ON d.of = t.oid
+     AND NOT EXISTS (SELECT FROM pg_catalog.pg_type b WHERE b.oid = d.base AND b.typtype = 'd')
+WHERE t.oid = ANY ({oids}::oid[])
+""")
+
+# A deferrable or invalid index is no identity, whatever the table says.
+INDEXES = SQL("""
+SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident,
+       ARRAY(SELECT a.attname::text
+             FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, ordinal)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+             WHERE k.ordinal <= i.indnkeyatts ORDER BY k.ordinal) AS columns
+FROM pg_catalog.pg_index i
+WHERE i.indrelid = ANY ({oids}::oid[]) AND (i.indisprimary OR i.indisreplident) AND i.indimmediate AND i.indisvalid
+""")
+
+LEAVES = SQL("""
+WITH RECURSIVE tree AS (
+  SELECT c.oid AS root, c.oid AS oid FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
+  UNION ALL
+  SELECT t.root, i.inhrelid
+  FROM tree t
+  JOIN pg_catalog.pg_class parent ON parent.oid = t.oid AND parent.relkind = 'p'
+  JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
+)
+SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
+       c.relreplident::text, c.relfilenode::bigint AS relfilenode,
+       (pg_catalog.pg_relation_size(c.oid) + s.block_bytes - 1) / s.block_bytes AS pages
+FROM tree t
+JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::bigint AS block_bytes) s
+ORDER BY 1, 2
+""")
+
+
+def published(server_version: int) -> SQL:
+    """The query for the tables of publications; 14 has neither column lists nor row filters."""
+    return _PUBLISHED_15 if server_version >= 150000 else _PUBLISHED_14
