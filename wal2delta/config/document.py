@@ -98,6 +98,9 @@ def _plain(text: str, document: Document) -> bool:
         if isinstance(event, yaml.AliasEvent):
             document.mistakes.append(Mistake(line, "", "aliases (*name) are not read; write the value out"))
             return False
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            document.mistakes.append(Mistake(line, "", "tags (!name) are not read"))
+            return False
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -159,12 +162,7 @@ def _scalar(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     if tag == "bool":
         return text.lower() == "true"
     try:
-        if tag == "int":
-            return int(text)
-        if tag == "float":
-            return float(text)
-    except ValueError:  # a number of thousands of digits, or a tag written out before a text
+        return int(text) if tag == "int" else float(text)
+    except ValueError:  # a number of thousands of digits
         document.add(path, "is not a number")
         return None
-    document.add(path, "tags (!name) are not read")
-    return None

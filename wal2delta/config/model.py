@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     SecretStr,
     model_validator,
@@ -208,7 +209,7 @@ class SourceConfig(Model):
     """
 
     name: Name
-    dsn: Annotated[SecretStr, PlainValidator(_dsn)]
+    dsn: Annotated[SecretStr, PlainValidator(_dsn), PlainSerializer(str, return_type=str, when_used="json")]
     publication: Annotated[Text, AfterValidator(_publication)]
     slot: Annotated[Text, AfterValidator(_slot)]
     tables: Annotated[tuple[TableName, ...], AfterValidator(_different)] = Field(

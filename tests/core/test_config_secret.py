@@ -1,0 +1,139 @@
+"""Secrets: read when used, named when missing, never shown."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import SecretStr
+
+from wal2delta.config import SourceConfig, load
+from wal2delta.config.secret import Dsn, EnvSecret
+from wal2delta.errors import ConfigError
+
+SECRET = "hunter2 with 'quotes' and \\"
+BASE = "host=a dbname=b user=c"
+
+
+def dsn(place: str = "sources.shop") -> Dsn:
+    """A conninfo whose password is in the environment."""
+    return Dsn(BASE, EnvSecret("W2D_TEST_PASSWORD", f"{place}.password"), f"{place}.dsn")
+
+
+@pytest.mark.parametrize("base", [BASE, "postgresql://c@a/b", "postgresql://c@a:5432/b?sslmode=require"])
+def test_the_password_is_added_when_it_is_used(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
+    """To both forms of a conninfo, whatever characters it has."""
+    monkeypatch.setenv("W2D_TEST_PASSWORD", SECRET)
+    value = Dsn(base, EnvSecret("W2D_TEST_PASSWORD", "p")).get_secret_value()
+    parts = conninfo_to_dict(value)
+    assert (parts["host"], parts["dbname"], parts["user"], parts["password"]) == ("a", "b", "c", SECRET)
+
+
+def test_a_changed_variable_is_seen_at_the_next_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rotated password needs no new process."""
+    value = dsn()
+    for secret in ("one", "two"):
+        monkeypatch.setenv("W2D_TEST_PASSWORD", secret)
+        assert conninfo_to_dict(value.get_secret_value())["password"] == secret
+
+
+@pytest.mark.parametrize(("value", "phrase"), [(None, "is not set"), ("", "is empty")])
+def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str | None, phrase: str) -> None:
+    """With the place that wants it; an empty password would fail far away."""
+    if value is None:
+        monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+    else:
+        monkeypatch.setenv("W2D_TEST_PASSWORD", value)
+    with pytest.raises(ConfigError) as caught:
+        dsn().get_secret_value()
+    assert str(caught.value).startswith(f"sources.shop.password: the environment variable W2D_TEST_PASSWORD {phrase}; ")
+
+
+@pytest.mark.parametrize(
+    ("value", "phrase"),
+    [
+        ("nonsense hunter2", "is not a libpq connection string or URI"),
+        ("host=a password=hunter2", "names no database"),
+        ("host=a dbname=b password=hunter2 replication=true", "sets replication"),
+    ],
+)
+def test_a_wrong_conninfo_in_the_environment_is_named_not_shown(
+    monkeypatch: pytest.MonkeyPatch, value: str, phrase: str
+) -> None:
+    """It is checked as the file's is, when it is used."""
+    monkeypatch.setenv("W2D_TEST_DSN", value)
+    with pytest.raises(ConfigError) as caught:
+        Dsn(EnvSecret("W2D_TEST_DSN", "sources.shop.dsn"), place="sources.shop.dsn").get_secret_value()
+    assert phrase in str(caught.value)
+    assert "W2D_TEST_DSN" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_conninfo_from_the_environment_may_carry_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what the environment is for."""
+    monkeypatch.setenv("W2D_TEST_DSN", f"{BASE} password=hunter2")
+    value = Dsn(EnvSecret("W2D_TEST_DSN", "p"))
+    assert value.get_secret_value() == f"{BASE} password=hunter2"
+    assert value.resolve().get_secret_value() == f"{BASE} password=hunter2"
+
+
+@pytest.mark.parametrize("set_it", [True, False])
+def test_nothing_that_prints_or_compares_reads_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_it: bool
+) -> None:
+    """Neither shows the secret where it is set nor fails where it is not."""
+    monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+    if set_it:
+        monkeypatch.setenv("W2D_TEST_PASSWORD", "hunter2")
+    file = tmp_path / "w.yaml"
+    file.write_text(f"lake: x\nsources: {{shop: {{dsn: '{BASE}', password: {{env: W2D_TEST_PASSWORD}}}}}}\n")
+    config = load(file)
+    shown = [
+        repr(config),
+        str(config),
+        repr(config.sources["shop"].dsn),
+        f"{config.sources['shop'].dsn}",
+        repr(config.model_dump()),
+        config.model_dump_json(),
+        str(len(dsn())),
+        str(hash(dsn())),
+    ]
+    assert not any("hunter2" in text for text in shown)
+    assert load(file) == config
+    assert copy.deepcopy(config) == config
+
+
+def test_a_dsn_survives_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled, it carries names only; the other side resolves them."""
+    monkeypatch.setenv("W2D_TEST_PASSWORD", "hunter2")
+    data = pickle.dumps(dsn())
+    assert b"hunter2" not in data
+    again: Dsn = pickle.loads(data)  # noqa: S301  (made a line before)
+    assert again == dsn()
+    assert "hunter2" in again.get_secret_value()
+
+
+@pytest.mark.parametrize("variable", ["", "A B", "A-B", "9A", "$A", "A=B"])
+def test_a_name_that_is_no_variable_is_refused(variable: str) -> None:
+    """Before anything is looked up."""
+    with pytest.raises(ValueError, match="must name an environment variable"):
+        EnvSecret(variable, "p")
+
+
+def test_dsns_differ_where_a_part_differs() -> None:
+    """A name is as good as a value to tell them apart."""
+    assert dsn() == dsn("sources.shop")
+    assert dsn() != Dsn(BASE)
+    assert Dsn(BASE) != Dsn(EnvSecret("A", "p"))
+    assert Dsn(BASE) != BASE
+
+
+def test_a_source_made_in_code_takes_any_secret() -> None:
+    """Tests and notebooks have their conninfo already."""
+    source = SourceConfig(name="a", dsn=SecretStr("host=x dbname=y password=z"), publication="p", slot="s")
+    assert source.dsn.get_secret_value() == "host=x dbname=y password=z"
+    assert "password=z" not in repr(source)
