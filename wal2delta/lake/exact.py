@@ -185,7 +185,7 @@ def _decimal_text(x: str, scale: int) -> str:
     if scale <= _PLAIN_SCALE_MAX:
         return text
     digits = f"lpad(regexp_replace(substring_index({text}, 'E', 1), '[^0-9]', ''), {scale}, '0')"
-    return f"if(contains({text}, 'E'), concat(if({x} < 0, '-', ''), '0.', {digits}), {text})"
+    return f"if(contains({text}, 'E'), concat(if(startswith({text}, '-'), '-', ''), '0.', {digits}), {text})"
 
 
 def _timestamptz_text(x: str) -> str:

@@ -1,0 +1,235 @@
+"""The claim under every proof: a value has the same exact form in PostgreSQL as in the lake, of every type.
+
+The lake's side goes the way that rows go: PostgreSQL's output text, the one caster, Parquet, a Delta table, Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from psycopg import sql
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from demo.server import EmbeddedPostgres
+from tests.edges.exact_values import DEFINITIONS, Text, columns
+from wal2delta.config.model import TableConfig
+from wal2delta.lake import exact
+from wal2delta.names import Oid, TableName
+from wal2delta.postgres.connection import Connection, connect
+from wal2delta.proof import source_form
+from wal2delta.proof.compare import Bucket, ProofRow
+from wal2delta.proof.lake_form import lake_buckets, lake_rows
+from wal2delta.schema import Identity, SchemaVersion
+from wal2delta.values.cast import cast_column, text_overflow
+from wal2delta.values.types import CatalogType, make_column
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+_ATTRIBUTES = """
+WITH RECURSIVE base AS (
+    SELECT a.attnum, a.attname::text, a.atttypmod, t.oid AS own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
+           -1 AS base_typmod
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT b.attnum, b.attname, b.atttypmod, b.own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
+           CASE WHEN b.base_typmod = -1 THEN b.typtypmod ELSE b.base_typmod END
+    FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT b.attnum, b.attname, b.atttypmod, t.oid, n.nspname::text, t.typname::text, t.typtype::text, b.oid,
+       b.base_typmod, t.typelem
+FROM base b JOIN pg_type t ON t.oid = b.own JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE b.typtype <> 'd' ORDER BY b.attnum
+"""
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of the random values; printed, so that a failure can be had again."""
+    value = int(os.environ.get("WAL2DELTA_SEED", str(random.randrange(1 << 32))))
+    print(f"WAL2DELTA_SEED={value}")  # noqa: T201  (pytest shows it beside a failure)
+    return value
+
+
+@pytest.fixture
+def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
+    """A connection of ours to an empty schema `exact`."""
+    with connect(SecretStr(postgres.dsn())) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS exact CASCADE")
+        connection.execute("CREATE SCHEMA exact")
+        connection.execute("SET search_path = exact")
+        connection.execute(DEFINITIONS)
+        yield connection
+        connection.execute("DROP SCHEMA exact CASCADE")
+
+
+def version_of(
+    conn: Connection, name: str, key: tuple[str, ...] = (), table: TableConfig | None = None
+) -> SchemaVersion:
+    """The schema version of a table of the schema `exact`, from the catalog."""
+    made = []
+    for attnum, column, typmod, oid, schema, type_name, typtype, base, base_typmod, elem in conn.execute(
+        _ATTRIBUTES, (f"exact.{name}",)
+    ):
+        domain = typtype == "d"
+        catalog_type = CatalogType(
+            Oid(oid), schema, type_name, typtype, Oid(base if domain else 0), base_typmod if domain else -1, Oid(elem)
+        )
+        made.append(make_column(column, catalog_type, typmod, attnum=attnum, identity=column in key, table=table))
+    return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(made), key)
+
+
+def fill(conn: Connection, name: str, values: Sequence[Sequence[Text]]) -> None:
+    """Copy columns of texts into a table."""
+    with conn.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
+        for row in zip(*values, strict=True):
+            copy.write_row(row)
+
+
+def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folder: Path) -> DataFrame:
+    """Bring a table into a Delta table the way rows go, from the texts that COPY gives."""
+    columns_sql = sql.SQL(", ").join(sql.Identifier(c.name) for c in version.columns)
+    query = sql.SQL("COPY {} ({}) TO STDOUT").format(sql.Identifier("exact", version.table.name), columns_sql)
+    with conn.cursor().copy(query) as copy:
+        rows = list(copy.rows())
+    texts = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(version.columns))]
+    casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
+    hidden = text_overflow(
+        [(c, t, k.overflow) for c, t, k in zip(version.columns, texts, casts, strict=True)], length=len(rows)
+    )
+    arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_w2d_text": hidden}
+    pq.write_table(pa.table(arrays), folder / "chunk.parquet")
+    landed = spark.read.parquet(str(folder / "chunk.parquet"))
+    named = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_w2d_text"))
+    named.write.format("delta").option("delta.columnMapping.mode", "name").save(str(folder / "current"))
+    return spark.read.format("delta").load(str(folder / "current"))
+
+
+def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str, str]:
+    """Each row's digest and its framed text."""
+    return {str(digest): str(text) for digest, text in conn.execute(source_form.digest_query(relation))}
+
+
+def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
+    """The same digests on both sides; names the first values that differ."""
+    forms = exact.row_forms(version)
+    found = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
+    wrong = [
+        sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
+        for side, other in ((source, found), (found, source))
+    ]
+    for ours, theirs in list(zip(*wrong, strict=False))[:6]:
+        at = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0)
+        print(f"source {ours[max(0, at - 40) : at + 60]!r}, lake {theirs[max(0, at - 40) : at + 60]!r}")  # noqa: T201
+    assert found == source
+
+
+@pytest.mark.parametrize("session", [("UTC", "true"), ("America/St_Johns", "false")], ids=["ours", "another"])
+def test_every_type_has_one_form_on_both_sides(
+    conn: Connection, spark: SparkSession, tmp_path: Path, seed: int, session: tuple[str, str]
+) -> None:
+    """All types, extremes and random values, whatever the Spark session's zone and ANSI mode."""
+    made = columns(seed, 120)
+    types = list(made)
+    definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(types))
+    conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric)").format(definition))
+    pinned: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
+    ids: list[Text] = [str(i) for i in range(120)]
+    fill(conn, "t", [ids, *made.values(), [*pinned, *([None] * (120 - len(pinned)))]])
+    version = version_of(conn, "t", table=TableConfig(numeric={"pinned": (12, 4)}))
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", session[0])
+    own.conf.set("spark.sql.ansi.enabled", session[1])
+    lake = to_lake(conn, version, own, tmp_path)
+    assert_same_forms(source_digests(conn, source_form.Relation(version)), lake, version)
+    overflowed = lake.where("_w2d_text IS NOT NULL").count()
+    assert overflowed > 10, "the values that no lake type holds are among them"
+
+
+def test_a_database_in_another_encoding_is_summed_by_its_utf8_octets(
+    postgres: EmbeddedPostgres, conn: Connection, spark: SparkSession, tmp_path: Path
+) -> None:
+    """LATIN1 has one octet for é; both sides count UTF-8's two."""
+    conn.execute("DROP DATABASE IF EXISTS latin")
+    conn.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    with connect(SecretStr(postgres.dsn("latin"))) as latin:
+        latin.execute("CREATE SCHEMA exact")
+        latin.execute("SET search_path = exact")
+        latin.execute("CREATE TABLE t (id int, v text, w char(3))")
+        fill(latin, "t", [["1", "2", "3"], ["é", "Ünï", "a"], ["é", None, ""]])
+        version = version_of(latin, "t", ("v",))
+        lake = to_lake(latin, version, spark, tmp_path)
+        relation = source_form.Relation(version, encoding="LATIN1")
+        texts = [exact.row_digest(exact.row_forms(version))]
+        assert set(source_digests(latin, relation)) == {r[0] for r in lake.select(*texts).collect()}
+        assert source_buckets(latin, relation, 7) == lake_buckets(lake, version, 7)
+    conn.execute("DROP DATABASE latin")
+
+
+def test_a_table_of_more_columns_than_a_function_takes_arguments(
+    conn: Connection, spark: SparkSession, tmp_path: Path
+) -> None:
+    """PostgreSQL's concat takes 100 arguments; a table may have 1600 columns."""
+    width = 230
+    conn.execute("CREATE TABLE t ({})".format(", ".join(f"c{i} int" for i in range(width))))
+    fill(conn, "t", [[str(i), None if i % 3 else "7"] for i in range(width)])
+    version = version_of(conn, "t")
+    lake = to_lake(conn, version, spark, tmp_path)
+    assert_same_forms(source_digests(conn, source_form.Relation(version)), lake, version)
+
+
+def source_buckets(conn: Connection, relation: source_form.Relation, buckets: int) -> dict[int, Bucket]:
+    """What PostgreSQL says of each bucket."""
+    return {b: Bucket(rows=n, total=int(s)) for b, n, s in conn.execute(source_form.buckets_query(relation, buckets))}
+
+
+@pytest.mark.parametrize("key", [("k",), ("d", "k"), ()])
+def test_buckets_and_key_rows_are_the_same_on_both_sides(
+    conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    """By a key of exact kinds, by one of other kinds with a value that no lake type holds, and for a bag."""
+    conn.execute('CREATE TABLE t (v float8, k int, d date, "_w2d;""odd" text)')
+    days: list[Text] = ["infinity", "0044-03-15 BC", None, "2024-02-29"]
+    fill(
+        conn,
+        "t",
+        [[str(i % 5) for i in range(60)], [str(i) for i in range(60)], [days[i % 4] for i in range(60)], ["é"] * 60],
+    )
+    conn.execute("INSERT INTO t SELECT * FROM t WHERE k < 3")
+    version = version_of(conn, "t", key)
+    lake = to_lake(conn, version, spark, tmp_path)
+    relation = source_form.Relation(version)
+    assert source_buckets(conn, relation, 16) == lake_buckets(lake, version, 16)
+    wanted = [0, 3, 11]
+    found = [
+        ProofRow(hash=int(r[0]), key=tuple(r[1:])) for r in conn.execute(source_form.rows_query(relation, 16, wanted))
+    ]
+    assert Counter(found) == Counter(lake_rows(lake, version, 16, wanted))
+    assert found
+
+
+def test_the_source_reads_what_the_publication_names(conn: Connection) -> None:
+    """The row filter applies, and a parent's children stay out unless the whole tree is asked for."""
+    conn.execute("CREATE TABLE t (k int, v text)")
+    conn.execute("CREATE TABLE child () INHERITS (t)")
+    conn.execute("INSERT INTO t SELECT i, 'x' FROM generate_series(1, 10) i")
+    conn.execute("INSERT INTO child SELECT i, 'y' FROM generate_series(11, 15) i")
+    version = version_of(conn, "t", ("k",))
+    counts = {
+        (only, row_filter): sum(
+            b.rows
+            for b in source_buckets(conn, source_form.Relation(version, only=only, row_filter=row_filter), 4).values()
+        )
+        for only in (True, False)
+        for row_filter in (None, "(k % 2) = 0")
+    }
+    assert counts == {(True, None): 10, (True, "(k % 2) = 0"): 5, (False, None): 15, (False, "(k % 2) = 0"): 7}
