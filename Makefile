@@ -46,7 +46,7 @@ demo:
 
 ui:
 	$(call prepare,--port '$(PORT)')
-	@exec $(VENV) -m demo.ui --port '$(PORT)'
+	@exec $(VENV) scripts/ui.py --port '$(PORT)'
 
 test:
 	$(call prepare,--server)

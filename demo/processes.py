@@ -56,20 +56,31 @@ class Children:
         text = (self.state / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.strip().splitlines()[-12:])
 
+    def stop_one(self, name: str) -> None:
+        """End the child `name` in order, and wait for it; the others go on."""
+        for entry in [entry for entry in self._running if entry[0] == name]:
+            _signal_group(entry[1].pid, signal.SIGTERM)
+            self._end(entry[1], time.monotonic() + _GRACE_S)
+            self._running.remove(entry)
+
     def stop(self) -> None:
         """End all, the newest first; none is left when this returns."""
         for _, process in reversed(self._running):
             _signal_group(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         for _, process in reversed(self._running):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-            # The group may outlive its leader: a run worker that is still writing its last segment.
-            _await_group(process.pid, deadline)
-            _signal_group(process.pid, signal.SIGKILL)
-            process.wait()
+            self._end(process, deadline)
         self._running.clear()
         end(marked(self.state))
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes], deadline: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        # The group may outlive its leader: a run worker that is still writing its last segment.
+        _await_group(process.pid, deadline)
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def marked(state: Path) -> list[int]:

@@ -1,0 +1,100 @@
+"""Runs the location's own jobs in this process, so that Dagster has a record of every step and Spark starts once.
+
+Which jobs run, and when, belongs to `demo.run`; what they do, to `assets` and `wal2delta.pipeline`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from assets.keys import Layer, table_key
+from assets.proof import CHECK
+from demo.state import DemoError
+from orchestration.build import build
+from resources import LakeSpark, Settings
+from wal2delta.config.load import load
+from wal2delta.names import TableName
+
+
+class KeptSpark(LakeSpark):
+    """The location's Spark resource, but its session outlives a run: five starts would cost more than the work."""
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Leave the session to the next run; the process's end stops it."""
+        del context
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line of the result: what the proof found for one table."""
+
+    table: TableName
+    source_rows: int | None
+    lake_rows: int | None
+    position: str | None
+    status: str
+
+
+class Runs:
+    """The jobs of the configuration at `path`, run against the Dagster instance that DAGSTER_HOME names."""
+
+    def __init__(self, path: Path) -> None:
+        # Dagster writes every event of an in-process run to stderr otherwise; the UI has them all.
+        logging.getLogger("dagster").setLevel(logging.CRITICAL)
+        self.config = load(path)
+        self._definitions = build(self.config)
+        self._instance = dg.DagsterInstance.get()
+        self._spark = KeptSpark(settings=Settings(config_path=str(path)))
+
+    def start_spark(self) -> None:
+        """Start the session that all runs share."""
+        self._spark.session.range(1).count()
+
+    def run(self, job: str) -> dg.ExecuteInProcessResult:
+        """Run `job` to its end; raises DemoError with the one line that a failed step gave."""
+        definition = self._definitions.resolve_job_def(job)
+        try:
+            return definition.execute_in_process(
+                run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
+                instance=self._instance,
+                resources={"lake_spark": self._spark} if "lake_spark" in definition.required_resource_keys else None,
+            )
+        except dg.Failure as failure:
+            raise DemoError(f"{job}: {failure.description}") from failure
+
+    def metadata(self, result: dg.ExecuteInProcessResult, layer: Layer) -> dict[TableName, dict[str, object]]:
+        """What a run reported for the tables of one layer, by table."""
+        found: dict[TableName, dict[str, object]] = {}
+        keys = {table_key(layer, s.name, table): table for s in self.config.sources.values() for table in s.tables}
+        for event in result.get_asset_materialization_events():
+            materialization = event.step_materialization_data.materialization
+            if materialization.asset_key in keys:
+                values = {name: value.value for name, value in materialization.metadata.items()}
+                found[keys[materialization.asset_key]] = values
+        return found
+
+    def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
+        """The proof's verdict on every table of `source`; a table without one is `not proved`."""
+        keys = {table_key(Layer.CURRENT, source, table): table for table in self.config.sources[source].tables}
+        found = {
+            keys[check.asset_key]: {name: value.value for name, value in check.metadata.items()}
+            for check in result.get_asset_check_evaluations()
+            if check.check_name == CHECK
+        }
+        return [_row(table, found.get(table, {})) for table in keys.values()]
+
+
+def _row(table: TableName, metadata: dict[str, object]) -> TableRow:
+    source_rows, lake_rows = metadata.get("source_rows"), metadata.get("lake_rows")
+    position = metadata.get("compared_at_lsn")
+    return TableRow(
+        table=table,
+        source_rows=source_rows if isinstance(source_rows, int) else None,
+        lake_rows=lake_rows if isinstance(lake_rows, int) else None,
+        position=position if isinstance(position, str) else None,
+        status=str(metadata.get("status", "not proved")),
+    )

@@ -1,0 +1,54 @@
+"""Brings Dagster's web server and daemon up on the configuration at hand, until Ctrl-C.
+
+What Dagster shows is defined in `orchestration/`; how a deployment is set up, in `docker/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def command(port: int) -> list[str]:
+    """What runs the web server, the daemon and one code server, all on the loopback address."""
+    # Without the warning that `dg dev` supersedes it: that is another package, for the same three processes.
+    dagster = [sys.executable, "-W", "ignore", "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
+    return [*dagster, "-h", "127.0.0.1", "-p", str(port), "--log-level", "warning"]
+
+
+def make_home(home: Path) -> None:
+    """A DAGSTER_HOME with the configuration for a developer's machine, where it has none."""
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "dagster.yaml").exists():
+        shutil.copyfile(ROOT / "orchestration" / "dagster.yaml", home / "dagster.yaml")
+
+
+def main() -> int:
+    """Dagster's own status; 2 with one line on stderr where there is no configuration."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    port = parser.parse_args().port
+    config = Path(os.environ.get("WAL2DELTA_CONFIG") or ROOT / "wal2delta.yaml").absolute()
+    if not config.is_file():
+        remedy = "name yours with WAL2DELTA_CONFIG=/path/to/wal2delta.yaml (docs/configuration.md), or run make demo"
+        print(f"wal2delta: {config} does not exist; {remedy}", file=sys.stderr)
+        return 2
+    home = Path(os.environ.get("DAGSTER_HOME") or ROOT / ".cache" / "dagster").absolute()
+    make_home(home)
+    os.environ.update(WAL2DELTA_CONFIG=str(config), DAGSTER_HOME=str(home))
+    print(f"Dagster on {config}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    try:
+        return subprocess.call(command(port))
+    except KeyboardInterrupt:
+        # The terminal has sent it to Dagster too, which ends its own processes.
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
