@@ -1,0 +1,191 @@
+"""Random tables, values and transactions as pgoutput messages, from a seed.
+
+They are shaped as a server shapes them: a Relation before the first change, old images where the identity asks for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, TableName, Xid
+from wal2delta.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    OldImage,
+    Origin,
+    Relation,
+    RelationColumn,
+    Truncate,
+    TypeName,
+    Update,
+    Value,
+    Values,
+)
+from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.values.types import decimal_typmod
+
+KIND_OIDS = {
+    "bool": 16, "bytea": 17, "name": 19, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,
+    "bpchar": 1042, "varchar": 1043, "date": 1082, "timestamp": 1114, "timestamptz": 1184, "numeric": 1700, "uuid": 2950,
+    "exact_text": 3802, "enum": 70000,
+}  # fmt: skip
+KIND_BY_OID = {oid: kind for kind, oid in KIND_OIDS.items()}
+NUMERIC_TYPMOD = decimal_typmod(10, 2)
+START_TIME_US = 1_700_000_000_000_000
+
+
+def resolve(relation: Relation) -> SchemaVersion:
+    """The schema version of a random relation, by the kinds' OIDs alone."""
+    columns = tuple(
+        Column(c.name, c.type_oid, c.typmod, "", KIND_BY_OID[int(c.type_oid)], attnum, c.identity)
+        for attnum, c in enumerate(relation.columns, 1)
+    )
+    key = tuple(c.name for c in columns if c.identity) if relation.identity is Identity.DEFAULT else ()
+    return SchemaVersion(TableName(relation.namespace, relation.name), relation.oid, relation.identity, columns, key)
+
+
+def random_text(rng: random.Random) -> str:
+    """A text with what breaks decoders in it."""
+    alphabet = ["a", "z", " ", "\\", '"', "'", "\n", "\t", "ß", "€", "🜁", "NULL", "tn", "u", ","]
+    return "".join(rng.choices(alphabet, k=rng.choice([0, 1, 2, 5, 12, 13, 40])))
+
+
+def _number(rng: random.Random) -> str:
+    whole = rng.choice([0, rng.randrange(100), rng.randrange(10**8)])
+    sign = rng.choice(["", "-"]) if whole else ""
+    return rng.choice([f"{sign}{whole}.{rng.randrange(100):02}"] * 9 + ["NaN", "Infinity"])
+
+
+def _day(rng: random.Random) -> str:
+    return f"{rng.randrange(1, 10000):04}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
+
+
+def _time(rng: random.Random) -> str:
+    fraction = f".{rng.randrange(1, 10**6):06}".rstrip("0") if rng.random() < 0.5 else ""
+    return f" {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}{fraction}"
+
+
+def _or_far(rng: random.Random, ordinary: str, zone: str = "") -> str:
+    clock = " 12:00:00" if " " in ordinary else ""
+    return rng.choice([ordinary] * 9 + ["infinity", f"0044-03-15{clock}{zone} BC", f"12024-01-01{clock}{zone}"])
+
+
+VALUES: dict[str, Callable[[random.Random], str]] = {
+    "bool": lambda rng: rng.choice("tf"),
+    "int2": lambda rng: str(rng.randrange(-(2**15), 2**15)),
+    "int4": lambda rng: str(rng.randrange(-(2**31), 2**31)),
+    "int8": lambda rng: str(rng.randrange(-(2**63), 2**63)),
+    "float4": lambda rng: rng.choice(["0", "-0", "1.5", "1e+20", "3.4028235e+38", "1e-45", "NaN", "-Infinity"]),
+    "float8": lambda rng: rng.choice([str(rng.randrange(10**6)), "-0", "0.1", "5e-324", "NaN", "Infinity"]),
+    "numeric": _number,
+    "text": random_text,
+    "varchar": random_text,
+    "name": random_text,
+    "bpchar": lambda rng: random_text(rng).ljust(10),
+    "exact_text": lambda rng: '{"a": ' + str(rng.random()) + "}",
+    "enum": lambda rng: rng.choice(["new", "paid", "größe"]),
+    "uuid": lambda rng: f"{rng.getrandbits(128):032x}",
+    "bytea": lambda rng: "\\x" + rng.randbytes(rng.choice([0, 1, 9])).hex(),
+    "date": lambda rng: _or_far(rng, _day(rng)),
+    "timestamp": lambda rng: _or_far(rng, _day(rng) + _time(rng)),
+    "timestamptz": lambda rng: _or_far(rng, _day(rng) + _time(rng) + "+00", "+00"),
+}
+
+
+@dataclass(slots=True)
+class Workload:
+    """A random stream. `tables` are the shapes announced so far; `lsn` grows with each transaction."""
+
+    rng: random.Random
+    tables: dict[int, Relation] = field(default_factory=dict)
+    lsn: int = 1 << 32
+
+    def transaction(self, changes: int) -> list[Message]:
+        """One transaction of about so many changes, from its Begin to its Commit."""
+        rng = self.rng
+        self.lsn += rng.randrange(100, 10_000)
+        commit, end = Lsn(self.lsn), Lsn(self.lsn + 48)
+        time_us = START_TIME_US + rng.randrange(10**9)
+        messages: list[Message] = [Begin(commit, time_us, Xid(rng.randrange(3, 2**32)))]
+        if rng.random() < 0.1:
+            messages.append(Origin(Lsn(rng.randrange(2**40)), "elsewhere"))
+        for _ in range(changes):
+            messages += self._change()
+        return [*messages, Commit(commit, end, time_us)]
+
+    def between(self) -> list[Message]:
+        """What may stand between transactions."""
+        if self.rng.random() < 0.1:
+            return [LogicalMessage(False, Lsn(self.lsn), "beat", self.rng.randbytes(5))]
+        return []
+
+    def _change(self) -> list[Message]:
+        rng = self.rng
+        messages: list[Message] = []
+        if not self.tables or rng.random() < 0.04:
+            relation = self._shape(16384 + rng.randrange(4))
+            self.tables[int(relation.oid)] = relation
+            messages += [TypeName(Oid(70000), "public", "mood"), relation]
+        relation = rng.choice(list(self.tables.values()))
+        if rng.random() < 0.03:
+            messages.append(relation)  # again, unchanged: it means nothing
+        match rng.choices("iudtm", [5, 5, 3, 0.3, 0.2])[0]:
+            case "i":
+                messages.append(Insert(relation.oid, self._row(relation)))
+            case "u":
+                messages.append(self._update(relation))
+            case "d":
+                messages.append(Delete(relation.oid, *self._old(relation)))
+            case "t":
+                oids = rng.sample(sorted(self.tables), rng.randint(1, len(self.tables)))
+                messages.append(Truncate(tuple(map(Oid, oids)), rng.random() < 0.5, rng.random() < 0.5))
+            case _:
+                messages.append(LogicalMessage(True, Lsn(self.lsn), "note", rng.randbytes(3)))
+        return messages
+
+    def _shape(self, oid: int) -> Relation:
+        rng = self.rng
+        identity = rng.choice([Identity.DEFAULT, Identity.FULL])
+        kinds = rng.choices(list(KIND_OIDS), k=rng.choice([0, 1, 3, 8, 20]))
+        columns = tuple(
+            RelationColumn(
+                f"column {ordinal}",
+                Oid(KIND_OIDS[kind]),
+                NUMERIC_TYPMOD if kind == "numeric" else -1,
+                identity is Identity.FULL or ordinal == 0,
+            )
+            for ordinal, kind in enumerate(kinds)
+        )
+        return Relation(Oid(oid), rng.choice(["public", "pg_catalog", "Ü"]), f"table {oid}", identity, columns)
+
+    def _value(self, column: RelationColumn, *, may_be_unchanged: bool = False) -> Value:
+        if self.rng.random() < 0.1:
+            return None
+        if may_be_unchanged and self.rng.random() < 0.1:
+            return UNCHANGED
+        return VALUES[KIND_BY_OID[int(column.type_oid)]](self.rng)
+
+    def _row(self, relation: Relation) -> Values:
+        return tuple(self._value(column) for column in relation.columns)
+
+    def _old(self, relation: Relation) -> tuple[OldImage, Values]:
+        if relation.identity is Identity.FULL:
+            return OldImage.ROW, self._row(relation)
+        return OldImage.KEY, tuple(self._value(c) if c.identity else None for c in relation.columns)
+
+    def _update(self, relation: Relation) -> Update:
+        new = tuple(self._value(column, may_be_unchanged=True) for column in relation.columns)
+        if relation.identity is Identity.DEFAULT and self.rng.random() < 0.6:
+            return Update(relation.oid, None, None, new)
+        image, old = self._old(relation)
+        if image is OldImage.ROW:
+            new = tuple(None if n is UNCHANGED and o is None else n for o, n in zip(old, new, strict=True))
+        return Update(relation.oid, image, old, new)

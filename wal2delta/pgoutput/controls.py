@@ -1,0 +1,96 @@
+"""The messages of a batch that are read one by one: what shapes, truncates and marks the stream.
+
+The changes, which are many, belong to `tuples.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from wal2delta.names import Oid
+from wal2delta.pgoutput.decoder import ProtocolError, decode
+from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
+from wal2delta.pgoutput.places import Places
+from wal2delta.pgoutput.relations import RelationCache, Shape
+from wal2delta.pgoutput.rows import SchemaInForce
+from wal2delta.pgoutput.wire import Ints, Wire
+from wal2delta.schema import SchemaVersion
+
+CHANGES = b"IUD"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedTable:
+    """One table of a Truncate message that the caller wants.
+
+    `ordinal` is its place among all of the message's tables (its seq), `row` among the wanted ones.
+    """
+
+    message: int
+    ordinal: int
+    row: int
+    oid: Oid
+
+
+@dataclass(slots=True)
+class Controls:
+    """What the control messages of one batch say, by message index.
+
+    `shapes` lists for each table that got a new shape in this batch the shapes with the index they hold from, first the one
+    before the batch (at -1, None where there was none). `weights` is how many seqs each message takes.
+    """
+
+    weights: Ints
+    shapes: dict[Oid, list[tuple[int, Shape | None]]] = field(default_factory=dict)
+    brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
+    truncated: list[TruncatedTable] = field(default_factory=list)
+    messages: list[LogicalMessage] = field(default_factory=list)
+
+    def schemas(self, places: Places, seq: Ints) -> list[SchemaInForce]:
+        """The versions that came into force, at their places."""
+        return [SchemaInForce(version, places.lsn_of(index), int(seq[index])) for index, version in self.brought]
+
+
+def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Controls:
+    """Read them in stream order, `relations` learning on the way; raises ProtocolError and what the resolver raises."""
+    is_change = wire.where(CHANGES)
+    controls = Controls(is_change.astype(np.int64))
+    for index in np.flatnonzero(~is_change & ~wire.where(b"BC")).tolist():
+        match decode(wire.message(index)):
+            case Relation() as relation:
+                _learn(controls, index, relation, relations)
+            case Truncate() as truncate:
+                _truncate(controls, index, truncate, relations)
+            case LogicalMessage() as message:
+                if message.transactional and not places.inside[index]:
+                    raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
+                controls.messages.append(message)
+            case Origin() | TypeName():
+                pass
+            case _:
+                wire.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")
+    return controls
+
+
+def _learn(controls: Controls, index: int, relation: Relation, relations: RelationCache) -> None:
+    before = relations.get(relation.oid)
+    after = relations.learn(relation)
+    if after is before:
+        return
+    controls.shapes.setdefault(relation.oid, [(-1, before)]).append((index, after))
+    if after.version is not None and (before is None or before.version != after.version):
+        controls.brought.append((index, after.version))
+
+
+def _truncate(controls: Controls, index: int, truncate: Truncate, relations: RelationCache) -> None:
+    controls.weights[index] = len(truncate.relations)
+    row = 0
+    for ordinal, oid in enumerate(truncate.relations):
+        shape = relations.get(oid)
+        if shape is None:
+            raise ProtocolError(b"T", 6 + 4 * ordinal, f"relation {oid} was never announced")
+        if shape.version is not None:
+            controls.truncated.append(TruncatedTable(index, ordinal, row, oid))
+            row += 1
