@@ -11,9 +11,9 @@ A source has one publication in its configuration, and sometimes a second one be
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from wal2delta.config.model import SourceConfig, TableConfig
@@ -83,8 +83,10 @@ def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
     return [name for name in wanted if name in found]
 
 
-def read_tables(conn: Connection, source: SourceConfig) -> dict[TableName, PublishedTable]:
-    """Every published table, by name in order.
+def read_tables(
+    conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
+) -> dict[TableName, PublishedTable]:
+    """Every published table (of `only`, where given), by name in order.
 
     Raises SourceError where no publication exists or two of them disagree about a table's columns, ConfigError where the
     configuration does not fit a table, else as `source_errors`.
@@ -94,6 +96,8 @@ def read_tables(conn: Connection, source: SourceConfig) -> dict[TableName, Publi
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `wal2delta apply`")
     with source_errors(f"publication {source.publication}"):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
+        if only is not None:
+            published = [row for row in published if TableName(row["schema"], row["name"]) in only]
         oids = sorted({int(row["oid"]) for row in published})
         facts = _read_facts(conn, oids)
     entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -256,8 +260,3 @@ def _key(
         return config.key
     # Part of a key tells nothing apart: a column list that leaves some of it out makes a bag.
     return tuple(index) if index and names.issuperset(index) else ()
-
-
-def without_pages(table: PublishedTable) -> PublishedTable:
-    """The table with sizes left out, so that two readings compare equal if nothing but the amount of data changed."""
-    return replace(table, leaves=tuple(replace(leaf, pages=0) for leaf in table.leaves))

@@ -12,7 +12,7 @@ PUBLICATIONS = SQL("SELECT pubname::text FROM pg_catalog.pg_publication WHERE pu
 
 _PUBLISHED = """
 SELECT p.pubname::text, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, p.puballtables,
-       c.oid::bigint AS oid, {columns}
+       c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, {columns}
 FROM pg_catalog.pg_publication p
 JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
@@ -84,6 +84,28 @@ JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::bigint AS block_bytes) s
 ORDER BY 1, 2
+""")
+
+# `file_then` is the snapshot's, the other two columns are answered for now.
+FILES = SQL("""
+SELECT c.oid::bigint AS oid, c.relfilenode::bigint AS file_then,
+       pg_catalog.pg_relation_filenode(c.oid)::bigint AS file_now,
+       pg_catalog.to_regclass(pg_catalog.format('%I.%I', n.nspname, c.relname))::oid IS NOT DISTINCT FROM c.oid AS same_name
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY ({oids}::oid[])
+""")
+
+# Who has an xid in the cluster: making a slot waits for each of them. A prepared transaction has no process. Read from
+# pg_locks, since pg_stat_activity hides the xids of other roles.
+WRITERS = SQL("""
+SELECT l.pid, pg_catalog.min(l.transactionid::text) AS xid, p.gid,
+       pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(a.xact_start)))::bigint AS age_s
+FROM pg_catalog.pg_locks l
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+GROUP BY l.pid, p.gid
+ORDER BY 4 DESC NULLS FIRST
 """)
 
 
