@@ -142,6 +142,10 @@ class SegmentWriter:
         rows = changes.rows
         if rows.num_rows == 0:
             return
+        if rows.column("_w2d_lsn")[0].as_py() <= self._chain.end.value:
+            raise InvariantError(
+                f"segment {self._number}", "a change came again that the chain has already", "report this"
+            )
         schema_id = changes.version.id
         part = self._parts.get(schema_id)
         if part is None:

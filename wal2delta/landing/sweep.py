@@ -3,9 +3,9 @@
 Removing what is named but no longer needed is retention, and does not belong here.
 
 The rule, safe beside any number of living writers: **a file may go only if its number is in the chain already and that
-number's manifest does not name it.** A number is given once, so such a file can never become visible, whoever wrote it. A file
-with the next number or a later one may be about to be named by a writer that is still alive: it stays until the chain has
-passed it. There is no clock in this.
+number's manifest does not name it.** A number is given once, so such a file can never become visible, whoever wrote it.
+A file with the next number or a later one may be about to be named by a writer that is still alive: it stays until the
+chain has passed it. There is no clock in this.
 """
 
 from __future__ import annotations

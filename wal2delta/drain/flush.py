@@ -1,0 +1,207 @@
+"""The worker behind the stream: it decodes units, writes segments and appends manifests, in the order they were submitted.
+
+Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
+thread, never that one: the server is answered all the same.
+
+Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction, which `drain.spill_bytes` bounds),
+one unit is decoded at a time, and a segment's rows are bounded by `wal2delta.landing.segment`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from wal2delta.drain.buffer import LargeTransaction, Unit
+from wal2delta.errors import InvariantError, LakeError, SourceError, Wal2DeltaError
+from wal2delta.failpoints import failpoint
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import Manifest
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.lsn import Lsn
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.decoder import ProtocolError
+from wal2delta.pgoutput.rows import Batch, TransactionInfo
+
+# Enough that the worker always finds work while the stream is read; four units.
+QUEUE_BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EndSegment:
+    """End the segment here, at a commit's (or, where nothing came, a keepalive's) position; make it durable."""
+
+    end: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """A manifest that is durable, and how long its segment's writing and syncing took."""
+
+    manifest: Manifest
+    seconds: float
+
+
+Work: TypeAlias = Unit | LargeTransaction | EndSegment
+
+
+class Flusher:
+    """The worker thread of one connection; `close` ends it. All methods are for the thread that made it."""
+
+    def __init__(self, chain: Chain, decoder: BatchDecoder, writer: str) -> None:
+        self._chain = chain
+        self._decoder = decoder
+        self._writer = writer
+        self._segment: SegmentWriter | None = None
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[Work, int]] = deque()
+        self._queued_bytes = 0
+        self._busy = False
+        self._closing = False
+        self._flushed: list[Flushed] = []
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="wal2delta-flush")
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was submitted has been done without an error, and its results taken."""
+        with self._changed:
+            return not (self._queue or self._busy or self._flushed or self._failure)
+
+    def submit(self, work: Work, timeout_s: float) -> bool:
+        """Hand over; False where the queue stayed full for `timeout_s` seconds. Raises what the worker failed with."""
+        size = work.size if isinstance(work, Unit) else work.memory_bytes if isinstance(work, LargeTransaction) else 0
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._has_room(size), timeout_s):
+                return False
+            self._raise_failure()
+            self._queue.append((work, size))
+            self._queued_bytes += size
+            self._changed.notify_all()
+        return True
+
+    def take(self, timeout_s: float = 0.0) -> list[Flushed]:
+        """The results so far; waits up to `timeout_s` seconds for one. Raises what the worker failed with."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._flushed or self._failure is not None, timeout_s)
+            flushed, self._flushed = self._flushed, []
+            if not flushed:
+                self._raise_failure()
+        return flushed
+
+    def close(self) -> BaseException | None:
+        """End the thread after what it is doing now, drop what waits, and give what it failed with, if it did.
+
+        A manifest that the last work appended is in the chain, acknowledged or not.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        for work, _ in self._queue:
+            if isinstance(work, LargeTransaction):
+                work.close()
+        self._queue.clear()
+        if self._segment is not None:
+            self._segment.abandon()
+        return self._failure
+
+    def _has_room(self, size: int) -> bool:
+        return self._failure is not None or not self._queue or self._queued_bytes + size <= QUEUE_BYTES_MAX
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing)
+                if self._closing:
+                    return
+                work, size = self._queue.popleft()
+                self._queued_bytes -= size
+                self._busy = True
+                self._changed.notify_all()
+            failure: BaseException | None = None
+            flushed: Flushed | None = None
+            try:
+                flushed = self._do(work)
+            except BaseException as error:  # noqa: BLE001  raised again in the thread that owns the connection
+                failure = _translate(error, self._chain)
+            with self._changed:
+                self._busy = False
+                self._failure = failure
+                if flushed is not None:
+                    self._flushed.append(flushed)
+                self._changed.notify_all()
+            if failure is not None:
+                return
+
+    def _do(self, work: Work) -> Flushed | None:
+        if isinstance(work, EndSegment):
+            return self._end(work)
+        if self._segment is None:
+            self._segment = SegmentWriter(self._chain, self._writer)
+        if isinstance(work, Unit):
+            batch = self._decoder.decode(work.frames)
+            failpoint("drain.decoded")
+            self._segment.add(batch)
+        else:
+            self._decode_large(work, self._segment)
+        return None
+
+    def _decode_large(self, work: LargeTransaction, segment: SegmentWriter) -> None:
+        """In parts, so that memory does not grow with the transaction; it is one in the manifest's count all the same."""
+        info = TransactionInfo(work.end_lsn, work.xid, work.commit_time_us)
+        seq = 0
+        counted = False
+        try:
+            for frames in work.parts():
+                batch: Batch = self._decoder.decode_part(frames, info, seq)
+                failpoint("drain.decoded")
+                segment.add(replace(batch, transactions=1 if batch.rows and not counted else 0))
+                counted = counted or batch.rows > 0
+                seq = batch.next_seq
+        finally:
+            work.close()
+
+    def _end(self, work: EndSegment) -> Flushed:
+        segment = self._segment or SegmentWriter(self._chain, self._writer)
+        begun = time.monotonic()
+        manifest = segment.finish(work.end)
+        self._segment = None
+        failpoint("drain.after_manifest")
+        return Flushed(manifest, time.monotonic() - begun)
+
+
+def _translate(error: BaseException, chain: Chain) -> BaseException:
+    """The error in the project's own kinds; what is none of the kinds known here stays as it is."""
+    landing = chain.paths.url(chain.paths.landing(chain.incarnation))
+    if isinstance(error, Wal2DeltaError):
+        return error
+    translated: Wal2DeltaError
+    if isinstance(error, ProtocolError):
+        translated = SourceError(
+            "replication stream", str(error), "nothing was acknowledged; report this message's form"
+        )
+    elif isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
+        translated = LakeError(
+            f"landing {landing}",
+            f"writing to it failed: {error.strerror or type(error).__name__}",
+            "nothing was acknowledged; make room or mend the disk, then start again",
+        )
+    elif isinstance(error, pa.ArrowException):
+        translated = InvariantError(
+            f"landing {landing}", f"its rows can't be written ({type(error).__name__})", "report this"
+        )
+    else:
+        return error
+    translated.__cause__ = error
+    return translated

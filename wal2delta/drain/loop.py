@@ -1,0 +1,207 @@
+"""One connection's life: read, hand over, acknowledge what is durable, until something says to end.
+
+Connecting again, and what the whole drain adds up to, belong to `wal2delta.pipeline.drain`.
+
+    a segment ends      at a commit, when it is old, long or large enough (`drain.flush_*`), or the server wants our position
+    a progress range    ends at a keepalive's position, when nothing is open and everything received is durable
+    the slot moves      to the end of a manifest that is durable; invariant ack-after-durable
+
+Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so that the server hears from us however slow
+the disk is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wal2delta.config.model import DrainConfig
+from wal2delta.drain.buffer import LargeTransaction, TransactionBuffer
+from wal2delta.drain.flush import EndSegment, Flushed, Flusher, Work
+from wal2delta.drain.progress import acknowledge
+from wal2delta.failpoints import failpoint
+from wal2delta.lsn import Lsn
+from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.report import Stop
+
+# One read fills at most this much before the loop looks at its clock: some 5 ms of a fast stream.
+READ_BYTES = 1 << 20
+# How long anything is waited for before stop flag and clock are looked at again.
+WAIT_S = 0.25
+# With work in the worker's hands its result is looked for this often: an acknowledgement is at most this late.
+BUSY_WAIT_S = 0.02
+
+
+class Ended(Enum):
+    """Why a session ended without an error."""
+
+    REACHED = "reached"
+    STOPPED = "stopped"
+    ELAPSED = "elapsed"
+
+
+@dataclass(slots=True)
+class Goal:
+    """What ends a session: `target` becomes durable, the clock passes `deadline` (time.monotonic), or a stop."""
+
+    stop: Stop
+    target: Lsn | None = None
+    deadline: float | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What was received since the last segment's end, as far as it is complete."""
+
+    end: Lsn | None = None
+    size: int = 0
+    others: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+
+class Session:
+    """The loop over one stream. `durable` is the chain's end as this session knows it.
+
+    `on_flushed` hears of each manifest after it was acknowledged, `on_spilled` of the bytes of each transaction that went
+    to disk.
+    """
+
+    def __init__(
+        self,
+        stream: ReplicationStream,
+        flusher: Flusher,
+        limits: DrainConfig,
+        durable: Lsn,
+        *,
+        on_flushed: Callable[[Flushed], None],
+        on_spilled: Callable[[int], None],
+    ) -> None:
+        self._stream = stream
+        self._flusher = flusher
+        self._limits = limits
+        self._on_flushed = on_flushed
+        self._on_spilled = on_spilled
+        self._buffer = TransactionBuffer(limits.spill_bytes)
+        self._pending = _Pending()
+        self._ending = 0
+        self._keepalive: Lsn | None = None
+        self._progress_at = time.monotonic()
+        self.durable = durable
+
+    def run(self, goal: Goal) -> Ended:
+        """Drain until the goal; everything complete is then durable and acknowledged. Raises as stream and worker do."""
+        try:
+            while True:
+                ended = self._ended(goal)
+                if ended is not None:
+                    break
+                self._step(goal)
+            self._finish()
+            return ended
+        finally:
+            self._buffer.close()
+
+    def _step(self, goal: Goal) -> None:
+        frames = self._stream.read(READ_BYTES, self._patience(goal))
+        if frames.payloads:
+            if self._pending.end is None and not self._buffer.complete:
+                self._pending.since = time.monotonic()
+            self._buffer.feed(frames.payloads)
+            failpoint("drain.received")
+        if frames.keepalive_lsn is not None:
+            self._keepalive = max(frames.keepalive_lsn, self._keepalive or Lsn.ZERO)
+        self._hand_over(everything=False)
+        if frames.flush_wanted or self._segment_is_due(goal):
+            self._end_segment()
+        self._make_progress(goal, wanted=frames.flush_wanted)
+        self._collect(0.0)
+
+    def _ended(self, goal: Goal) -> Ended | None:
+        if goal.stop.requested:
+            return Ended.STOPPED
+        if goal.target is not None and self.durable >= goal.target:
+            return Ended.REACHED
+        if goal.deadline is not None and time.monotonic() >= goal.deadline:
+            return Ended.ELAPSED
+        return None
+
+    def _finish(self) -> None:
+        """Make durable what is complete, and acknowledge it; an open transaction will be sent again."""
+        self._hand_over(everything=True)
+        self._end_segment()
+        while not self._flusher.idle:
+            self._collect(WAIT_S)
+
+    def _patience(self, goal: Goal) -> float:
+        """How long a read may wait for its first frame."""
+        longest = WAIT_S if self._flusher.idle else BUSY_WAIT_S
+        if goal.deadline is not None:
+            longest = min(longest, max(0.0, goal.deadline - time.monotonic()))
+        if self._pending.end is not None or self._buffer.complete:
+            due = self._pending.since + self._limits.flush_interval_s
+            longest = min(longest, max(BUSY_WAIT_S, due - time.monotonic()))
+        return longest
+
+    def _hand_over(self, *, everything: bool) -> None:
+        for unit in self._buffer.take(everything=everything):
+            if isinstance(unit, LargeTransaction) and unit.spilled:
+                self._on_spilled(unit.size)
+            self._submit(unit)
+            self._pending.end = unit.end_lsn
+            self._pending.size += unit.size
+            self._pending.others += unit.others
+
+    def _submit(self, work: Work) -> None:
+        while not self._flusher.submit(work, WAIT_S):
+            self._stream.tick()
+            self._collect(0.0)
+        self._stream.tick()
+
+    def _segment_is_due(self, goal: Goal) -> bool:
+        """Whether what is complete should become durable now. While one segment is being ended, the next one grows."""
+        pending, limits = self._pending, self._limits
+        if self._ending or (pending.end is None and not self._buffer.complete):
+            return False
+        if goal.target is not None and max(self._keepalive or Lsn.ZERO, pending.end or Lsn.ZERO) >= goal.target:
+            return True
+        others = pending.others + self._buffer.complete_others
+        age = time.monotonic() - pending.since
+        return (
+            age >= (limits.flush_interval_s if others else limits.progress_interval_s)
+            or others >= limits.flush_rows
+            or pending.size + self._buffer.complete_bytes >= limits.flush_bytes
+        )
+
+    def _end_segment(self) -> None:
+        self._hand_over(everything=True)
+        if self._pending.end is not None:
+            self._submit(EndSegment(self._pending.end))
+            self._ending += 1
+        self._pending = _Pending()
+
+    def _make_progress(self, goal: Goal, *, wanted: bool) -> None:
+        """A range without changes: only when nothing is open and all that was received is durable."""
+        at = self._keepalive
+        if (
+            at is None
+            or at <= self.durable
+            or not self._buffer.empty
+            or self._pending.end is not None
+            or not self._flusher.idle
+        ):
+            return
+        due = time.monotonic() - self._progress_at >= self._limits.progress_interval_s
+        if due or wanted or (goal.target is not None and at >= goal.target):
+            self._submit(EndSegment(at))
+            self._ending += 1
+
+    def _collect(self, timeout_s: float) -> None:
+        for flushed in self._flusher.take(timeout_s):
+            self._ending -= 1
+            self.durable = acknowledge(self._stream, flushed.manifest)
+            self._progress_at = time.monotonic()
+            failpoint("drain.after_ack")
+            self._on_flushed(flushed)
+        self._stream.tick()

@@ -1,0 +1,42 @@
+"""Asking the catalog what a Relation message stands for, while the stream goes on.
+
+What is made of the catalog's answer belongs to `wal2delta.postgres.catalog`; which versions are told to the manifest,
+to `flush.py`.
+"""
+
+from __future__ import annotations
+
+from wal2delta.config.model import SourceConfig
+from wal2delta.errors import TransientError
+from wal2delta.pgoutput.messages import Relation
+from wal2delta.postgres.catalog import version_of
+from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.schema import SchemaVersion
+
+APPLICATION_NAME = "wal2delta drain catalog"
+
+
+class CatalogResolver:
+    """A `Resolver` with an ordinary connection of its own, made when it is first needed and again when it was lost.
+
+    Used by the worker thread; `close` when that has ended.
+    """
+
+    def __init__(self, source: SourceConfig) -> None:
+        self._source = source
+        self._conn: Connection | None = None
+
+    def __call__(self, relation: Relation) -> SchemaVersion:
+        if self._conn is not None:
+            try:
+                return version_of(self._conn, self._source, relation)
+            except TransientError:
+                # An idle connection may have been closed by anyone; a new one tells.
+                self.close()
+        self._conn = connect(self._source.dsn, APPLICATION_NAME)
+        return version_of(self._conn, self._source, relation)
+
+    def close(self) -> None:
+        """Close the connection."""
+        close_quietly(self._conn)
+        self._conn = None

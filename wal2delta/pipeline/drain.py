@@ -1,0 +1,287 @@
+"""Drain a source: from its slot into its landing, until a position, a time or a stop.
+
+One connection's loop belongs to `wal2delta.drain.loop`; here are the checks before it, connecting again after it, and what a
+caller is told. The slot is the lock: PostgreSQL admits one reader. Where another drain holds it, a caller who waits for a
+position waits until the landing has it, and a lasting drain waits for the slot.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.drain.flush import Flushed, Flusher
+from wal2delta.drain.gap import Meeting, check_no_gap
+from wal2delta.drain.loop import Ended, Goal, Session
+from wal2delta.drain.progress import acknowledge
+from wal2delta.drain.shapes import CatalogResolver
+from wal2delta.drain.totals import Counts, Flush, Totals
+from wal2delta.drain.until import Mode, Until
+from wal2delta.errors import ConfigError, LakeError, TransientError
+from wal2delta.landing.chain import Chain, FencedError, newest_incarnation
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.landing.sweep import sweep
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.postgres.catalog import publications_of
+from wal2delta.postgres.connection import close_quietly, connect
+from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.report import Event, Report, Stop, silent
+
+# After a lost connection: at once, then twice as long each time. 15 s keeps a restarted server from waiting long for us.
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 15.0
+# A walsender whose client was killed lets go of the slot within milliseconds on one machine.
+SLOT_WAIT_S = 1.0
+# How long another holder of the slot may not move the landing before we stop waiting for it: it need not be a drain of ours.
+FOLLOW_PATIENCE_S = 60.0
+FOLLOW_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What a drain added to the landing: the range (`start_lsn`, `end_lsn`].
+
+    `confirmed_flush_lsn` is the newest position told to the slot, None where another drain did the work. `reason_for_end` is
+    `reached`, `stopped`, `elapsed`, or `followed` (another drain holds the slot, and the landing has what was asked for).
+    """
+
+    source: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+    confirmed_flush_lsn: Lsn | None
+    transactions: int
+    rows: int
+    segments: int
+    tables: Mapping[TableName, Counts]
+    reason_for_end: str
+
+
+def drain(
+    config: Config,
+    name: str,
+    until: Until,
+    report: Report = silent,
+    stop: Stop | None = None,
+    *,
+    on_flush: Callable[[Flush], None] | None = None,
+) -> DrainReport:
+    """Drain the source `name` and say what was added.
+
+    `on_flush` is called after each manifest was acknowledged, in the calling thread. Raises ConfigError, LakeError, GapError
+    and SourceError where a person must change something; FencedError (a TransientError) where another writer has
+    taken over; TransientError where the connection was lost and `until` asks for a position (a lasting drain connects
+    again).
+    """
+    if name not in config.sources:
+        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
+    running = _Drain(config, config.sources[name], until, report=report, stop=stop or Stop(), on_flush=on_flush)
+    return running.run()
+
+
+class _Drain:
+    """The state of one call of `drain`."""
+
+    def __init__(
+        self,
+        config: Config,
+        source: SourceConfig,
+        until: Until,
+        *,
+        report: Report,
+        stop: Stop,
+        on_flush: Callable[[Flush], None] | None,
+    ) -> None:
+        self._source = source
+        self._until = until
+        self._report = report
+        self._on_flush = on_flush
+        self._totals = Totals()
+        self._confirmed: Lsn | None = None
+        self._backoff_s = BACKOFF_FIRST_S
+        self._goal = Goal(stop, until.target)
+        if until.duration_s is not None:
+            self._goal.deadline = time.monotonic() + until.duration_s
+        self._chain = _open_chain(config, source)
+        self._start = self._chain.end
+        removed = sweep(self._chain)
+        if removed:
+            self._tell("drain.swept", f"removed {len(removed)} data files that no manifest names", files=len(removed))
+
+    def run(self) -> DrainReport:
+        while True:
+            try:
+                reason = self._attempt()
+            except FencedError:
+                raise
+            except TransientError as error:
+                if not self._until.lasting or not self._wait_after(error):
+                    raise
+                if self._goal.stop.requested:
+                    return self._result(Ended.STOPPED.value)
+                self._chain.refresh()
+            else:
+                return self._result(reason)
+
+    def _attempt(self) -> str:
+        conn = connect(self._source.dsn, "wal2delta drain check")
+        try:
+            meeting = check_no_gap(conn, self._source, self._chain)
+            publications = publications_of(conn, self._source)
+        finally:
+            close_quietly(conn)
+        if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
+            self._goal.target = meeting.server.current_lsn
+        if self._goal.target is not None and self._chain.end >= self._goal.target:
+            return Ended.REACHED.value
+        if meeting.slot.active and not self._until.lasting and self._follow(meeting):
+            return "followed"
+        while True:
+            start = self._chain.end
+            with self._open_stream(publications or [self._source.publication], start) as stream:
+                # Whoever had the slot before may have appended after we looked: the stream must begin at the chain's end.
+                self._chain.refresh()
+                if self._chain.end == start:
+                    return self._session(stream).value
+
+    def _open_stream(self, publications: Sequence[str], start: Lsn) -> ReplicationStream:
+        return ReplicationStream.open(
+            self._source.dsn,
+            self._source.slot,
+            publications,
+            start,
+            status_interval_s=self._source.drain.status_interval_s,
+            application_name=f"wal2delta drain {self._source.name}"[:63],
+            wait_s=SLOT_WAIT_S,
+        )
+
+    def _session(self, stream: ReplicationStream) -> Ended:
+        self._tell(
+            "drain.start",
+            f"draining {self._source.name} from {self._chain.end}",
+            slot=self._source.slot,
+            start_lsn=str(self._chain.end),
+        )
+        # The slot may stand behind: a drain that was killed after its manifest had not told it yet.
+        self._confirmed = acknowledge(stream, self._chain.newest)
+        resolver = CatalogResolver(self._source)
+        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), secrets.token_hex(16))
+        failure: BaseException | None = None
+        try:
+            session = Session(
+                stream,
+                flusher,
+                self._source.drain,
+                self._chain.end,
+                on_flushed=self._flushed,
+                on_spilled=self._spilled,
+            )
+            return session.run(self._goal)
+        finally:
+            failure = flusher.close()
+            resolver.close()
+            if isinstance(failure, FencedError):
+                # A replaced writer often loses its connection first; that it was replaced is what matters.
+                raise failure
+
+    def _flushed(self, flushed: Flushed) -> None:
+        manifest = flushed.manifest
+        self._backoff_s = BACKOFF_FIRST_S
+        self._confirmed = manifest.end_lsn
+        self._totals.add(manifest)
+        self._tell(
+            "drain.flush",
+            f"{manifest.rows} rows of {manifest.transactions} transactions are durable up to {manifest.end_lsn}",
+            number=manifest.number,
+            start_lsn=str(manifest.start_lsn),
+            end_lsn=str(manifest.end_lsn),
+            confirmed_flush_lsn=str(manifest.end_lsn),
+            transactions=manifest.transactions,
+            rows=manifest.rows,
+            flush_seconds=round(flushed.seconds, 3),
+        )
+        if self._on_flush is not None:
+            self._on_flush(Flush.of(manifest, flushed.seconds))
+
+    def _spilled(self, size: int) -> None:
+        self._tell("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)
+
+    def _wait_after(self, error: TransientError) -> bool:
+        """Back off; False where the drain's time is up."""
+        wait_s = self._backoff_s
+        self._backoff_s = min(BACKOFF_MAX_S, 2 * wait_s)
+        if self._goal.deadline is not None and time.monotonic() + wait_s >= self._goal.deadline:
+            return False
+        self._tell("drain.reconnect", f"{error.thing}: {error.reason}; connecting again in {wait_s:g} s", wait_s=wait_s)
+        self._goal.stop.wait(wait_s)
+        return True
+
+    def _follow(self, meeting: Meeting) -> bool:
+        """Wait while another drain holds the slot: True when the landing has the target, False when the slot is free.
+
+        Raises TransientError where the landing does not move: the holder is no drain of this landing.
+        """
+        target = self._goal.target
+        holder = f"slot {self._source.slot} is in use by process {meeting.slot.active_pid}"
+        self._tell("drain.follow", f"{holder}; waiting until the landing has {target}")
+        moved_at, end = time.monotonic(), self._chain.end
+        looked_at = moved_at
+        while target is not None and self._chain.end < target:
+            if self._goal.stop.wait(FOLLOW_POLL_S):
+                break
+            self._chain.refresh()
+            now = time.monotonic()
+            if self._chain.end != end:
+                moved_at, end = now, self._chain.end
+            if now - looked_at >= 1.0:
+                looked_at = now
+                if not self._slot_is_active():
+                    return False
+            if now - moved_at > max(FOLLOW_PATIENCE_S, 3 * self._source.drain.progress_interval_s):
+                raise TransientError(
+                    f"slot {self._source.slot}",
+                    f"it is in use by process {meeting.slot.active_pid}, which has not moved the landing from {end}",
+                    "end that process, or wait for it, then try again",
+                )
+        for manifest in self._chain.between(self._start, self._chain.end):
+            self._totals.add(manifest)
+        return True
+
+    def _slot_is_active(self) -> bool:
+        conn = connect(self._source.dsn, "wal2delta drain check")
+        try:
+            return check_no_gap(conn, self._source, self._chain).slot.active
+        finally:
+            close_quietly(conn)
+
+    def _result(self, reason: str) -> DrainReport:
+        return DrainReport(
+            source=self._source.name,
+            start_lsn=self._start,
+            end_lsn=self._chain.end,
+            confirmed_flush_lsn=self._confirmed,
+            transactions=self._totals.transactions,
+            rows=self._totals.rows,
+            segments=self._totals.segments,
+            tables=dict(sorted(self._totals.tables.items())),
+            reason_for_end=reason,
+        )
+
+    def _tell(self, kind: str, message: str, **fields: object) -> None:
+        self._report(Event(kind, message, {"source": self._source.name, **fields}))
+
+
+def _open_chain(config: Config, source: SourceConfig) -> Chain:
+    store, paths = open_store(config.lake), LakePaths(config.lake, source.name)
+    incarnation = newest_incarnation(store, paths)
+    if incarnation is None:
+        raise LakeError(
+            f"landing {paths.url(paths.landings)}", "it has not begun", f"run `wal2delta bootstrap {source.name}`"
+        )
+    return Chain.open(store, paths, incarnation)
