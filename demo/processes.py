@@ -87,12 +87,11 @@ def marked(state: Path) -> list[int]:
     """The processes, by their ids, that a demonstration with this `state` started and that still run."""
     wanted = f"{_MARK}={state}".encode()
     found = []
-    for entry in Path("/proc").iterdir():
+    for pid in _pids():
         # Gone meanwhile, or someone else's: not ours either way.
         with contextlib.suppress(OSError):
-            other = entry.name.isdecimal() and int(entry.name) != os.getpid()
-            if other and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+            if pid != os.getpid() and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
     return found
 
 
@@ -113,20 +112,30 @@ def _signal_group(group: int, what: signal.Signals) -> None:
 
 
 def _await_group(group: int, deadline: float) -> None:
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except (ProcessLookupError, PermissionError):
-            return
+    while time.monotonic() < deadline and any(_in_group(pid, group) for pid in _pids()):
         time.sleep(0.05)
 
 
-def _alive(pid: int) -> bool:
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def _stat(pid: int) -> list[str]:
+    # After the command in parentheses, which may hold anything: state, parent, group, …
     try:
-        # A zombie is gone as far as files and ports go; its parent reaps it.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
-        return False
+        return ["Z", "0", "0"]
+
+
+def _alive(pid: int) -> bool:
+    # A zombie is gone as far as files and ports go; reaping it is its parent's business.
+    return _stat(pid)[0] != "Z"
+
+
+def _in_group(pid: int, group: int) -> bool:
+    stat = _stat(pid)
+    return stat[0] != "Z" and int(stat[2]) == group
 
 
 def _die_with_parent() -> None:

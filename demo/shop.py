@@ -54,8 +54,7 @@ def fill(connection: Connection, chance: random.Random) -> None:
          (moment + timedelta(days=3)).date(), _price(chance), chance.choice(_NOTES))
         for order in orders
     ))  # fmt: skip
-    columns = "order_id, line_no, product_code, quantity, unit_price, discount"
-    _copy(connection, f"COPY shop.order_lines ({columns}) FROM STDIN", (
+    _copy(connection, "COPY shop.order_lines FROM STDIN", (
         (order, line, f"P{chance.randint(1, PRODUCTS):04}", chance.randint(1, 9), _price(chance),
          chance.choice((None, 0.1, 0.25)))
         for order in orders

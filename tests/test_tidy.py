@@ -1,0 +1,218 @@
+"""Rules about the source itself: sizes, docstrings, names, SQL, links, what lies at the root.
+
+What ruff, mypy and the import contracts can say is said in pyproject.toml, not here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MEDIAN_MAX = 10
+FILE_BYTES_MAX = 1 << 20
+
+_JUNK_DRAWERS = {"common", "core", "helper", "helpers", "misc", "shared", "stuff", "util", "utils"}
+_MADE = {
+    ".git",
+    ".venv",
+    ".cache",
+    ".state",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".import_linter_cache",
+}
+_AT_THE_ROOT = {
+    ".ci", ".dockerignore", ".gitignore",
+    "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+    "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "wal2delta",
+    "pyproject.toml", "requirements.lock", "workspace.yaml",
+}  # fmt: skip
+# Put together here, so that this file doesn't break its own rule.
+_REGISTRIES = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"), ("pythonhosted", "org"), ("registry", "npmjs"), ("repo1", "maven"), ("repo", "maven"),
+        ("crates", "io"), ("proxy", "golang"), ("registry-1", "docker"),
+    )
+)  # fmt: skip
+_STATEMENT = re.compile(
+    r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE|COPY|CREATE|ALTER|DROP|LOCK|GRANT|SET|BEGIN|START_REPLICATION)\s"
+)
+
+
+def _files(*suffixes: str) -> list[Path]:
+    return sorted(
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and not _MADE & set(path.relative_to(ROOT).parts)
+        and (not suffixes or path.suffix in suffixes)
+    )
+
+
+def _python() -> list[Path]:
+    return [path for path in _files(".py") if path.relative_to(ROOT).parts[0] in ROOMS]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{_name(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _none(found: list[str], rule: str) -> None:
+    if found:
+        pytest.fail(rule + ":\n  " + "\n  ".join(found), pytrace=False)
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    """A file that does not fit its limit holds two subjects."""
+    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in _python()}
+    _none([f"{name}: {n}" for name, n in lengths.items() if n > FILE_LINES_MAX], f"more than {FILE_LINES_MAX} lines")
+
+
+def test_no_function_is_longer_than_70_lines() -> None:
+    """A function fits on a screen."""
+    found = [f"{name}: {lines}" for path in _python() for name, lines in _functions(path) if lines > FUNCTION_LINES_MAX]
+    _none(found, f"more than {FUNCTION_LINES_MAX} lines")
+
+
+def test_the_median_function_of_the_engine_is_short() -> None:
+    """The limit is for the exception; most functions are leaves."""
+    lengths = [lines for path in _python() if _name(path).startswith("wal2delta/") for _, lines in _functions(path)]
+    assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
+
+
+def test_every_module_says_what_it_is_for_and_what_does_not_belong_in_it() -> None:
+    """The docstring's first sentence and its second."""
+    found = []
+    for path in _python():
+        docstring = ast.get_docstring(_tree(path)) or ""
+        sentences = len(re.findall(r"[.:;](\s|$)", docstring))
+        wanted = 1 if path.name == "__init__.py" or _name(path).startswith("tests/") else 2
+        if sentences < wanted:
+            found.append(f"{_name(path)}: {docstring.splitlines()[:1] or 'no docstring'}")
+    _none(found, "no docstring of two sentences")
+
+
+def test_no_module_is_a_junk_drawer() -> None:
+    """A file is named after its subject."""
+    found = [_name(path) for path in _python() if path.stem in _JUNK_DRAWERS]
+    folders = {_name(path.parent) for path in _python() if path.parent.name in _JUNK_DRAWERS} - {"tests/core"}
+    _none(found + sorted(folders), "named after nothing")
+
+
+def test_no_sql_for_postgresql_is_put_together_by_formatting() -> None:
+    """Identifiers and values go through psycopg.sql or as parameters."""
+    found = []
+    for path in _python():
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"^\s*(import|from) psycopg", text, re.MULTILINE):
+            continue
+        found += [f"{_name(path)}:{node.lineno}" for node in ast.walk(ast.parse(text)) if _is_formatted_sql(node)]
+    _none(found, "SQL by an f-string, % or format()")
+
+
+def _is_formatted_sql(node: ast.AST) -> bool:
+    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
+        formatted = any(isinstance(value, ast.FormattedValue) for value in node.values)
+        return formatted and _STATEMENT.match(str(node.values[0].value)) is not None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant):
+        return isinstance(node.left.value, str) and _STATEMENT.match(node.left.value) is not None
+    return False
+
+
+def test_every_exception_to_a_tool_has_a_code_and_a_reason_on_its_line() -> None:
+    """`# noqa: S608  (why)` and `# type: ignore[arg-type]  # why`, never bare."""
+    found = []
+    for path in _python():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            comment = re.search(
+                r"# (noqa|type: ignore)(?P<code>(: ?[A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[\w, -]+\])?)(?P<why>.*)", line
+            )
+            if comment and path != Path(__file__) and not (comment["code"] and len(comment["why"].strip(" #()")) > 3):
+                found.append(f"{_name(path)}:{number}")
+    _none(found, "an exception without a code or a reason")
+
+
+def test_nothing_is_left_to_do_in_a_comment() -> None:
+    """What is not done is in docs/not-supported.md, where its reader looks."""
+    marks = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")))
+    found = [
+        f"{_name(path)}:{number}"
+        for path in _files(".py", ".md", ".sql", ".yaml", ".toml", ".sh")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if marks.search(line)
+    ]
+    _none(found, "left to do")
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Where packages come from is the installer's configuration, not the project's."""
+    found = []
+    for path in _files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [f"{_name(path)}: {host}" for host in _REGISTRIES if host in text]
+    _none(found, "a registry's host name")
+
+
+def test_every_link_in_the_documentation_leads_somewhere() -> None:
+    """Relative links name files that exist, and headings that are there."""
+    found = []
+    for path in _files(".md"):
+        for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", _without_code(path.read_text(encoding="utf-8"))):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            other = (path.parent / file).resolve() if file else path
+            if not other.exists():
+                found.append(f"{_name(path)}: {target}")
+            elif anchor and anchor not in _anchors(other):
+                found.append(f"{_name(path)}: {target} (no such heading)")
+    _none(found, "broken links")
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_root_holds_what_the_build_and_the_reader_need() -> None:
+    """Everything else has a room."""
+    # What a person's own work may leave there is git's to ignore.
+    ignored = {line.strip().strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()}
+    found = {path.name for path in ROOT.iterdir()} - _AT_THE_ROOT - _MADE - ignored
+    _none(sorted(found), "at the root")
+
+
+def test_no_file_is_a_large_blob() -> None:
+    """Nothing that a clone would carry for ever."""
+    _none([_name(path) for path in _files() if path.stat().st_size > FILE_BYTES_MAX], "more than 1 MiB")
+
+
+def test_the_docker_folder_is_no_package() -> None:
+    """With an __init__.py it would hide the Docker SDK, which Dagster's launcher imports."""
+    assert not (ROOT / "docker" / "__init__.py").exists()
