@@ -117,7 +117,7 @@ def _await_group(group: int, deadline: float) -> None:
 
 
 def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def _stat(pid: int) -> list[str]:
