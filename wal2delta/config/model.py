@@ -259,7 +259,7 @@ class Config(Model):
     """The whole file. `path` is where it was read from; relative paths in it are relative to its folder."""
 
     path: Path
-    lake: str = Field(description="a folder, or a URL")
+    lake: str = Field(description="A local folder, or its `file://` URL.")
     sources: dict[str, SourceConfig]
     views: dict[str, ViewConfig] = Field(default_factory=dict)
     spark: SparkConfig = SparkConfig()
