@@ -29,8 +29,8 @@ from wal2delta.pgoutput.messages import (
     Value,
     Values,
 )
-from wal2delta.schema import Column, Identity, SchemaVersion
-from wal2delta.values.types import decimal_typmod
+from wal2delta.schema import Identity, SchemaVersion
+from wal2delta.values.types import CatalogType, decimal_typmod, make_column
 
 KIND_OIDS = {
     "bool": 16, "bytea": 17, "name": 19, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,
@@ -43,13 +43,18 @@ START_TIME_US = 1_700_000_000_000_000
 
 
 def resolve(relation: Relation) -> SchemaVersion:
-    """The schema version of a random relation, by the kinds' OIDs alone."""
+    """The schema version of a random relation, its types looked up as in a catalog that has one enum."""
     columns = tuple(
-        Column(c.name, c.type_oid, c.typmod, "", KIND_BY_OID[int(c.type_oid)], attnum, c.identity)
+        make_column(c.name, _catalog_type(c.type_oid), c.typmod, attnum=attnum, identity=c.identity)
         for attnum, c in enumerate(relation.columns, 1)
     )
     key = tuple(c.name for c in columns if c.identity) if relation.identity is Identity.DEFAULT else ()
     return SchemaVersion(TableName(relation.namespace, relation.name), relation.oid, relation.identity, columns, key)
+
+
+def _catalog_type(oid: Oid) -> CatalogType:
+    kind = KIND_BY_OID.get(int(oid), "unknown")
+    return CatalogType(oid, "pg_catalog", kind, "e" if kind == "enum" else "b")
 
 
 def random_text(rng: random.Random) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
 from wal2delta.pgoutput.decoder import ProtocolError, decode, message_of
 from wal2delta.pgoutput.messages import (
@@ -95,7 +94,7 @@ class _Assembler:
         begun = self.begun
         if begun is None or (begun.final_lsn, begun.commit_time_us) != (commit.commit_lsn, commit.commit_time_us):
             raise ProtocolError(b"C", 0, "it does not agree with its begin")
-        if commit.end_lsn == Lsn.ZERO:
+        if not 0 < commit.end_lsn.value < 1 << 63:
             raise ProtocolError(b"C", 10, "it has no position")
         self.transactions.append(TransactionInfo(commit.end_lsn, begun.xid, begun.commit_time_us))
         self.begun = None

@@ -44,6 +44,7 @@ from wal2delta.schema import Identity
 
 # From 2000-01-01, PostgreSQL's epoch, back to 1970-01-01.
 POSTGRES_EPOCH_US = 946_684_800_000_000
+TIME_US_MAX = (1 << 63) - 1
 # `w`, start, end and send time of an XLogData frame come before the message.
 HEADER_BYTES = 25
 # Of a table; PostgreSQL's own limit (MaxHeapAttributeNumber).
@@ -148,7 +149,10 @@ class Reader:
 
     def time_us(self) -> int:
         """Eight bytes since PostgreSQL's epoch; given since the Unix epoch."""
-        return int(_I64.unpack(self.octets(8))[0]) + POSTGRES_EPOCH_US
+        time_us = int(_I64.unpack(self.octets(8))[0]) + POSTGRES_EPOCH_US
+        if time_us > TIME_US_MAX:
+            raise self.error("the time lies beyond all calendars")
+        return time_us
 
     def string(self) -> str:
         """Bytes up to a zero byte, which is consumed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
+from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US, TIME_US_MAX
 from wal2delta.pgoutput.rows import TransactionInfo
 from wal2delta.pgoutput.wire import Flags, Ints, Wire
 
@@ -83,7 +83,7 @@ def part_of(wire: Wire, transaction: TransactionInfo) -> Places:
         wire.refuse(int(index), "a transaction ends inside a part of it")
     _fixed_size(wire, begins, _BEGIN_BYTES)
     _fixed_size(wire, commits, _COMMIT_BYTES)
-    times = wire.int64(np.concatenate((wire.at[begins] + 9, wire.at[commits] + 18))) + POSTGRES_EPOCH_US
+    times = _times(wire, np.concatenate((begins, commits)), np.concatenate((wire.at[begins] + 9, wire.at[commits] + 18)))
     if (
         (wire.uint32(wire.at[begins] + 17) != transaction.xid).any()
         or (wire.int64(wire.at[commits] + 10) != transaction.end_lsn.value).any()
@@ -105,13 +105,22 @@ def _ends(wire: Wire, begins: Ints, commits: Ints) -> tuple[Ints, Ints, Ints]:
     _fixed_size(wire, begins, _BEGIN_BYTES)
     _fixed_size(wire, commits, _COMMIT_BYTES)
     begin, commit = wire.at[begins], wire.at[commits]
-    times = wire.int64(commit + 18)
-    disagree = (wire.int64(begin + 1) != wire.int64(commit + 2)) | (wire.int64(begin + 9) != times)
+    times = _times(wire, commits, commit + 18)
+    disagree = (wire.int64(begin + 1) != wire.int64(commit + 2)) | (_times(wire, begins, begin + 9) != times)
     position = wire.int64(commit + 10)
     bad = np.flatnonzero(disagree | (wire.octets[commit + 1] != 0) | (position <= 0))
     if bad.size:
         wire.refuse(int(commits[bad[0]]), "it does not agree with its begin, or has no position")
-    return position, wire.uint32(begin + 17), times + POSTGRES_EPOCH_US
+    return position, wire.uint32(begin + 17), times
+
+
+def _times(wire: Wire, messages: Ints, at: Ints) -> Ints:
+    """The times at these offsets, since the Unix epoch."""
+    times = wire.int64(at)
+    bad = np.flatnonzero(times > TIME_US_MAX - POSTGRES_EPOCH_US)
+    if bad.size:
+        wire.refuse(int(messages[bad[0]]), "the time lies beyond all calendars")
+    return times + POSTGRES_EPOCH_US
 
 
 def _fixed_size(wire: Wire, messages: Ints, size: int) -> None:
