@@ -1,0 +1,81 @@
+"""Snapshots: the first copy of a source's tables, and every later re-snapshot of chosen ones.
+
+Copying belongs to `wal2delta.pipeline.bootstrap`; entering the lake, to the next compaction.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets import metadata as md
+from assets.keys import Layer, identifier, table_key
+from assets.layers import table_spec
+from assets.stopping import call
+from assets.telling import to_run_log
+from resources import Settings
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
+
+
+class SnapshotRun(dg.Config):
+    """What a person says when launching a snapshot; kept in the run and in each table's metadata."""
+
+    reason: str = ""
+
+
+def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+    """All snapshots of one source: whichever tables a run selects are copied under one snapshot, at one LSN."""
+    tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
+
+    @dg.multi_asset(
+        name=f"snapshot_{identifier(source.name)}",
+        specs=[_spec(config, source, table) for table in source.tables],
+        can_subset=True,
+    )
+    def snapshot(
+        context: dg.AssetExecutionContext, config: SnapshotRun, settings: Settings
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
+        report = to_run_log(context.log.info)
+        result = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop))
+        for table in chosen:
+            if table in result.tables:
+                yield _result(source.name, table, result, config.reason)
+
+    return snapshot
+
+
+def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
+    return table_spec(
+        config,
+        source,
+        table,
+        Layer.SNAPSHOT,
+        deps=[table_key(Layer.POSTGRES, source.name, table)],
+        place=f"{source.name}/snapshots",
+        kinds={"postgres", "parquet"},
+        description=(
+            f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: "
+            "they share one snapshot. A later one corrects history and current by what differs."
+        ),
+    )
+
+
+def _result(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.MaterializeResult[None]:
+    copied = result.tables[table]
+    return dg.MaterializeResult(
+        asset_key=table_key(Layer.SNAPSHOT, source, table),
+        data_version=md.data_version(result.consistent_point),
+        metadata=md.merged(
+            md.lsns(consistent_point=result.consistent_point),
+            md.row_count(copied.rows),
+            {
+                "dagster/size_bytes": copied.bytes,
+                "chunks": copied.chunks,
+                "seconds": copied.seconds,
+                "slot": result.slot,
+            },
+            md.known(reason=reason or None),
+        ),
+    )

@@ -1,0 +1,69 @@
+"""Views: SQL over current tables, kept up to date by correction.
+
+Desired, persisted and the difference belong to `wal2delta.pipeline.refresh`.
+"""
+
+import hashlib
+
+import dagster as dg
+
+from assets import metadata as md
+from assets.keys import Layer, identifier, table_key, view_key
+from assets.stopping import call
+from assets.telling import to_run_log
+from resources import LakeSpark, Settings
+from wal2delta.config.model import Config, ViewConfig
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.pipeline.refresh import ViewReport, refresh
+
+# How many views hydrate at once is this pool's limit in dagster.yaml: peak memory is then the largest's, not the sum's.
+VIEWS_POOL = "wal2delta_views"
+
+
+def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
+    """One view; its code version is its SQL."""
+
+    @dg.asset(
+        key=view_key(view.name),
+        deps=sorted({table_key(Layer.CURRENT, source, table) for source, table in view.reads.values()}),
+        group_name=Layer.VIEWS.value,
+        description=view.description or f"{view.sql_file.name} over current tables, at one cut of each source.",
+        kinds={"deltalake", "spark", "sql"},
+        owners=list(view.owners),
+        code_version=_definition(view),
+        pool=VIEWS_POOL,
+        op_tags={"wal2delta/view": view.name},
+        metadata={
+            "dagster/table_name": f"views.{view.name}",
+            "dagster/uri": open_store(config.lake).url(LakePaths.view(view.name)),
+            "sql_file": dg.MetadataValue.path(str(view.sql_file)),
+        },
+    )
+    def refreshed(
+        context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
+    ) -> dg.MaterializeResult[None]:
+        report = to_run_log(context.log.info)
+        (result,) = call(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
+        return _result(result)
+
+    return refreshed
+
+
+def _definition(view: ViewConfig) -> str:
+    return hashlib.sha256(view.sql().encode()).hexdigest()[:12]
+
+
+def _result(report: ViewReport) -> dg.MaterializeResult[None]:
+    positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
+    metadata = md.merged(
+        {"cut": int(report.number), "inserted": report.inserted, "retracted": report.retracted},
+        md.known(delta_version=report.delta_version),
+        *(md.lsns(**{f"{identifier(name)}_lsn": position}) for name, position in positions.items()),
+    )
+    if len(positions) == 1:
+        metadata |= md.lsns(compacted_through_lsn=next(iter(positions.values())))
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(",".join(f"{name}@{position}" for name, position in positions.items())),
+        metadata=metadata,
+    )

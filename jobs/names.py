@@ -1,0 +1,35 @@
+"""What the jobs are called, and the tags by which sensors know their runs.
+
+What a job selects belongs to `source` and `views`.
+"""
+
+from __future__ import annotations
+
+from assets.keys import identifier
+
+# Carried by the runs that the keeper started: a person's own drain is not its business.
+KEEPER_TAG = "wal2delta/keeper"
+SOURCE_TAG = "wal2delta/source"
+SLOT_TAG = "wal2delta/slot"
+
+VIEWS_REFRESH = "views_refresh"
+
+
+def bootstrap_job_name(source: str) -> str:
+    """`<source>_bootstrap`."""
+    return f"{identifier(source)}_bootstrap"
+
+
+def drain_job_name(source: str) -> str:
+    """`<source>_drain`."""
+    return f"{identifier(source)}_drain"
+
+
+def compaction_job_name(source: str) -> str:
+    """`<source>_compaction`."""
+    return f"{identifier(source)}_compaction"
+
+
+def verification_job_name(source: str) -> str:
+    """`<source>_verification`."""
+    return f"{identifier(source)}_verification"

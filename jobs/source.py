@@ -1,0 +1,90 @@
+"""The four jobs of a source: bootstrap, drain, compaction, verification.
+
+Each runs in one process: a second one per step would start a JVM per step, and the drain needs none.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from assets.expectations import expectations
+from assets.keys import Layer, table_key
+from assets.proof import CHECK
+from jobs.names import (
+    SLOT_TAG,
+    SOURCE_TAG,
+    bootstrap_job_name,
+    compaction_job_name,
+    drain_job_name,
+    verification_job_name,
+)
+from wal2delta.config.model import SourceConfig
+
+# What define_asset_job returns; it has no public name.
+Job = UnresolvedAssetJobDefinition
+
+
+def source_jobs(source: SourceConfig) -> list[Job]:
+    """The jobs of one source with at least one table."""
+    return [_bootstrap(source), _drain(source), _compaction(source), _verification(source)]
+
+
+def _bootstrap(source: SourceConfig) -> Job:
+    return dg.define_asset_job(
+        bootstrap_job_name(source.name),
+        selection=_tables(source, Layer.SNAPSHOT),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source),
+        description=f"Copies every table of {source.name} under one snapshot; with fewer selected, just those again.",
+    )
+
+
+def _drain(source: SourceConfig) -> Job:
+    # Nothing else may be in this job: steps after a drain that reported by events alone would be skipped.
+    return dg.define_asset_job(
+        drain_job_name(source.name),
+        selection=_tables(source, Layer.CHANGES),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source) | {"dagster/priority": "10"},
+        description=(
+            f"Reads slot {source.slot} into the landing. Launched by a person it takes what is there now and ends; "
+            "the slot drain sensor keeps one running for good."
+        ),
+    )
+
+
+def _compaction(source: SourceConfig) -> Job:
+    return dg.define_asset_job(
+        compaction_job_name(source.name),
+        # The tables without their checks, which have a job of their own.
+        selection=_tables(source, Layer.HISTORY, Layer.CURRENT).without_checks(),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source),
+        description=f"Brings history and current of every table of {source.name} to the end of the landing.",
+    )
+
+
+def _verification(source: SourceConfig) -> Job:
+    keys = [
+        dg.AssetCheckKey(table_key(Layer.CURRENT, source.name, table), name)
+        for table in source.tables
+        for name in (CHECK, *(each.name for each in expectations(source, table)))
+    ]
+    return dg.define_asset_job(
+        verification_job_name(source.name),
+        selection=dg.AssetSelection.checks(*keys),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source),
+        description=f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN; runs their expectations.",
+    )
+
+
+def _tables(source: SourceConfig, *layers: Layer) -> dg.AssetSelection:
+    return dg.AssetSelection.assets(
+        *(table_key(layer, source.name, table) for layer in layers for table in source.tables)
+    )
+
+
+def _tags(source: SourceConfig) -> dict[str, str]:
+    return {SOURCE_TAG: source.name, SLOT_TAG: source.slot}

@@ -1,0 +1,73 @@
+"""Assembles the location from a configuration: every asset, check, job, sensor, schedule and resource meets here.
+
+No server, Spark or secret is needed for it; which configuration is taken belongs to `locate`.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import dagster as dg
+
+from assets.bootstrap import snapshot_asset
+from assets.changes import changes_asset
+from assets.current import compaction_asset
+from assets.expectations import expectations_check
+from assets.postgres import postgres_specs
+from assets.proof import proof_check
+from assets.views import view_asset
+from jobs.source import source_jobs
+from jobs.views import views_refresh_job
+from orchestration.locate import HINT
+from orchestration.schedules import schedules
+from orchestration.sensors import slot_drain_sensor
+from resources import LakeSpark, Settings
+from wal2delta.config.load import load
+from wal2delta.config.model import Config, SourceConfig
+
+_log = logging.getLogger("wal2delta.dagster")
+
+
+def location(path: Path | None) -> dg.Definitions:
+    """The location of a configuration file; an empty one, which says what to do, where there is none.
+
+    Raises ConfigError, with every mistake, for a file that is wrong or missing: Dagster shows it in place of the location.
+    """
+    if path is None:
+        _log.warning("this location is empty: %s", HINT)
+        return dg.Definitions(metadata={"configuration": dg.MetadataValue.text(f"none; {HINT}")})
+    return build(load(path))
+
+
+def build(config: Config) -> dg.Definitions:
+    """The location of a configuration. A source that lists no tables has nothing to show, and is left out."""
+    sources = [source for source in config.sources.values() if source.tables]
+    for source in config.sources.values():
+        if not source.tables:
+            _log.warning("sources.%s lists no tables, so Dagster shows nothing of it", source.name)
+    checks = [check for source in sources for check in _checks(source)]
+    views_job = views_refresh_job(config)
+    settings = Settings(config_path=str(config.path))
+    return dg.Definitions(
+        assets=[
+            *postgres_specs(config),
+            *(asset for source in sources for asset in _assets(config, source)),
+            *(view_asset(config, view) for view in config.views.values()),
+        ],
+        asset_checks=checks,
+        jobs=[*(job for source in sources for job in source_jobs(source)), *([views_job] if views_job else [])],
+        sensors=[slot_drain_sensor(source) for source in sources],
+        schedules=schedules(config),
+        resources={"settings": settings, "lake_spark": LakeSpark(settings=settings)},
+        metadata={"configuration": dg.MetadataValue.path(str(config.path))},
+    )
+
+
+def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
+    return [snapshot_asset(config, source), changes_asset(config, source), compaction_asset(config, source)]
+
+
+def _checks(source: SourceConfig) -> list[dg.AssetChecksDefinition]:
+    expected = expectations_check(source)
+    return [proof_check(source), *([expected] if expected else [])]

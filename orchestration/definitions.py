@@ -1,0 +1,11 @@
+"""The location that `workspace.yaml` names: the configuration at hand, assembled.
+
+Everything that could be tested or reused belongs to `build` and `locate`; Dagster loads this file by its path.
+"""
+
+from __future__ import annotations
+
+from orchestration.build import location
+from orchestration.locate import configuration_path
+
+defs = location(configuration_path())

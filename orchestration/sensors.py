@@ -1,0 +1,70 @@
+"""The slot drain sensors: one per source, which keeps its drain running.
+
+What is decided belongs to `keeper`; here it is only seen and done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import dagster as dg
+
+from assets.changes import DrainRun
+from assets.keys import identifier
+from jobs.names import KEEPER_TAG, drain_job_name
+from orchestration import keeper
+from orchestration.runs import fail_dead, recent_runs
+from resources import Settings
+from wal2delta.config.model import SourceConfig
+from wal2delta.errors import Wal2DeltaError
+
+# A round hour bounds a run's log and brings new code into use.
+DRAIN_MAX_S = 3600.0
+# The daemon's loop takes 5 s; an interval of 5 would make it alternate between 5 and 10.
+_INTERVAL_S = 4
+# Dagster ends what outlives this, where run monitoring is on: far behind the drain's own limit.
+_MAX_RUNTIME_S = int(DRAIN_MAX_S * 1.5)
+
+
+def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
+    """`<source>_slot_drain_sensor`."""
+    job = drain_job_name(source.name)
+
+    @dg.sensor(
+        name=f"{identifier(source.name)}_slot_drain_sensor",
+        job_name=job,
+        minimum_interval_seconds=_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Keeps one drain of slot {source.slot} running: it looks at the slot on the server first and at Dagster's runs "
+            "second, so it also recovers from runs that died without saying so."
+        ),
+    )
+    def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
+        try:
+            state = settings.slot_state(source.name)
+        except Wal2DeltaError as error:
+            return dg.SensorResult(skip_reason=f"the source can't be asked: {error}", cursor=context.cursor)
+        slot = None if state is None else keeper.Slot(source.slot, (state.active_pid or 0) if state.active else None)
+        runs = recent_runs(context.instance, job, KEEPER_TAG)
+        memory = keeper.Memory.from_cursor(context.cursor)
+        decision = keeper.decide(slot, runs, memory, clock(), DRAIN_MAX_S)
+        fail_dead(context.instance, decision.dead, f"slot {source.slot} had no reader, so this run's process is gone")
+        cursor = decision.memory.to_cursor()
+        if not decision.start:
+            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor)
+        context.log.info(decision.reason)
+        return dg.SensorResult(run_requests=[_request(source, job)], cursor=cursor)
+
+    return slot_drain_sensor
+
+
+def _request(source: SourceConfig, job: str) -> dg.RunRequest:
+    # No run key: a key would mean "never again", not "one at a time".
+    config = DrainRun(until="max_seconds", max_seconds=DRAIN_MAX_S)
+    return dg.RunRequest(
+        job_name=job,
+        run_config=dg.RunConfig(ops={f"drain_{identifier(source.name)}": config}),
+        tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S)},
+    )
