@@ -236,9 +236,13 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class CutTable:
-    """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names)."""
+    """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names).
+
+    `snapshot_lsn` is the consistent point of the newest snapshot that has entered.
+    """
 
     at_lsn: Lsn
+    snapshot_lsn: Lsn
     history_version: int
     current_version: int
     version: SchemaVersion
@@ -246,6 +250,7 @@ class CutTable:
     def to_json(self) -> dict[str, Any]:
         return {
             "at_lsn": str(self.at_lsn),
+            "snapshot_lsn": str(self.snapshot_lsn),
             "history_version": self.history_version,
             "current_version": self.current_version,
             "schema_id": self.version.id,
@@ -255,7 +260,13 @@ class CutTable:
     @classmethod
     def from_fields(cls, f: Fields) -> CutTable:
         version = f.version("version", f.text("schema_id"))
-        return cls(f.lsn("at_lsn"), f.count("history_version"), f.count("current_version"), version)
+        return cls(
+            at_lsn=f.lsn("at_lsn"),
+            snapshot_lsn=f.lsn("snapshot_lsn"),
+            history_version=f.count("history_version"),
+            current_version=f.count("current_version"),
+            version=version,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,63 @@
+"""Tables without a key: a multiset of rows, of which k of n equal ones come or go.
+
+Keyed tables belong to `net_change`; what a row's digest is made of to `exact`.
+
+Rows are counted by digest: +1 for an insert or a new image, -1 for a deleted or an old row. What is left over is added (each
+copy under its own `_w2d_dup`, the ordinal of its arrival) or taken away (the copies that arrived first). A bag that
+has fewer copies than the stream takes away is refused: the lake is not what the source was.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from wal2delta.lake.changes import Counts
+from wal2delta.lake.columns import DUP, KEY, OP, ORD, col, current_columns, pick, row_key
+from wal2delta.lake.refusal import refuse_table
+from wal2delta.schema import SchemaVersion
+
+
+def signed(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+    """The events with `_w2d_digest` of the row and `_w2d_sign`, +1 for a row that comes and -1 for one that goes."""
+    sign = F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
+    return events.withColumn("_w2d_digest", row_key(shape)).withColumn("_w2d_sign", sign)
+
+
+def bag_net_change(
+    shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None
+) -> tuple[DataFrame | None, DataFrame]:
+    """(deletes by `_w2d_key` and `_w2d_dup`, images); `base` has current's columns, None for an empty table."""
+    if counts.inserts_only:
+        return None, pick(events.withColumn(DUP, F.col(ORD)), current_columns(shape))
+    sign = F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
+    totals = events.groupBy(KEY).agg(F.sum(sign).alias("_w2d_net")).where(F.col("_w2d_net") != 0)
+    totals = totals.select(F.col(KEY).alias("_w2d_digest"), "_w2d_net")
+    come = events.where(F.col(OP).isin("insert", "update")).withColumn(DUP, F.col(ORD))
+    images = ranked(come, F.col(DUP).desc()).join(
+        totals, (F.col(KEY) == F.col("_w2d_digest")) & (F.col("_w2d_rank") <= F.col("_w2d_net")), "left_semi"
+    )
+    gone = totals.where(F.col("_w2d_net") < 0)
+    return _taken(gone, base), pick(images, current_columns(shape))
+
+
+def ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
+    """`_w2d_rank` from 1 among the rows of equal `_w2d_key`."""
+    return rows.withColumn("_w2d_rank", F.row_number().over(Window.partitionBy(KEY).orderBy(order)))
+
+
+def _taken(gone: DataFrame, base: DataFrame | None) -> DataFrame:
+    """The copies that go: as many of each digest as were taken away, those that arrived first."""
+    wanted = gone.select(
+        "_w2d_digest", F.explode(F.sequence(F.lit(1), (-F.col("_w2d_net")).cast("int"))).alias("_w2d_nth")
+    )
+    short = refuse_table("a row that the source deleted or updated is not in the lake, or not as often", "bigint")
+    if base is None:
+        return wanted.select(F.col("_w2d_digest").alias(KEY), short.alias(DUP))
+    digests = F.broadcast(gone.select("_w2d_digest"))
+    there = base.select(col(KEY), col(DUP)).join(digests, F.col(KEY) == F.col("_w2d_digest"), "left_semi")
+    numbered = ranked(there, F.col(DUP)).select(F.col(KEY).alias("_w2d_in"), DUP, "_w2d_rank")
+    on_copy = (F.col("_w2d_digest") == F.col("_w2d_in")) & (F.col("_w2d_nth") == F.col("_w2d_rank"))
+    found = wanted.join(numbered, on_copy, "left")
+    return found.select(F.col("_w2d_digest").alias(KEY), F.coalesce(F.col(DUP), short).alias(DUP))

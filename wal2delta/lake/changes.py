@@ -1,0 +1,169 @@
+"""One table's landing rows of a range, by column name and with `_w2d_ord`, and how many there are of each kind.
+
+What the changes add up to belongs to `net_change`; which files there are to `wal2delta.landing.reader`.
+
+The counts come from the manifests; a file of which the range takes a part is counted by reading three of its columns. So
+compaction chooses its way, and a table without changes is seen, without a Spark job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from wal2delta.lake.columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, landing_schema, named
+from wal2delta.landing.reader import Slice
+from wal2delta.lsn import Lsn
+from wal2delta.schema import SchemaVersion
+
+INTEGER_KINDS = frozenset({"int2", "int4", "int8"})
+_OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
+_HIDDEN = (
+    f"{LSN} bigint",
+    f"{SEQ} bigint",
+    "_w2d_row bigint",
+    f"{OP} string",
+    f"{XID} bigint",
+    f"{COMMIT_TIME} timestamp",
+    f"{UNCHANGED} array<smallint>",
+    f"{TEXT} string",
+)
+_NUMBER_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many rows of each op a range has; `unchanged`: rows with at least one unchanged TOAST value."""
+
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    befores: int = 0
+    unchanged: int = 0
+
+    @property
+    def changes(self) -> int:
+        """Inserts, updates, deletes and truncates."""
+        return self.inserts + self.updates + self.deletes + self.truncates
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.changes + self.befores
+
+    @property
+    def inserts_only(self) -> bool:
+        """Whether nothing that was there before is touched."""
+        return self.rows == self.inserts
+
+    def plus(self, other: Counts) -> Counts:
+        """The sum."""
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A table's changes in a range; the frame's columns: `_w2d_ord`, the landing's hidden ones, the table's by name."""
+
+    shape: SchemaVersion
+    frame: DataFrame
+    counts: Counts
+
+
+def count_changes(slices: Sequence[Slice], start: Lsn, end: Lsn) -> Counts:
+    """The counts of the rows in (start, end]."""
+    total = Counts()
+    for piece in slices:
+        if piece.whole:
+            total = total.plus(Counts(*(getattr(piece.file, f.name) for f in fields(Counts))))
+        else:
+            total = total.plus(_count_part(piece.url, start, end))
+    return total
+
+
+def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | None:
+    """The greatest commit time of the rows in (start, end], read from the files."""
+    parts = (part for piece in slices for part in _parts(piece.url, [LSN, COMMIT_TIME], start, end))
+    times = (pc.max(part.column(COMMIT_TIME)).as_py() for part in parts)
+    return max((t for t in times if t is not None), default=None)
+
+
+def read_changes(
+    session: SparkSession,
+    shape: SchemaVersion,
+    slices: Sequence[Slice],
+    *,
+    bases: Mapping[int, int],
+    start: Lsn,
+    end: Lsn,
+) -> DataFrame:
+    """The frame of `Changes` for (start, end]; `bases` gives each segment's `_w2d_ord` of row 0."""
+    frame = session.read.schema(landing_schema(shape, _HIDDEN)).parquet(*(p.url for p in slices))
+    if not all(p.whole for p in slices):
+        frame = frame.where(in_range(start, end))
+    number = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("bigint")
+    ordinal = base_of(number, {p.number: bases[p.number] for p in slices}) + F.col("_w2d_row")
+    hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)]
+    return frame.select(ordinal.alias(ORD), *hidden, *named(shape))
+
+
+def base_of(number: SparkColumn, bases: Mapping[int, int]) -> SparkColumn:
+    """A small look-up as an expression, so that it needs no join."""
+    if len(bases) == 1:
+        return F.lit(next(iter(bases.values()))).cast("bigint")
+    pairs = ", ".join(f"{n}L, {b}L" for n, b in sorted(bases.items()))
+    return F.element_at(F.expr(f"map({pairs})"), number)
+
+
+def in_range(start: Lsn, end: Lsn) -> SparkColumn:
+    """The rows of commits in (start, end]."""
+    return (F.col(LSN) > F.lit(int(start))) & (F.col(LSN) <= F.lit(int(end)))
+
+
+def key_bounds(shape: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
+    """The least and greatest key in the files, read without Spark; None where the key is not one whole number.
+
+    Rows outside the range only make the bounds wider.
+    """
+    if len(shape.key) != 1:
+        return None
+    ordinal = next(i for i, c in enumerate(shape.columns) if c.name == shape.key[0])
+    if shape.columns[ordinal].kind not in INTEGER_KINDS:
+        return None
+    low: int | None = None
+    high: int | None = None
+    for piece in slices:
+        with pq.ParquetFile(piece.url) as file:
+            for batch in file.iter_batches(columns=[f"c{ordinal}"]):
+                found = pc.min_max(batch.column(0)).as_py()
+                if found["min"] is not None:
+                    low = found["min"] if low is None else min(low, found["min"])
+                    high = found["max"] if high is None else max(high, found["max"])
+    return None if low is None or high is None else (low, high)
+
+
+def _count_part(url: str, start: Lsn, end: Lsn) -> Counts:
+    total = Counts()
+    for part in _parts(url, [LSN, OP, UNCHANGED], start, end):
+        counted = pc.value_counts(part.column(OP).cast(pa.string())).to_pylist()
+        numbers = {_OPS[c["values"]]: int(c["counts"]) for c in counted}
+        unchanged = part.num_rows - part.column(UNCHANGED).null_count
+        total = total.plus(Counts(**numbers, unchanged=unchanged))
+    return total
+
+
+def _parts(url: str, columns: list[str], start: Lsn, end: Lsn) -> list[pa.RecordBatch]:
+    with pq.ParquetFile(url) as file:
+        return [
+            batch.filter(pc.and_(pc.greater(batch.column(LSN), int(start)), pc.less_equal(batch.column(LSN), int(end))))
+            for batch in file.iter_batches(columns=columns)
+        ]

@@ -1,0 +1,124 @@
+"""Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
+
+What the columns hold belongs to `exact`, `history` and `net_change`.
+
+A source column keeps its name, but where Spark could not tell it from another (names that differ in case only) or from
+a hidden column (`_w2d_…`): then it is `#<attribute number>#<name>`. Names with characters that Parquet refuses need
+column mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wal2delta.lake.exact import TEXT_COLUMN, key_text, needs_key_text, quoted, row_digest, row_forms
+from wal2delta.schema import Identity, SchemaVersion
+from wal2delta.values.types import spark_type
+
+ORD = "_w2d_ord"
+LSN = "_w2d_lsn"
+SEQ = "_w2d_seq"
+OP = "_w2d_op"
+XID = "_w2d_xid"
+COMMIT_TIME = "_w2d_commit_time"
+UNCHANGED = "_w2d_unchanged"
+TEXT = TEXT_COLUMN
+KEY = "_w2d_key"
+DUP = "_w2d_dup"
+HIDDEN_PREFIX = "_w2d_"
+_REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
+
+
+def col(name: str) -> SparkColumn:
+    """A column by its exact name, whatever characters that has."""
+    return F.col(quoted(name))
+
+
+def in_lake(version: SchemaVersion) -> SchemaVersion:
+    """The same shape under the lake's column names; equal to `version` in nearly every case."""
+    seen: set[str] = set()
+    names: dict[str, str] = {}
+    for column in version.columns:
+        name = column.name
+        if name.casefold() in seen or name.casefold().startswith(HIDDEN_PREFIX):
+            name = f"#{column.attnum}#{name}"
+        seen.add(name.casefold())
+        names[column.name] = name
+    if all(old == new for old, new in names.items()):
+        return version
+    columns = tuple(replace(c, name=names[c.name]) for c in version.columns)
+    return replace(version, columns=columns, key=tuple(names[k] for k in version.key))
+
+
+def column_names(shape: SchemaVersion) -> list[str]:
+    """The names of the table's own columns, in order."""
+    return [c.name for c in shape.columns]
+
+
+def has_old_rows(shape: SchemaVersion) -> bool:
+    """Whether updates and deletes bring the whole old row (identity FULL)."""
+    return shape.identity is Identity.FULL
+
+
+def keeps_key(shape: SchemaVersion) -> bool:
+    """Whether current and history have `_w2d_key` filled: bags, and keys that Spark does not compare exactly."""
+    return shape.is_bag or needs_key_text(shape)
+
+
+def merge_key(shape: SchemaVersion) -> tuple[str, ...]:
+    """The columns of current that tell its rows apart."""
+    if shape.is_bag:
+        return (KEY, DUP)
+    return (KEY,) if needs_key_text(shape) else shape.key
+
+
+def key_value(shape: SchemaVersion) -> SparkColumn:
+    """What `_w2d_key` holds for a row: a bag's digest, the key's text, or null where the key's columns do."""
+    if shape.is_bag:
+        return row_digest(row_forms(shape))
+    return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
+
+
+def row_key(shape: SchemaVersion) -> SparkColumn:
+    """The digest of a whole row by exact forms."""
+    return row_digest(row_forms(shape))
+
+
+def current_columns(shape: SchemaVersion) -> list[str]:
+    """The columns of the current table, in order."""
+    names = [*column_names(shape), TEXT]
+    if keeps_key(shape):
+        names.append(KEY)
+    if shape.is_bag:
+        names.append(DUP)
+    return names
+
+
+def history_columns(shape: SchemaVersion) -> list[str]:
+    """The columns of the history table, in order."""
+    return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY]
+
+
+def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
+    """The DDL of a landing or snapshot file: `hidden` columns (with types), then `c0`, `c1`, … ."""
+    return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(shape.columns))])
+
+
+def named(shape: SchemaVersion) -> list[SparkColumn]:
+    """`c0`, `c1`, … under the columns' names."""
+    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
+
+
+def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """The columns by exact name, in this order."""
+    return frame.select(*(col(n) for n in names))
+
+
+def needs_mapping(names: Iterable[str]) -> bool:
+    """Whether a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
+    return any(not _REFUSED_BY_PARQUET.isdisjoint(n) for n in names)

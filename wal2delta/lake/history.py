@@ -1,0 +1,43 @@
+"""History's rows: a table's changes as complete after-images, a snapshot's rows, and corrections.
+
+What the changes add up to belongs to `net_change`; committing to `apply`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wal2delta.lake.columns import COMMIT_TIME, KEY, LSN, OP, SEQ, XID, history_columns, keeps_key, pick
+from wal2delta.lsn import Lsn
+from wal2delta.schema import SchemaVersion
+
+SNAPSHOT = "snapshot"
+CORRECT_DELETE = "correct_delete"
+CORRECT_INSERT = "correct_insert"
+# One file per this many rows: a cycle that changes little makes one file, not one per task.
+ROWS_PER_FILE = 500_000
+
+
+def change_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+    """History's rows of resolved events with `_w2d_key`."""
+    if keeps_key(shape):
+        no_row = F.col(OP) == "truncate"
+        events = events.withColumn(KEY, F.when(~no_row, F.col(KEY)))
+    return pick(events, history_columns(shape))
+
+
+def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, at: Lsn) -> DataFrame:
+    """History's rows of whole rows (current's columns and `_w2d_ord`) that a snapshot or correction brought at `at`."""
+    if not keeps_key(shape):
+        rows = rows.withColumn(KEY, F.lit(None).cast("string"))
+    for name in (SEQ, XID):
+        rows = rows.withColumn(name, F.lit(None).cast("bigint"))
+    rows = rows.withColumn(COMMIT_TIME, F.lit(None).cast("timestamp"))
+    rows = rows.withColumn(LSN, F.lit(int(at)).cast("bigint")).withColumn(OP, F.lit(op))
+    return pick(rows, history_columns(shape))
+
+
+def few_files(rows: DataFrame, count: int) -> DataFrame:
+    """The rows in as few files as `count` rows need."""
+    return rows.coalesce(1 + count // ROWS_PER_FILE)

@@ -1,0 +1,150 @@
+"""What a table's changes in a range add up to: the keys whose rows go, and the rows that come.
+
+Reading the changes belongs to `changes`, writing the result to `apply`, multisets of rows to `bags`.
+
+    landing rows ─► after the last truncate ─► keyed table: the newest row of each key
+                                               configured key under FULL: rows gone and come, by digest
+                                               bag: the same, k of n equal rows (`bags`)
+
+A key move needs no care here: its old half is a change of the old key (dead there), its new half one of the new key. Under
+identity FULL every update brings its old row, and a key may be unique only at commit: so rows are counted by digest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from wal2delta.lake.bags import bag_net_change, signed
+from wal2delta.lake.changes import Changes, Counts
+from wal2delta.lake.columns import (
+    KEY,
+    OP,
+    ORD,
+    UNCHANGED,
+    col,
+    current_columns,
+    has_old_rows,
+    keeps_key,
+    key_value,
+    merge_key,
+    pick,
+)
+from wal2delta.lake.refusal import refuse_table
+from wal2delta.lake.toast import resolve
+from wal2delta.schema import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange:
+    """`deletes`: the merge key's columns, once per row that goes (or may go); `images`: current's columns, rows that come.
+
+    `wipe`: all rows from before the range go (`deletes` is then None). None: nothing of that kind.
+    """
+
+    shape: SchemaVersion
+    deletes: DataFrame | None
+    images: DataFrame | None
+    wipe: bool = False
+    # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
+    checked: tuple[DataFrame, ...] = ()
+
+    @property
+    def null_safe(self) -> bool:
+        """Whether NULL is a key value like others: a configured key may have it."""
+        return has_old_rows(self.shape) and not keeps_key(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A range ready to be written: `events` for history (complete images, `_w2d_key`), and their net change.
+
+    `persisted` are frames to unpersist when both are written.
+    """
+
+    events: DataFrame
+    net: NetChange
+    counts: Counts
+    persisted: tuple[DataFrame, ...] = ()
+
+    def release(self) -> None:
+        """Give back what was kept for the two writes."""
+        for frame in self.persisted:
+            frame.unpersist()
+
+
+def fold(session: SparkSession, changes: Changes, base: DataFrame | None) -> Folded:
+    """Resolve the changes and add them up; `base` is the table before the range (current's columns), None if empty.
+
+    Evaluating the frames may raise refusals (see `refusal`).
+    """
+    shape = changes.shape
+    keyed = Changes(shape, changes.frame.withColumn(KEY, key_value(shape)), changes.counts)
+    truncates = _truncates(changes)
+    persisted: tuple[DataFrame, ...] = ()
+    if changes.counts.unchanged > 0:
+        events = resolve(session, keyed, merge_key(shape), base, truncates).persist()
+        persisted = (events,)
+    else:
+        events = keyed.frame.drop(UNCHANGED)
+    live = events.where(F.col(ORD) > F.lit(truncates[-1])) if truncates else events
+    net = net_change(shape, live.where(F.col(OP) != "truncate"), changes.counts, base, wipe=bool(truncates))
+    for frame in net.checked:
+        frame.persist().count()
+    return Folded(events, net, changes.counts, (*persisted, *net.checked))
+
+
+def net_change(
+    shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None, *, wipe: bool
+) -> NetChange:
+    """Add up `events` (complete, with `_w2d_key`, after the last truncate)."""
+    checked: tuple[DataFrame, ...] = ()
+    deletes: DataFrame | None = None
+    if shape.is_bag:
+        deletes, images = bag_net_change(shape, events, counts, None if wipe else base)
+        checked = () if deletes is None else (deletes,)
+    elif counts.inserts_only:
+        images = pick(events, current_columns(shape))
+    elif has_old_rows(shape):
+        checked = (newest := _by_digest(shape, events),)
+        chosen = events.join(newest.select("_w2d_image"), F.col(ORD) == F.col("_w2d_image"), "left_semi")
+        deletes, images = pick(newest, merge_key(shape)), pick(chosen, current_columns(shape))
+    else:
+        deletes, images = _newest(shape, events)
+    return NetChange(shape, None if wipe else deletes, images, wipe, checked)
+
+
+def _newest(shape: SchemaVersion, events: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Each key's newest row: an after-image, or the sign that the key is gone."""
+    key = merge_key(shape)
+    newest_first = Window.partitionBy(*(col(k) for k in key)).orderBy(F.col(ORD).desc())
+    newest = events.withColumn("_w2d_rank", F.row_number().over(newest_first)).where(F.col("_w2d_rank") == 1)
+    alive = newest.where(F.col(OP).isin("insert", "update"))
+    return pick(events, key).distinct(), pick(alive, current_columns(shape))
+
+
+def _by_digest(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+    """The keys whose rows differ, and in `_w2d_image` the ordinal of the row that comes; refused where two rows would."""
+    key = merge_key(shape)
+    counted = (
+        signed(shape, events)
+        .groupBy(*(col(k) for k in key), "_w2d_digest")
+        .agg(F.sum("_w2d_sign").alias("_w2d_net"), F.max(F.when(F.col("_w2d_sign") > 0, F.col(ORD))).alias("_w2d_at"))
+        .where(F.col("_w2d_net") != 0)
+    )
+    come = F.sum(F.greatest(F.col("_w2d_net"), F.lit(0)))
+    twice = refuse_table("the configured key is not unique", "bigint")
+    newest = counted.groupBy(*(col(k) for k in key)).agg(
+        come.alias("_w2d_come"), F.max(F.when(F.col("_w2d_net") > 0, F.col("_w2d_at"))).alias("_w2d_image")
+    )
+    return newest.withColumn("_w2d_image", F.when(F.col("_w2d_come") > 1, twice).otherwise(F.col("_w2d_image")))
+
+
+def _truncates(changes: Changes) -> list[int]:
+    """The ordinals of the range's truncates, in order: a few per cycle at most, so they are brought to the driver."""
+    if changes.counts.truncates == 0:
+        return []
+    rows = changes.frame.where(F.col(OP) == "truncate").select(ORD).collect()
+    return sorted(int(r[0]) for r in rows)

@@ -1,0 +1,177 @@
+"""What the next cycle takes: its range and segments, the tables it writes or holds, the snapshots that enter.
+
+Nothing is written and no row is read here: a plan is made from manifests, the cut before and the pending snapshots.
+
+A cycle ends with a segment once it has enough rows, and before the first transaction that brings another shape of a table
+that is in the lake: so a merge sees one shape. That table is then held right there, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from wal2delta.errors import InvariantError
+from wal2delta.lake.documents import Cut, Held, SegmentBase, TableIntent
+from wal2delta.lake.records import Pending
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import Kind, Manifest, SchemaEntry
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.schema import SchemaVersion
+
+ORDINAL_BITS = 36
+_RESHAPED = (
+    "undo the change in PostgreSQL and bootstrap the table again; following a change of shape is not supported yet"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cycle to be: the fields of its intent that are not about who runs it."""
+
+    start: Lsn
+    end: Lsn
+    segments: tuple[SegmentBase, ...]
+    tables: Mapping[TableName, TableIntent]
+    held: Mapping[TableName, Held]
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The shapes that tables may have from a place on, and which tables turned out to be held."""
+
+    start: Lsn
+    shapes: list[tuple[TableName, Lsn, SchemaVersion]]
+    held: dict[TableName, Held] = field(default_factory=dict)
+
+    def end_before(self, entries: Iterable[SchemaEntry]) -> Lsn | None:
+        """Where the range must end for one of `entries`; tables whose other shape begins right away are held instead."""
+        ends = [
+            end
+            for entry in entries
+            for table, since, version in self.shapes
+            if table == entry.version.table and table not in self.held
+            if (end := self._end(entry, since, version)) is not None
+        ]
+        return min(ends, default=None)
+
+    def _end(self, entry: SchemaEntry, since: Lsn, version: SchemaVersion) -> Lsn | None:
+        if entry.from_lsn <= since or entry.version.id == version.id:
+            return None
+        end = Lsn(int(entry.from_lsn) - 1)
+        if end > self.start:
+            return end
+        self.held[version.table] = Held(since, describe_change(version, entry.version), _RESHAPED)
+        return None
+
+
+def plan_cycle(
+    chain: Chain,
+    cut: Cut | None,
+    pending: Mapping[TableName, Pending],
+    number: CycleNumber,
+    *,
+    end: Lsn,
+    cycle_rows: int,
+) -> Plan | None:
+    """The cycle after `cut`, up to `end` at most; None where there is nothing to do."""
+    start = chain.head.end_lsn if cut is None else cut.position
+    limit = min(end, chain.end)
+    if limit < start:
+        return None
+    tables = {} if cut is None else cut.tables
+    held = {} if cut is None else dict(cut.held)
+    pending, refused = _fitting(chain, pending, cut, start)
+    held |= refused
+    watch = _Watch(start, [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held])
+    watch.shapes += [(t, p.consistent_point, p.table.version) for t, p in pending.items()]
+    stop = _end_of_range(chain, watch, limit, cycle_rows)
+    entering = {t: p for t, p in pending.items() if p.consistent_point <= stop and t not in watch.held}
+    if stop == start and not entering:
+        return None
+    held = {t: h for t, h in (held | watch.held).items() if t not in entering}
+    active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}
+    active |= {t: TableIntent(p.consistent_point, p.table.version.id, p.key) for t, p in entering.items()}
+    first = min([start, *(p.consistent_point for p in entering.values())])
+    return Plan(start, stop, segment_bases(chain, first, stop, number), active, held)
+
+
+def segment_bases(chain: Chain, start: Lsn, end: Lsn, number: CycleNumber) -> tuple[SegmentBase, ...]:
+    """The segments with rows in (start, end], numbered through from `number * 2**36`."""
+    base = number << ORDINAL_BITS
+    bases = []
+    for manifest in chain.between(start, end):
+        if manifest.kind is Kind.SEGMENT:
+            bases.append(SegmentBase(manifest.number, base))
+            base += manifest.rows
+    if base >= (number + 1) << ORDINAL_BITS:
+        raise InvariantError(f"cycle {number}", "it has more rows than ordinals", "lower compaction.cycle_rows")
+    return tuple(bases)
+
+
+def ordinal_after(chain: Chain, segments: Iterable[SegmentBase], number: CycleNumber) -> int:
+    """The first `_w2d_ord` of the cycle that no change has."""
+    last = max(segments, key=lambda s: s.base, default=None)
+    return number << ORDINAL_BITS if last is None else last.base + chain.manifest(last.number).rows
+
+
+def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
+    """What differs between two shapes of a table, for people."""
+    before = {c.name: c for c in old.columns}
+    after = {c.name: c for c in new.columns}
+    told = []
+    if added := [n for n in after if n not in before]:
+        told.append(f"columns added: {', '.join(added)}")
+    if dropped := [n for n in before if n not in after]:
+        told.append(f"columns dropped or renamed: {', '.join(dropped)}")
+    for name in before.keys() & after.keys():
+        a, b = before[name], after[name]
+        if (a.type_name, a.typmod, a.kind) != (b.type_name, b.typmod, b.kind):
+            told.append(f"the type of {name} changed from {a.type_name} to {b.type_name}")
+    if old.oid != new.oid:
+        told.append("the table was made anew")
+    if old.identity != new.identity or old.key != new.key:
+        told.append("its replica identity or key changed")
+    return "its shape changed: " + ("; ".join(sorted(told)) or "the order or numbers of its columns")
+
+
+def _end_of_range(chain: Chain, watch: _Watch, limit: Lsn, cycle_rows: int) -> Lsn:
+    stop, rows = watch.start, 0
+    for manifest in chain.between(watch.start, limit):
+        stop = min(manifest.end_lsn, limit)
+        must = watch.end_before(manifest.schemas)
+        if must is not None and must < stop:
+            return must
+        rows += manifest.rows
+        if rows >= cycle_rows:
+            return stop
+    return stop
+
+
+def _fitting(
+    chain: Chain, pending: Mapping[TableName, Pending], cut: Cut | None, start: Lsn
+) -> tuple[dict[TableName, Pending], dict[TableName, Held]]:
+    """The snapshots that can enter, and why the others can't: their table has another shape by now, or in the lake."""
+    fitting: dict[TableName, Pending] = {}
+    refused: dict[TableName, Held] = {}
+    oldest = min((p.consistent_point for p in pending.values()), default=start)
+    passed = list(_shapes(chain.between(oldest, start))) if oldest < start else []
+    for table, found in pending.items():
+        version = found.table.version
+        known = None if cut is None else cut.tables.get(table)
+        newer = [e.version for e in passed if e.version.table == table and e.from_lsn > found.consistent_point]
+        newer = [v for v in newer if v.id != version.id]
+        at = found.consistent_point if known is None else known.at_lsn
+        if known is not None and known.version.id != version.id:
+            refused[table] = Held(at, describe_change(known.version, version), _RESHAPED)
+        elif newer:
+            refused[table] = Held(at, f"after its snapshot {describe_change(version, newer[0])}", "bootstrap it again")
+        else:
+            fitting[table] = found
+    return fitting, refused
+
+
+def _shapes(manifests: Iterable[Manifest]) -> Iterable[SchemaEntry]:
+    for manifest in manifests:
+        yield from manifest.schemas

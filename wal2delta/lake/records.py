@@ -1,0 +1,163 @@
+"""Intents, cuts and snapshots in a store: the newest ones, and writing the next.
+
+What the documents say belongs to `documents`; when they are written to `cycle`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.documents import Cut, Intent, SnapshotDoc, SnapshotTable
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+
+SNAPSHOT_FILE = "snapshot.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A table's snapshot that has not entered the lake: `key` is the snapshot's folder in the store."""
+
+    key: str
+    consistent_point: Lsn
+    table: SnapshotTable
+
+
+def newest_number(store: Store, folder: str) -> CycleNumber:
+    """The greatest number in a folder of intents or cuts, 0 where it is empty; raises LakeError for a foreign file."""
+    keys = store.list(folder)
+    return CycleNumber(_number(keys[-1]) if keys else 0)
+
+
+def read_cut(store: Store, paths: LakePaths, number: CycleNumber) -> Cut:
+    """One cut; raises LakeError where it is missing or damaged."""
+    key = paths.cut(number)
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for another one") from None
+    cut = Cut.from_bytes(data, paths.url(key))
+    if cut.number != number:
+        raise LakeError(paths.url(key), f"it says that it is cut {cut.number}", "restore it from a backup")
+    return cut
+
+
+def newest_cut(store: Store, paths: LakePaths) -> Cut | None:
+    """The source's frontier; None where no cycle has ended."""
+    number = newest_number(store, paths.cuts)
+    return read_cut(store, paths, number) if number else None
+
+
+def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
+    """The newest cut at or before `position`; raises LakeError where there is none. Reads O(log n) cuts.
+
+    Positions grow with the numbers within an incarnation; only the newest incarnation's cuts are looked at.
+    """
+    numbers = [CycleNumber(_number(k)) for k in store.list(paths.cuts)]
+    newest = read_cut(store, paths, numbers[-1]) if numbers else None
+    if newest is not None:
+        places = [_Place(store, paths, n, newest.incarnation) for n in numbers]
+        found = bisect_right(places, int(position), key=lambda p: p.position())
+        if found and places[found - 1].position() >= 0:
+            return read_cut(store, paths, numbers[found - 1])
+    raise LakeError(
+        f"{paths.source}: cuts",
+        f"there is no cut at or before {position}",
+        "ask for a later position, or compact first",
+    )
+
+
+def read_intent(store: Store, paths: LakePaths, number: CycleNumber) -> tuple[Intent, str] | None:
+    """One intent and its SHA-256; None where there is none."""
+    key = paths.intent(number)
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        return None
+    intent = Intent.from_bytes(data, paths.url(key))
+    if intent.number != number:
+        raise LakeError(paths.url(key), f"it says that it is intent {intent.number}", "restore it from a backup")
+    return intent, hashlib.sha256(data).hexdigest()
+
+
+def write_intent(store: Store, paths: LakePaths, intent: Intent) -> str:
+    """Put the intent, durably; its SHA-256. Raises TransientError where another process has taken the number."""
+    data = intent.to_bytes()
+    try:
+        store.put_if_absent(paths.intent(intent.number), data)
+    except AlreadyExistsError:
+        raise _taken(paths, f"intent {intent.number}") from None
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_cut(store: Store, paths: LakePaths, cut: Cut) -> None:
+    """Put the cut, durably. Raises TransientError where another process has ended the cycle."""
+    try:
+        store.put_if_absent(paths.cut(cut.number), cut.to_bytes())
+    except AlreadyExistsError:
+        raise _taken(paths, f"cut {cut.number}") from None
+
+
+def read_snapshot(store: Store, paths: LakePaths, key: str) -> SnapshotDoc:
+    """The document of the snapshot in the folder `key`."""
+    document = f"{key}/{SNAPSHOT_FILE}"
+    return SnapshotDoc.from_bytes(store.get(document), paths.url(document))
+
+
+def finished_snapshots(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[str]:
+    """The folders of the incarnation's finished snapshots, oldest first."""
+    folder = paths.snapshots(incarnation)
+    keys = (f"{folder}/{name}" for name in store.folders(folder))
+    return [k for k in keys if store.exists(f"{k}/{SNAPSHOT_FILE}")]
+
+
+def pending_snapshots(
+    store: Store, paths: LakePaths, incarnation: Incarnation, cut: Cut | None
+) -> Mapping[TableName, Pending]:
+    """Each table's newest finished snapshot, where that has not entered yet."""
+    newest: dict[TableName, Pending] = {}
+    for key in finished_snapshots(store, paths, incarnation):
+        snapshot = read_snapshot(store, paths, key)
+        for table, part in snapshot.tables.items():
+            newest[table] = Pending(key, snapshot.consistent_point, part)
+    return {t: p for t, p in newest.items() if _waits(cut, t, p.consistent_point)}
+
+
+def _waits(cut: Cut | None, table: TableName, point: Lsn) -> bool:
+    if cut is None:
+        return True
+    known = cut.tables.get(table)
+    if known is not None:
+        return point > known.snapshot_lsn
+    # A snapshot that could not enter is not tried again; a newer one is.
+    held = cut.held.get(table)
+    return held is None or point > held.at_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    store: Store
+    paths: LakePaths
+    number: CycleNumber
+    incarnation: Incarnation
+
+    def position(self) -> int:
+        cut = read_cut(self.store, self.paths, self.number)
+        return int(cut.position) if cut.incarnation == self.incarnation else -1
+
+
+def _number(key: str) -> int:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not a number", "move the file away")
+    return int(name)
+
+
+def _taken(paths: LakePaths, what: str) -> TransientError:
+    return TransientError(f"{paths.source}: {what}", "another process has written it", "nothing is lost; try again")

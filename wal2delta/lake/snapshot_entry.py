@@ -1,0 +1,140 @@
+"""A snapshot enters the lake: the rows a table should have at the cycle's end, and the correction that makes it so.
+
+Copying a snapshot belongs to `wal2delta.pipeline.bootstrap`; which one enters when to `plan`; committing to `table_cycle`.
+
+    desired@X = snapshot@C + net change of (C, X]
+    kept@X    = persisted  + net change of (its place, X]          (a table that is in the lake already)
+    correction = desired@X - kept@X                                written to history as it is
+    current takes the net change and the correction together, in one commit
+
+So the first entry of a table, a re-snapshot and the way out of being held are one road; a table never steps back. Everything
+is computed in Spark; nothing grows on the driver with the table but the list of its chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from wal2delta.lake.columns import (
+    DUP,
+    KEY,
+    ORD,
+    TEXT,
+    col,
+    current_columns,
+    keeps_key,
+    key_value,
+    landing_schema,
+    merge_key,
+    named,
+    pick,
+    row_key,
+)
+from wal2delta.lake.correction import Correction, correct
+from wal2delta.lake.documents import SnapshotTable
+from wal2delta.lake.exact import quoted
+from wal2delta.lake.net_change import NetChange
+from wal2delta.schema import SchemaVersion
+from wal2delta.values.types import spark_type
+
+DIGEST = "_w2d_digest"
+_FILE = "_w2d_file"
+_START = "_w2d_start"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What current commits, and what history keeps of it beside the range's changes."""
+
+    net: NetChange
+    correction: Correction
+
+
+def snapshot_rows(
+    session: SparkSession, shape: SchemaVersion, table: SnapshotTable, folder: str, first_ord: int
+) -> DataFrame:
+    """A snapshot's rows: current's columns and `_w2d_ord`, which runs from `first_ord` on, chunk by chunk.
+
+    `folder` is the snapshot's place; a row's ordinal depends on the files alone, so it is the same at every attempt.
+    """
+    if not table.chunks:
+        return empty_rows(session, shape)
+    starts = []
+    for chunk in table.chunks:
+        starts.append((chunk.path.rpartition("/")[2], first_ord))
+        first_ord += chunk.rows
+    bases = F.broadcast(session.createDataFrame(starts, f"{_FILE} string, {_START} bigint"))
+    files = session.read.schema(landing_schema(shape, [f"{TEXT} string"])).parquet(
+        *(f"{folder}/{c.path}" for c in table.chunks)
+    )
+    placed = files.select(
+        "*", F.col("_metadata.file_name").alias("_w2d_name"), F.col("_metadata.row_index").alias("_w2d_i")
+    )
+    placed = placed.join(bases, F.col("_w2d_name") == F.col(_FILE))
+    rows = placed.select((F.col(_START) + F.col("_w2d_i")).alias(ORD), F.col(TEXT), *named(shape))
+    return as_current(shape, rows)
+
+
+def as_current(shape: SchemaVersion, rows: DataFrame) -> DataFrame:
+    """Rows with the table's columns, `_w2d_text` and `_w2d_ord` → current's columns and `_w2d_ord`."""
+    if keeps_key(shape):
+        rows = rows.withColumn(KEY, key_value(shape))
+    if shape.is_bag:
+        rows = rows.withColumn(DUP, F.col(ORD))
+    return pick(rows, [*current_columns(shape), ORD])
+
+
+def empty_rows(session: SparkSession, shape: SchemaVersion) -> DataFrame:
+    """No rows, with current's columns and `_w2d_ord`."""
+    types = {c.name: spark_type(c) for c in shape.columns} | {
+        TEXT: "string",
+        KEY: "string",
+        DUP: "bigint",
+        ORD: "bigint",
+    }
+    names = [*current_columns(shape), ORD]
+    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in names))
+
+
+def with_net_change(rows: DataFrame, net: NetChange) -> DataFrame:
+    """Rows of a table (current's columns) after a net change, current's columns."""
+    columns = current_columns(net.shape)
+    kept = pick(rows, columns)
+    if net.wipe:
+        kept = kept.limit(0)
+    elif net.deletes is not None:
+        kept = without(kept, net.deletes, merge_key(net.shape), null_safe=net.null_safe)
+    return kept if net.images is None else kept.unionAll(pick(net.images, columns))
+
+
+def without(rows: DataFrame, gone: DataFrame, key: tuple[str, ...], *, null_safe: bool) -> DataFrame:
+    """The rows whose key is not in `gone`."""
+    names = [f"_w2d_gone_{i}" for i in range(len(key))]
+    keys = gone.select(*(col(k).alias(n) for k, n in zip(key, names, strict=True)))
+    condition = F.lit(True)
+    for k, n in zip(key, names, strict=True):
+        condition = condition & (col(k).eqNullSafe(F.col(n)) if null_safe else col(k) == F.col(n))
+    return rows.join(keys, condition, "left_anti")
+
+
+def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, change: NetChange) -> Difference:
+    """The one commit that makes a table in the lake what the snapshot and the changes after it say.
+
+    `after` is the net change of (C, X], relative to `snapshot`; `change` that of the table's own range, relative to
+    `persisted`.
+    """
+    shape = change.shape
+    key, safe = merge_key(shape), change.null_safe
+    desired = with_net_change(snapshot, after).withColumn(DIGEST, row_key(shape))
+    kept = with_net_change(persisted, change).withColumn(DIGEST, row_key(shape))
+    order = F.col(DUP) if shape.is_bag else None
+    correction = correct(desired, kept, DIGEST, order)
+    retracted = pick(correction.retractions, key)
+    images = pick(correction.insertions, current_columns(shape))
+    if change.images is not None:
+        images = images.unionAll(without(change.images, retracted, key, null_safe=safe))
+    deletes = retracted if change.deletes is None else retracted.unionAll(change.deletes).distinct()
+    return Difference(NetChange(shape, None if change.wipe else deletes, images, change.wipe), correction)

@@ -1,0 +1,291 @@
+"""One table in one cycle: history first, then current, each in exactly one commit.
+
+Which tables and which range belongs to `plan`; running several tables and ending the cycle to `cycle`.
+
+Whatever may be refused about a table's data is evaluated before its history is committed: a table that is refused is left
+as it was. A table without changes in the range is carried along without a commit. Where a net change is empty, or meets no
+row, current keeps its version while history gets its commit: the cut names both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from wal2delta.errors import InvariantError
+from wal2delta.failpoints import failpoint
+from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
+from wal2delta.lake.changes import Changes, Counts, count_changes, key_bounds, read_changes
+from wal2delta.lake.columns import ORD, in_lake, merge_key
+from wal2delta.lake.correction import numbered
+from wal2delta.lake.delta_log import NO_VERSION
+from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
+from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, state_rows
+from wal2delta.lake.lease import Lease
+from wal2delta.lake.net_change import Folded, NetChange, fold
+from wal2delta.lake.plan import ordinal_after
+from wal2delta.lake.refusal import refusals
+from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.reader import Slice, slices
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.schema import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True)
+class CycleContext:
+    """What all tables of a cycle share. `resumed`: an earlier process may have made some of the commits."""
+
+    chain: Chain
+    intent: Intent
+    lease: Lease
+    resumed: bool
+
+    def commit_info(self, layer: str, table: TableName) -> CommitInfo:
+        """The identity of a table's commit in this cycle; `layer` is `history` or `current`."""
+        paths = self.lease.paths
+        app = f"wal2delta/{paths.source}/{self.intent.incarnation}/{layer}/{table.key}"
+        told = {
+            "cycle": self.intent.number,
+            "incarnation": self.intent.incarnation,
+            "position": str(self.intent.end_lsn),
+        }
+        return CommitInfo(app, self.intent.number, json.dumps(told, sort_keys=True), may_be_done=self.resumed)
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """A table's snapshot that enters with this cycle; `key` is the snapshot's folder in the store."""
+
+    key: str
+    consistent_point: Lsn
+    table: SnapshotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A table to be written: where it stands (None: not in the lake), what enters, its files of the cycle's range."""
+
+    table: TableName
+    before: CutTable | None
+    entering: Entering | None
+    files: Sequence[Slice]
+
+    @property
+    def version(self) -> SchemaVersion:
+        """The shape that the cycle writes."""
+        if self.entering is not None:
+            return self.entering.table.version
+        if self.before is None:
+            raise InvariantError(str(self.table), "neither in the lake nor entering it", "report this")
+        return self.before.version
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A table after its cycle; `counts` are of the changes that history got from the stream."""
+
+    at: CutTable
+    counts: Counts
+    inserted: int = 0
+    deleted: int = 0
+    rows: int | None = None
+    touched: bool = True
+
+
+def write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
+    """Write one table in a session of its own; raises TableError where its data can't be applied, before any commit."""
+    with refusals(str(work.table)):
+        if work.entering is None:
+            return _write_changes(session, context, work)
+        if work.before is None:
+            return _write_first(session, context, work, work.entering)
+        return _write_again(session, context, work, work.entering, work.before)
+
+
+def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> Written:
+    before = work.before
+    if before is None:
+        raise InvariantError(str(work.table), "has changes but is not in the lake", "report this")
+    at = _Range(context, work, work.files, context.intent.start_lsn)
+    if at.counts.rows == 0:
+        return Written(
+            _cut_table(context, work, before.history_version, before.current_version), at.counts, touched=False
+        )
+    folded = fold(session, at.read(session), _base(session, context, work, at.counts))
+    try:
+        history = _append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
+        bounds = None if folded.net.deletes is None else key_bounds(at.shape, at.pieces)
+        current = _apply_current(session, context, work, folded.net, bounds)
+    finally:
+        folded.release()
+    return _written(context, work, history, current, at.counts)
+
+
+def _write_first(session: SparkSession, context: CycleContext, work: Work, entering: Entering) -> Written:
+    """A table's first rows: the snapshot with what has changed since, and history from the snapshot on."""
+    at, first = _since_snapshot(context, work, entering)
+    snapshot = _snapshot(session, context, at.shape, entering, first)
+    folded = _fold(session, at, snapshot)
+    try:
+        events = state_rows(at.shape, snapshot, SNAPSHOT, entering.consistent_point)
+        if folded is not None:
+            events = events.unionAll(change_rows(at.shape, folded.events))
+        history = _append_history(session, context, work, events, entering.table.rows + at.counts.rows)
+        net = NetChange(at.shape, None, None) if folded is None else folded.net
+        rows = with_net_change(snapshot, net)
+        current = _apply_current(
+            session, context, work, NetChange(at.shape, None, few_files(rows, entering.table.rows))
+        )
+    finally:
+        _release(folded)
+    written = _written(context, work, history, current, at.counts)
+    return Written(written.at, written.counts, written.inserted, 0, rows=written.inserted)
+
+
+def _write_again(
+    session: SparkSession, context: CycleContext, work: Work, entering: Entering, before: CutTable
+) -> Written:
+    """A table that is in the lake: its changes (unless it was held, and has gaps) and a correction, in one commit."""
+    start = context.intent.start_lsn
+    at, first = _since_snapshot(context, work, entering)
+    snapshot = _snapshot(session, context, at.shape, entering, first)
+    persisted = _current(session, context, work, before)
+    since = _fold(session, at, snapshot)
+    own: Folded | None = None
+    if before.at_lsn == start:
+        own = _fold(session, _Range(context, work, work.files, start), persisted)
+    nothing = NetChange(at.shape, None, None)
+    found = difference(
+        snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
+    )
+    first += entering.table.rows
+    retractions, gone = numbered(session, found.correction.retractions, first)
+    insertions, _ = numbered(session, found.correction.insertions, first + gone)
+    try:
+        end = context.intent.end_lsn
+        events = state_rows(at.shape, retractions, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(at.shape, insertions, CORRECT_INSERT, end))
+        if own is not None:
+            events = events.unionAll(change_rows(at.shape, own.events))
+        counts = Counts() if own is None else own.counts
+        history = _append_history(session, context, work, events, counts.rows)
+        current = _apply_current(session, context, work, found.net)
+    finally:
+        _release(since, own)
+    return _written(context, work, history, current, counts)
+
+
+class _Range:
+    """A table's files of a range, and what is in them."""
+
+    def __init__(self, context: CycleContext, work: Work, files: Sequence[Slice], start: Lsn) -> None:
+        self.context = context
+        self.start = start
+        self.shape = in_lake(work.version)
+        end = context.intent.end_lsn
+        schema_id = work.version.id
+        self.pieces = [f for f in files if f.file.schema_id == schema_id]
+        self.counts = count_changes(self.pieces, start, end)
+        if count_changes([f for f in files if f.file.schema_id != schema_id], start, end).rows:
+            raise InvariantError(str(work.table), "rows of another shape lie in the cycle's range", "report this")
+
+    def read(self, session: SparkSession) -> Changes:
+        """The rows as a frame."""
+        bases = {s.number: s.base for s in self.context.intent.segments}
+        frame = read_changes(
+            session, self.shape, self.pieces, bases=bases, start=self.start, end=self.context.intent.end_lsn
+        )
+        return Changes(self.shape, frame, self.counts)
+
+
+def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> tuple[_Range, int]:
+    """The changes after a snapshot, and the first ordinal for its rows."""
+    point = entering.consistent_point
+    files = list(slices(context.chain, point, context.intent.end_lsn, work.table))
+    first = ordinal_after(context.chain, context.intent.segments, context.intent.number)
+    return _Range(context, work, files, point), first
+
+
+def _snapshot(
+    session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering, first: int
+) -> DataFrame:
+    return snapshot_rows(session, shape, entering.table, context.lease.paths.url(entering.key), first)
+
+
+def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
+    return None if at.counts.rows == 0 else fold(session, at.read(session), base.drop(ORD))
+
+
+def _base(session: SparkSession, context: CycleContext, work: Work, counts: Counts) -> DataFrame | None:
+    """The table before the range, where its rows may be needed; opening it costs a look at its log."""
+    needed = counts.unchanged > 0 or (work.version.is_bag and not counts.inserts_only)
+    return _current(session, context, work, work.before) if needed and work.before is not None else None
+
+
+def _current(session: SparkSession, context: CycleContext, work: Work, before: CutTable) -> DataFrame:
+    path = context.lease.paths.url(context.lease.paths.current(work.table))
+    return session.read.format("delta").option("versionAsOf", before.current_version).load(path)
+
+
+def _append_history(session: SparkSession, context: CycleContext, work: Work, events: DataFrame, count: int) -> Applied:
+    paths = context.lease.paths
+    context.lease.check()
+    written = append(
+        session,
+        paths.url(paths.history(work.table)),
+        few_files(events, count),
+        context.commit_info("history", work.table),
+        create=TableSpec(),
+        expected_version=NO_VERSION if work.before is None else work.before.history_version,
+    )
+    failpoint("cycle.after_history")
+    return written
+
+
+def _apply_current(
+    session: SparkSession, context: CycleContext, work: Work, net: NetChange, bounds: tuple[int, int] | None = None
+) -> Applied:
+    paths = context.lease.paths
+    context.lease.check()
+    written = apply(
+        session,
+        paths.url(paths.current(work.table)),
+        merge_key(net.shape),
+        net.deletes,
+        net.images,
+        context.commit_info("current", work.table),
+        wipe=net.wipe,
+        create=TableSpec(),
+        bounds=bounds if merge_key(net.shape) == net.shape.key else None,
+        null_safe=net.null_safe,
+        expected_version=NO_VERSION if work.before is None else work.before.current_version,
+    )
+    failpoint("cycle.after_current")
+    return written
+
+
+def _release(*folded: Folded | None) -> None:
+    for one in folded:
+        if one is not None:
+            one.release()
+
+
+def _cut_table(context: CycleContext, work: Work, history: int, current: int) -> CutTable:
+    before = work.before
+    if work.entering is not None:
+        point = work.entering.consistent_point
+    elif before is not None:
+        point = before.snapshot_lsn
+    else:
+        raise InvariantError(str(work.table), "neither in the lake nor entering it", "report this")
+    return CutTable(context.intent.end_lsn, point, history, current, work.version)
+
+
+def _written(context: CycleContext, work: Work, history: Applied, current: Applied, counts: Counts) -> Written:
+    at = _cut_table(context, work, history.version, current.version)
+    return Written(at, counts, current.inserted, current.deleted)

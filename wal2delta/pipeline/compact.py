@@ -1,0 +1,186 @@
+"""Compaction: cycle after cycle, until the lake has all that the landing has.
+
+One cycle belongs to `wal2delta.lake.cycle`; when compaction runs to its callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from wal2delta.config.model import Config
+from wal2delta.errors import ConfigError, LakeError
+from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
+from wal2delta.lake.documents import Cut, Held, Intent
+from wal2delta.lake.lease import Lease, hold_lease
+from wal2delta.lake.plan import plan_cycle
+from wal2delta.lake.records import newest_cut, newest_number, pending_snapshots, read_intent
+from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.report import Event, Report, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class TableCut:
+    """What a cycle wrote to one table.
+
+    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how many
+    rows the table has, where that is known.
+    """
+
+    changes: int
+    inserted: int
+    deleted: int
+    history_version: int
+    current_version: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutReport:
+    """A finished cycle: `tables` are those that were written."""
+
+    number: CycleNumber
+    position: Lsn
+    tables: Mapping[TableName, TableCut]
+    held: Mapping[TableName, Held]
+
+
+def compact(  # noqa: PLR0917  the same order in every step of the pipeline
+    config: Config,
+    name: str,
+    spark: SparkSession,
+    report: Report,
+    stop: Stop,
+    end: Lsn | None = None,
+    lease: Lease | None = None,
+) -> list[CutReport]:
+    """Run cycles until the chain's end (or `end`, exactly there) is in the lake; an interrupted cycle is finished first.
+
+    Gives the cycles that ended here, oldest first. Takes the source's lease, unless the caller holds it. Raises LakeError
+    where there is no landing, TransientError where another process holds the lease.
+    """
+    source = config.sources.get(name)
+    if source is None:
+        raise ConfigError(f"source {name}", "there is no such source", f"choose one of {', '.join(config.sources)}")
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    incarnation = newest_incarnation(store, paths)
+    if incarnation is None:
+        raise LakeError(f"{name}: landing", "there is none yet", f"run `wal2delta bootstrap {name}` first")
+    with _leased(lease, store, paths) as held:
+        chain = Chain.open(store, paths, incarnation)
+        run = _Run(spark, chain, held, source.compaction.threads, report)
+        done = run.finish_interrupted()
+        limit = chain.end if end is None else end
+        while not stop.requested:
+            ended = run.next_cycle(limit, source.compaction.cycle_rows)
+            if ended is None:
+                break
+            done.append(ended)
+        return done
+
+
+@dataclass(slots=True)
+class _Run:
+    """Cycles of one source under one lease."""
+
+    spark: SparkSession
+    chain: Chain
+    lease: Lease
+    threads: int
+    report: Report
+
+    def finish_interrupted(self) -> list[CutReport]:
+        """End the cycle whose intent has no cut, if there is one."""
+        previous = self._newest_cut()
+        number = newest_number(self.lease.store, self.lease.paths.intents)
+        if previous is not None and number <= previous.number:
+            return []
+        found = read_intent(self.lease.store, self.lease.paths, number) if number else None
+        if found is None:
+            return []
+        intent, sha256 = found
+        self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
+        return [self._finish(intent, sha256, previous, resumed=True)]
+
+    def next_cycle(self, limit: Lsn, cycle_rows: int) -> CutReport | None:
+        """One more cycle, or None where there is nothing to do."""
+        previous = self._newest_cut()
+        number = CycleNumber(1 if previous is None else previous.number + 1)
+        pending = pending_snapshots(self.lease.store, self.lease.paths, self.chain.incarnation, previous)
+        plan = plan_cycle(self.chain, previous, pending, number, end=limit, cycle_rows=cycle_rows)
+        if plan is None:
+            return None
+        intent, sha256 = begin_cycle(plan, number, self.chain, self.lease)
+        return self._finish(intent, sha256, previous, resumed=False)
+
+    def _finish(self, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
+        result = finish_cycle(
+            self.spark,
+            self.chain,
+            self.lease,
+            intent=intent,
+            sha256=sha256,
+            previous=previous,
+            resumed=resumed,
+            threads=self.threads,
+        )
+        told = _told(result)
+        self.report(_event(told))
+        return told
+
+    def _newest_cut(self) -> Cut | None:
+        cut = newest_cut(self.lease.store, self.lease.paths)
+        if cut is not None and cut.incarnation != self.chain.incarnation:
+            raise LakeError(
+                f"{self.lease.paths.source}: landing",
+                f"incarnation {self.chain.incarnation} has begun, the lake stands in {cut.incarnation}",
+                "a lake can't follow its source into a new incarnation yet: bootstrap into an empty lake",
+            )
+        return cut
+
+
+@contextmanager
+def _leased(lease: Lease | None, store: Store, paths: LakePaths) -> Iterator[Lease]:
+    if lease is not None:
+        yield lease
+        return
+    with hold_lease(store, paths) as taken:
+        yield taken
+
+
+def _told(result: CycleResult) -> CutReport:
+    tables = {
+        t: TableCut(
+            changes=w.counts.changes,
+            inserted=w.inserted,
+            deleted=w.deleted,
+            history_version=w.at.history_version,
+            current_version=w.at.current_version,
+            rows=w.rows,
+        )
+        for t, w in result.written.items()
+        if w.touched
+    }
+    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held)
+
+
+def _event(told: CutReport) -> Event:
+    changes = sum(t.changes for t in told.tables.values())
+    return Event(
+        "compact.cut",
+        f"cut {told.number} at {told.position}: {changes} changes in {len(told.tables)} tables",
+        {
+            "cycle": int(told.number),
+            "position": str(told.position),
+            "changes": changes,
+            "tables": len(told.tables),
+            "held": {str(t): h.reason for t, h in told.held.items()},
+        },
+    )
