@@ -1,0 +1,130 @@
+"""Refresh views: each at the newest cuts of the sources it reads.
+
+How one view is computed and committed belongs to `wal2delta.views.refresh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from wal2delta.config.model import Config, ViewConfig
+from wal2delta.errors import ConfigError
+from wal2delta.lake.columns import column_names, in_lake, pick
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber
+from wal2delta.report import Event, Report, silent
+from wal2delta.views.cuts import one_refresh
+from wal2delta.views.refresh import refresh_view
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReport:
+    """What a refresh of one view did.
+
+    `sources` gives for each source the number and the position of the cut it was read at. Where `held` says why the view
+    stands still, nothing was written and `cut` and `delta_version` are None.
+    """
+
+    view: str
+    cut: CycleNumber | None
+    delta_version: int | None
+    inserted: int
+    retracted: int
+    sources: Mapping[str, tuple[CycleNumber, Lsn]] = field(default_factory=dict)
+    held: str | None = None
+
+
+def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
+    """Refresh the view of that name, or every view.
+
+    A view over a table that is held or not in the lake yet is held itself. Raises ConfigError for a name or a definition
+    that is wrong, LakeError for a damaged cut, TransientError where another process refreshes views of this lake.
+    """
+    views = _chosen(config, view)
+    store = open_store(config.lake)
+    reports = []
+    with one_refresh(config.lake):
+        for chosen in views:
+            made = _refresh_one(config, chosen, spark.newSession(), store)
+            reports.append(made)
+            report(_event(made))
+    return reports
+
+
+def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
+    if view is None:
+        return list(config.views.values())
+    if view not in config.views:
+        known = ", ".join(sorted(config.views)) or "there are none"
+        raise ConfigError(f"view {view}", f"it is not in {config.path}", f"name one of its views: {known}")
+    return [config.views[view]]
+
+
+def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, store: Store) -> ViewReport:
+    paths = {source: LakePaths(config.lake, source) for source, _ in view.reads.values()}
+    cuts = {source: newest_cut(store, place) for source, place in paths.items()}
+    held = _why_held(view, cuts)
+    if held is not None:
+        return ViewReport(view.name, None, None, 0, 0, held=held)
+    tables = _bound(session, view, paths, cuts)
+    known = {source: cut for source, cut in cuts.items() if cut is not None}
+    numbers = {source: cut.number for source, cut in known.items()}
+    made = refresh_view(session, store, config.lake, view, tables=tables, sources=numbers)
+    return ViewReport(
+        view=view.name,
+        cut=made.number,
+        delta_version=made.delta_version,
+        inserted=made.inserted,
+        retracted=made.retracted,
+        sources={source: (cut.number, cut.position) for source, cut in known.items()},
+    )
+
+
+def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
+    for source, table in view.reads.values():
+        cut = cuts[source]
+        if cut is None or table not in cut.tables:
+            return f"{source}: {table} is not in the lake yet"
+        if table in cut.held:
+            return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
+    return None
+
+
+def _bound(
+    session: SparkSession, view: ViewConfig, paths: Mapping[str, LakePaths], cuts: Mapping[str, Cut | None]
+) -> dict[str, DataFrame]:
+    """Each name that the SQL reads, as the current table at the cut, without hidden columns."""
+    tables = {}
+    for name, (source, table) in view.reads.items():
+        cut = cuts[source]
+        if cut is None:
+            continue
+        at = cut.table(table, source)
+        path = paths[source].url(paths[source].current(table))
+        current = session.read.format("delta").option("versionAsOf", at.current_version).load(path)
+        tables[name] = pick(current, column_names(in_lake(at.version)))
+    return tables
+
+
+def _event(made: ViewReport) -> Event:
+    if made.held is not None:
+        return Event("view.held", f"view {made.view} stands still: {made.held}", {"view": made.view})
+    return Event(
+        "view.refreshed",
+        f"view {made.view}: {made.inserted} rows came, {made.retracted} went",
+        {
+            "view": made.view,
+            "cut": made.cut,
+            "delta_version": made.delta_version,
+            "inserted_rows": made.inserted,
+            "retracted_rows": made.retracted,
+            "sources": {s: {"cut": int(n), "position": str(p)} for s, (n, p) in made.sources.items()},
+        },
+    )

@@ -1,0 +1,133 @@
+"""The views' cuts: which Delta version of a view is its answer at which cuts of the sources it reads.
+
+Computing and committing belongs to `wal2delta.views.refresh`; the document's fields are in `wal2delta/lake/FORMAT.md`.
+
+One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent; it may leave a gap, where a
+refresh was killed between its Delta commit and its cut: the next one of that view takes a number past both.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.fields import read_document, write_document
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import AlreadyExistsError, Store, local_folder
+from wal2delta.names import CycleNumber
+
+VIEW_CUT_FORMAT = "wal2delta.viewcut/1"
+_LOCK = "refresh.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCut:
+    """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
+
+    `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before.
+    """
+
+    number: CycleNumber
+    view: str
+    delta_version: int
+    definition_sha256: str
+    sources: Mapping[str, CycleNumber]
+    inserted: int
+    retracted: int
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        """The document."""
+        return write_document(
+            VIEW_CUT_FORMAT,
+            number=int(self.number),
+            view=self.view,
+            delta_version=self.delta_version,
+            definition_sha256=self.definition_sha256,
+            sources={source: int(number) for source, number in self.sources.items()},
+            inserted=self.inserted,
+            retracted=self.retracted,
+            created_at=self.created_at,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> ViewCut:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, VIEW_CUT_FORMAT, thing)
+        sources = f.doc.get("sources")
+        if not isinstance(sources, dict) or not all(type(n) is int and n >= 0 for n in sources.values()):
+            raise f.damaged("sources", "is not an object from sources to cut numbers")
+        return cls(
+            number=CycleNumber(f.count("number")),
+            view=f.text("view"),
+            delta_version=f.count("delta_version"),
+            definition_sha256=f.text("definition_sha256"),
+            sources={str(source): CycleNumber(number) for source, number in sources.items()},
+            inserted=f.count("inserted"),
+            retracted=f.count("retracted"),
+            created_at=f.text("created_at"),
+        )
+
+
+def newest_number(store: Store) -> CycleNumber:
+    """The number of the newest cut of any view, 0 where there is none; raises LakeError for a foreign file."""
+    keys = store.list(LakePaths.view_cuts())
+    if not keys:
+        return CycleNumber(0)
+    return _number(keys[-1])
+
+
+def newest_cut(store: Store, view: str) -> ViewCut | None:
+    """The view's newest cut, None where it has none; raises LakeError where a document is damaged.
+
+    Cost: reads documents backwards until it meets one of this view.
+    """
+    for key in reversed(store.list(LakePaths.view_cuts())):
+        cut = ViewCut.from_bytes(store.get(key), key)
+        if cut.number != _number(key):
+            raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
+        if cut.view == view:
+            return cut
+    return None
+
+
+def put_cut(store: Store, cut: ViewCut) -> None:
+    """Write a cut; raises TransientError where its number is taken."""
+    try:
+        store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
+    except AlreadyExistsError:
+        raise TransientError(
+            f"view {cut.view}", f"cut {cut.number} was written by another process at the same time", "try again"
+        ) from None
+
+
+@contextmanager
+def one_refresh(lake: str) -> Iterator[None]:
+    """Keep other processes from refreshing views in this lake; raises TransientError where one is at it.
+
+    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
+    """
+    path = local_folder(lake) / "views" / _LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TransientError(
+                "views", "another process is refreshing views of this lake", "wait until it has ended, then try again"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _number(key: str) -> CycleNumber:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not the number of a cut", "move the file away")
+    return CycleNumber(int(name))

@@ -1,0 +1,205 @@
+"""One view brought up to its sources' cuts: full recompute, signed difference, one commit.
+
+The definition and its checks belong to `wal2delta.views.definition`, choosing views to `wal2delta.pipeline.refresh`.
+
+    desired   = the SQL over the current tables, each at its source's cut
+    persisted = the view's Delta table as it is, whoever wrote it last
+    commit    = desired - persisted, as multisets by the digest of exact forms
+
+Invariant self-correcting: after a refresh the view is its query's answer, whatever was there before. Rows are told apart by
+(`_w2d_key`, `_w2d_dup`), the digest and a number; where those are damaged (a key that is not its row's digest, one pair
+twice) single rows can't be named, and the whole table is written anew in that one commit.
+
+Idempotence: the Delta commit carries the refresh's number; the number is taken past the newest cut and past whatever a
+killed refresh has left in the view's log, and what it left is simply part of persisted. Where nothing differs there is no
+Delta commit, and the cut names the version that was there. Known weakness: the cost is that of the query, however
+little has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from wal2delta.config.model import ViewConfig
+from wal2delta.errors import ConfigError
+from wal2delta.failpoints import failpoint
+from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
+from wal2delta.lake.columns import DUP, HIDDEN_PREFIX, KEY, col
+from wal2delta.lake.correction import correct
+from wal2delta.lake.delta_log import NO_VERSION, newest_version, read_commit
+from wal2delta.lake.durable import sync_tables
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, local_folder
+from wal2delta.names import CycleNumber
+from wal2delta.views.cuts import ViewCut, newest_cut, newest_number, put_cut
+from wal2delta.views.definition import bind, definition_sha256, digest_of, query_errors
+
+# As of `_w2d_ord`: so many rows may one refresh bring under one digest.
+_DUP_BITS = 36
+_STORED = "_w2d_stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What goes and what comes: rows of (`_w2d_key`, `_w2d_dup`), and whole rows; None where there are none.
+
+    `wipe` says that everything goes.
+    """
+
+    retractions: DataFrame | None
+    insertions: DataFrame | None
+    retracted: int
+    inserted: int
+    wipe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own."""
+
+    session: SparkSession
+    view: ViewConfig
+    path: str
+    before: int
+    number: CycleNumber
+
+
+def refresh_view(
+    session: SparkSession,
+    store: Store,
+    lake: str,
+    view: ViewConfig,
+    *,
+    tables: Mapping[str, DataFrame],
+    sources: Mapping[str, CycleNumber],
+) -> ViewCut:
+    """Commit the view's correction and write its cut.
+
+    `session` is the caller's own (`spark.newSession()`); `tables` gives a frame of it for each name in the SQL, without
+    hidden columns, at the cuts `sources`. The caller holds `one_refresh`. Raises ConfigError for a definition that can't be
+    computed or kept, TransientError where another process refreshes too.
+    """
+    started = time.time()
+    sha256 = definition_sha256(view)
+    path = str(local_folder(lake).joinpath(*LakePaths.view(view.name).split("/")))
+    before = newest_version(path)
+    target = _Target(session, view, path, before, _next_number(store, path, view.name, before))
+    desired = _desired(bind(session, view, tables)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with query_errors(view):
+            difference = _difference(target, desired)
+            applied = _commit(target, difference, sources)
+    finally:
+        desired.unpersist()
+    failpoint("view.after_commit")
+    sync_tables([Path(path)], local_folder(lake), started)
+    failpoint("view.after_sync")
+    cut = ViewCut(
+        number=target.number,
+        view=view.name,
+        delta_version=applied.version,
+        definition_sha256=sha256,
+        sources=sources,
+        inserted=difference.inserted,
+        retracted=difference.retracted,
+        created_at=datetime.now(timezone.utc).isoformat(),
+    )
+    put_cut(store, cut)
+    return cut
+
+
+def app_id(view: str) -> str:
+    """Under which name a view's refreshes stand in its Delta log."""
+    return f"wal2delta/views/{view}"
+
+
+def _next_number(store: Store, path: str, view: str, newest: int) -> CycleNumber:
+    """Past the newest cut of any view, and past the numbers in this view's log that no cut names."""
+    number = int(newest_number(store))
+    cut = newest_cut(store, view)
+    known = NO_VERSION if cut is None else cut.delta_version
+    for version in range(newest, known, -1):
+        commit = read_commit(path, version)
+        if commit is not None:
+            number = max(number, commit.txns.get(app_id(view), 0))
+    return CycleNumber(number + 1)
+
+
+def _desired(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(KEY, digest_of(rows, rows.columns))
+
+
+def _difference(target: _Target, desired: DataFrame) -> Difference:
+    number = target.number
+    if target.before == NO_VERSION:
+        return Difference(None, _with_dup(desired, number), 0, desired.count())
+    stored = target.session.read.format("delta").option("versionAsOf", target.before).load(target.path)
+    _check_same_columns(target, desired, stored)
+    persisted = stored.withColumnRenamed(KEY, _STORED).withColumn(KEY, _stored_digest(stored))
+    if _is_damaged(persisted):
+        return Difference(None, _with_dup(desired, number), persisted.count(), desired.count(), wipe=True)
+    found = correct(desired, persisted, KEY, col(DUP))
+    retracted, inserted = found.retractions.count(), found.insertions.count()
+    return Difference(
+        found.retractions.select(KEY, DUP) if retracted else None,
+        _with_dup(found.insertions, number) if inserted else None,
+        retracted,
+        inserted,
+    )
+
+
+def _commit(target: _Target, difference: Difference, sources: Mapping[str, CycleNumber]) -> Applied:
+    nothing = difference.retractions is None and difference.insertions is None and not difference.wipe
+    if nothing and target.before != NO_VERSION:
+        return Applied(target.before, 0, 0)
+    name = target.view.name
+    metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
+    return apply(
+        target.session,
+        target.path,
+        (KEY, DUP),
+        difference.retractions,
+        difference.insertions,
+        CommitInfo(app_id(name), int(target.number), metadata),
+        wipe=difference.wipe,
+        create=TableSpec(),
+        expected_version=target.before,
+    )
+
+
+def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
+    """Numbers that grow from refresh to refresh, so that a new row never has an old one's."""
+    order = Window.partitionBy(KEY).orderBy(F.lit(0))
+    return rows.withColumn(DUP, F.lit(int(number) << _DUP_BITS) + F.row_number().over(order))
+
+
+def _stored_digest(stored: DataFrame) -> Column:
+    return digest_of(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
+
+
+def _is_damaged(persisted: DataFrame) -> bool:
+    """Whether rows can't be named by (`_w2d_key`, `_w2d_dup`)."""
+    wrong = F.sum(F.when(col(_STORED).eqNullSafe(col(KEY)), 0).otherwise(1))
+    by_key = persisted.groupBy(KEY).agg(wrong.alias("wrong"), F.count("*").alias("n"), F.countDistinct(DUP).alias("d"))
+    return not by_key.where("wrong > 0 OR n <> d").isEmpty()
+
+
+def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) -> None:
+    now = {f.name: f.dataType.simpleString() for f in desired.schema.fields} | {DUP: "bigint"}
+    then = {f.name: f.dataType.simpleString() for f in stored.schema.fields}
+    if now != then:
+        changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+        raise ConfigError(
+            f"view {target.view.name}",
+            f"its query gives other columns than its table has: {', '.join(changed)}",
+            f"give the view another name, or move {target.path} away",
+        )
