@@ -6,8 +6,10 @@ Which jobs run, and when, belongs to `demo.run`; what they do, to `assets` and `
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -66,29 +68,32 @@ class Runs:
         except dg.Failure as failure:
             raise DemoError(f"{job}: {failure.description}") from failure
 
-    def metadata(self, result: dg.ExecuteInProcessResult, layer: Layer) -> dict[TableName, dict[str, object]]:
+    def metadata(self, result: dg.ExecuteInProcessResult, layer: Layer) -> dict[TableName, Mapping[str, object]]:
         """What a run reported for the tables of one layer, by table."""
-        found: dict[TableName, dict[str, object]] = {}
+        found: dict[TableName, Mapping[str, object]] = {}
         keys = {table_key(layer, s.name, table): table for s in self.config.sources.values() for table in s.tables}
         for event in result.get_asset_materialization_events():
             materialization = event.step_materialization_data.materialization
             if materialization.asset_key in keys:
-                values = {name: value.value for name, value in materialization.metadata.items()}
-                found[keys[materialization.asset_key]] = values
+                found[keys[materialization.asset_key]] = _values(materialization.metadata)
         return found
 
     def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
         """The proof's verdict on every table of `source`; a table without one is `not proved`."""
         keys = {table_key(Layer.CURRENT, source, table): table for table in self.config.sources[source].tables}
         found = {
-            keys[check.asset_key]: {name: value.value for name, value in check.metadata.items()}
+            keys[check.asset_key]: _values(check.metadata)
             for check in result.get_asset_check_evaluations()
             if check.check_name == CHECK
         }
         return [_row(table, found.get(table, {})) for table in keys.values()]
 
 
-def _row(table: TableName, metadata: dict[str, object]) -> TableRow:
+def _values(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, object]:
+    return {name: value.value for name, value in metadata.items()}
+
+
+def _row(table: TableName, metadata: Mapping[str, object]) -> TableRow:
     source_rows, lake_rows = metadata.get("source_rows"), metadata.get("lake_rows")
     position = metadata.get("compared_at_lsn")
     return TableRow(

@@ -30,6 +30,8 @@ from demo.state import DemoError, State, open_state
 from wal2delta.errors import Wal2DeltaError
 
 if TYPE_CHECKING:
+    from dagster import ExecuteInProcessResult
+
     from demo.dagster_runs import Runs, TableRow
 
 DEMO = Path(__file__).resolve().parent
@@ -174,7 +176,7 @@ def _publish(runs: Runs) -> None:
         apply(runs.config, SOURCE, planned)
 
 
-def _copied(runs: Runs, result: object) -> str:
+def _copied(runs: Runs, result: ExecuteInProcessResult) -> str:
     from assets.keys import Layer
 
     tables = runs.metadata(result, Layer.SNAPSHOT)
@@ -183,7 +185,7 @@ def _copied(runs: Runs, result: object) -> str:
     return f"{len(tables)} tables, {rows:,} rows, all at {', '.join(sorted(positions))}"
 
 
-def _compacted(runs: Runs, result: object) -> str:
+def _compacted(runs: Runs, result: ExecuteInProcessResult) -> str:
     from assets.keys import Layer
 
     tables = runs.metadata(result, Layer.CURRENT)
