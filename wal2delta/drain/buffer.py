@@ -121,6 +121,11 @@ class TransactionBuffer:
         return bool(self._units or self._ready)
 
     @property
+    def complete_end(self) -> Lsn | None:
+        """The last complete transaction's position, as far as it is not in a unit yet."""
+        return _end_of(self._ready[-1]) if self._ready else None
+
+    @property
     def complete_bytes(self) -> int:
         """Bytes of small, complete transactions that are not in a unit yet."""
         return self._ready_bytes
@@ -189,8 +194,8 @@ class TransactionBuffer:
 
     def _cut(self) -> None:
         if self._ready:
-            end = next(f for f in reversed(self._ready) if f[HEADER_BYTES] == _COMMIT)
-            self._units.append(Unit(self._ready, self._ready_bytes, _end_of(end), self._ready_commits))
+            # What is complete ends with a commit.
+            self._units.append(Unit(self._ready, self._ready_bytes, _end_of(self._ready[-1]), self._ready_commits))
             self._ready, self._ready_bytes, self._ready_commits = [], 0, 0
 
 

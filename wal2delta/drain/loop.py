@@ -164,7 +164,8 @@ class Session:
         pending, limits = self._pending, self._limits
         if self._ending or (pending.end is None and not self._buffer.complete):
             return False
-        if goal.target is not None and max(self._keepalive or Lsn.ZERO, pending.end or Lsn.ZERO) >= goal.target:
+        known = (self._keepalive, pending.end, self._buffer.complete_end)
+        if goal.target is not None and max(lsn or Lsn.ZERO for lsn in known) >= goal.target:
             return True
         others = pending.others + self._buffer.complete_others
         age = time.monotonic() - pending.since

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -120,17 +121,23 @@ class SegmentWriter:
             schemas=tuple(self._schemas),
             files=tuple(files),
         )
+        # From here on the manifest may stand, also after an error (a folder that could not be synced): the files are no
+        # longer ours to remove, and `sweep` decides about them.
+        written, self._done = self._done, []
         try:
             return self._chain.append(manifest)
         except FencedError:
-            # The number is someone else's, so nobody will ever name these files. After any other error the manifest may
-            # stand there already (a folder that could not be synced): the files stay, and `sweep` decides.
-            self.abandon()
+            # The number is someone else's: nobody will ever name these files.
+            for file, _ in written:
+                file.abandon()
             raise
 
     def abandon(self) -> None:
-        """Remove what was written; may be called any number of times, but not after `finish` has succeeded."""
+        """Remove what was written and is not in the chain's hands; may be called at any time, any number of times."""
         for part in self._parts.values():
+            if part.writer is not None:
+                with suppress(OSError):
+                    part.writer.close()
             if part.file is not None:
                 part.file.abandon()
         for file, _ in self._done:

@@ -1,0 +1,80 @@
+"""Landings made by hand: schema versions, batches of rows, chains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, Oid, TableName
+from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from wal2delta.schema import Column, Identity, SchemaVersion
+
+WRITER = "0123456789abcdef0123456789abcdef"
+OTHER_WRITER = "f" * 32
+START = Lsn(1000)
+HEAD = ChainSource("7300000000000000001", 1, "app", "shop", "shop", 180006)
+
+
+def version(name: str = "orders", oid: int = 16384, kind: str = "int4") -> SchemaVersion:
+    """A table with the key `id` and a column `note`."""
+    columns = (
+        Column("id", Oid(23), -1, "integer", kind, 1, identity=True),
+        Column("note", Oid(25), -1, "text", "text", 2, identity=False),
+    )
+    return SchemaVersion(TableName("public", name), Oid(oid), Identity.DEFAULT, columns, ("id",))
+
+
+def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = False) -> Batch:
+    """One transaction that inserts rows 0 to count - 1, committed at `lsn` microseconds."""
+    rows = pa.record_batch(
+        [
+            pa.array([lsn] * count, pa.int64()),
+            pa.array(range(count), pa.int64()),
+            pa.array(range(count), pa.int64()),
+            pa.array(["insert"] * count).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+            pa.array([7] * count, pa.int64()),
+            pa.array([lsn] * count, pa.timestamp("us", "UTC")),
+            pa.nulls(count, pa.list_(pa.int16())),
+            pa.nulls(count, pa.string()),
+            pa.array(range(count), pa.int32()),
+            pa.array([f"note {i}" for i in range(count)]),
+        ],
+        schema=row_schema(shape),
+    )
+    return Batch(
+        changes=[TableChanges(shape, rows, ChangeCounts(count, 0, 0, 0, 0, 0))],
+        transactions=1,
+        rows=count,
+        end_lsn=Lsn(lsn),
+        first_commit_time_us=lsn,
+        last_commit_time_us=lsn,
+        schemas=[SchemaInForce(shape, Lsn(lsn), 0)] if announced else [],
+        messages=[],
+        next_seq=count,
+    )
+
+
+def new_chain(lake: Path) -> Chain:
+    """A landing that has just begun, at `START`."""
+    paths = LakePaths(str(lake), "shop")
+    return Chain.create(LocalStore(lake), paths, Incarnation(1), start=START, source=HEAD, writer=WRITER)
+
+
+def reopen(chain: Chain) -> Chain:
+    """The same landing, as another process finds it."""
+    return Chain.open(LocalStore(Path(chain.paths.lake)), chain.paths, chain.incarnation)
+
+
+def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> None:
+    """One link with `count` inserts, or a progress link where that is 0."""
+    segment = SegmentWriter(chain, writer)
+    if count:
+        segment.add(inserts(version(), end, count, announced=chain.next_number == 1))
+    segment.finish(Lsn(end))

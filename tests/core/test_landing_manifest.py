@@ -1,0 +1,162 @@
+"""The manifest's bytes, and that nothing but those bytes is taken for a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.core.landing_segments import HEAD, WRITER, version
+from wal2delta.errors import LakeError
+from wal2delta.landing.manifest import DataFile, Kind, Manifest, SchemaEntry, parse
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, Oid, TableName
+
+HEAD_MANIFEST = Manifest(
+    Kind.HEAD, 0, Incarnation(1), Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
+)
+SEGMENT = Manifest(
+    kind=Kind.SEGMENT,
+    number=1,
+    incarnation=Incarnation(1),
+    start_lsn=Lsn(16),
+    end_lsn=Lsn.parse("1/20"),
+    previous_sha256="a" * 64,
+    writer=WRITER,
+    created_at="2026-01-01T00:00:00.000000Z",
+    transactions=2,
+    first_commit_us=-1,
+    last_commit_us=1_700_000_000_123_456,
+    schemas=(SchemaEntry(version(), Lsn(32), 0),),
+    files=(
+        DataFile(
+            path=f"data/{1:020d}-{WRITER}-0000.parquet",
+            oid=Oid(16384),
+            schema_id=version().id,
+            table=TableName("public", "order lines"),
+            rows=4,
+            bytes=1234,
+            sha256="b" * 64,
+            inserts=1,
+            updates=1,
+            deletes=1,
+            befores=1,
+        ),
+    ),
+)
+HEAD_BYTES = (
+    b'{"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
+    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit_time":null,"number":0,'
+    b'"previous_sha256":null,"rows":0,"schemas":[],'
+    b'"sha256":"SUM","source":{"database":"app","publication":"shop",'
+    b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'
+    b'"transactions":0,"writer":"0123456789abcdef0123456789abcdef"}\n'
+)
+
+
+def test_the_head_has_exactly_these_bytes() -> None:
+    """The format page is kept: sorted keys, no spaces, one newline, its own checksum."""
+    checksum = hashlib.sha256(HEAD_BYTES.replace(b"SUM", b"")).hexdigest().encode()
+    assert HEAD_MANIFEST.to_bytes() == HEAD_BYTES.replace(b"SUM", checksum)
+
+
+@pytest.mark.parametrize("manifest", [HEAD_MANIFEST, SEGMENT])
+def test_bytes_give_the_manifest_back(manifest: Manifest) -> None:
+    """Nothing is lost on the way."""
+    assert parse(manifest.to_bytes(), "x") == manifest
+
+
+def test_times_are_utc_with_microseconds() -> None:
+    """Also before 1970."""
+    document = json.loads(SEGMENT.to_bytes())
+    assert document["first_commit_time"] == "1969-12-31T23:59:59.999999Z"
+    assert document["last_commit_time"] == "2023-11-14T22:13:20.123456Z"
+
+
+@pytest.mark.parametrize("at", range(0, len(SEGMENT.to_bytes()), 7))
+def test_any_flipped_bit_is_noticed(at: int) -> None:
+    """Whether or not the document still makes sense."""
+    damaged = bytearray(SEGMENT.to_bytes())
+    damaged[at] ^= 1
+    with pytest.raises(LakeError, match="manifest x: it is damaged"):
+        parse(bytes(damaged), "x")
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, len(SEGMENT.to_bytes()) - 1])
+def test_a_truncated_manifest_is_refused(size: int) -> None:
+    """A torn write, if a file system should ever show one."""
+    with pytest.raises(LakeError, match="damaged"):
+        parse(SEGMENT.to_bytes()[:size], "x")
+
+
+def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.update(values)
+
+
+def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["files"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_set(format="wal2delta.manifest/2"), "format"),
+        (_set(extra=1), "extra is not a field"),
+        (lambda d: d.pop("writer"), "writer is missing"),
+        (_set(kind="tail"), "none of head, segment, progress"),
+        (_set(kind="progress"), "a segment has files"),
+        (_set(kind="head"), "only number 0"),
+        (_set(files=[], rows=0), "a segment has files"),
+        (_set(number=0), "only number 0"),
+        (_set(number=-1), "not an integer"),
+        (_set(number=True), "not an integer"),
+        (_set(number=1.0), "not an integer"),
+        (_set(rows=5), "add up to 4"),
+        (_set(start_lsn="1/20"), "range"),
+        (_set(start_lsn=16), "not an LSN"),
+        (_set(end_lsn="16"), "not an LSN"),
+        (_set(previous_sha256=None), "only number 0"),
+        (_set(previous_sha256="A" * 64), "form"),
+        (_set(writer="me"), "form"),
+        (_set(first_commit_time="yesterday"), "form"),
+        (_set(first_commit_time="2026-13-01T00:00:00.000000Z"), "not a time"),
+        (_set(schemas={}), "not a list"),
+        (_set(files=[1]), "not a list of objects"),
+        (_set(source={}), r"source\.system_id is missing"),
+        (_set_in_file(path="../../etc/passwd"), "form"),
+        (_set_in_file(path="/data/x"), "form"),
+        (_set_in_file(table="orders"), "not a table's key"),
+        (_set_in_file(inserts=0), "do not add up"),
+        (_set_in_file(rows=3), "do not add up"),
+        (_set_in_file(sha256="b"), "form"),
+        (_set_in_file(more=1), r"files\[0\]\.more is not a field"),
+        (lambda d: d["schemas"][0].update(id="0" * 16), "the schema called"),
+        (lambda d: d["schemas"][0].update(from_lsn="0/10"), "outside of its range"),
+        (lambda d: d["schemas"][0].update(version={}), "not a schema version"),
+    ],
+)
+def test_a_document_of_another_form_is_refused(change: Callable[[dict[str, Any]], None], reason: str) -> None:
+    """The message names the field; a right checksum does not help."""
+    document = json.loads(SEGMENT.to_bytes())
+    change(document)
+    document["sha256"] = ""
+    spelled = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    document["sha256"] = hashlib.sha256(spelled).hexdigest()
+    with pytest.raises(LakeError, match=reason):
+        parse(json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n", "x")
+
+
+def test_another_spelling_of_the_same_document_is_refused() -> None:
+    """Its checksum in the successor would not fit."""
+    with pytest.raises(LakeError, match="spelling"):
+        parse(json.dumps(json.loads(SEGMENT.to_bytes()), sort_keys=True).encode() + b"\n", "x")
+
+
+@pytest.mark.parametrize("data", [b"[]\n", b"{}", b"null", b"\xff", b'{"a":', b"[" * 100_000])
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    """With the same error."""
+    with pytest.raises(LakeError, match="damaged"):
+        parse(data, "x")

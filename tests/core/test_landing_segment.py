@@ -1,0 +1,180 @@
+"""Segments: rows numbered over all files, bounded files, verified bytes, a look inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.core.landing_segments import WRITER, add_segment, inserts, new_chain, reopen, version
+from wal2delta.errors import InvariantError, LakeError
+from wal2delta.landing import segment as segment_module
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.inspect import inspect, inspect_text
+from wal2delta.landing.manifest import Kind
+from wal2delta.landing.reader import file_url, find_version, slices, verify_file
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chain:
+    """A chain that has just begun."""
+    return new_chain(tmp_path / "lake")
+
+
+def test_rows_are_numbered_over_all_batches_and_tables(chain: Chain) -> None:
+    """`_w2d_row` of a batch begins at 0; a segment counts on."""
+    writer = SegmentWriter(chain, WRITER)
+    for lsn, name in ((1100, "orders"), (1200, "lines"), (1300, "orders")):
+        writer.add(inserts(version(name, oid=len(name)), lsn, 4))
+    manifest = writer.finish(Lsn(1300))
+    assert (manifest.kind, manifest.rows, manifest.transactions) == (Kind.SEGMENT, 12, 3)
+    assert (manifest.first_commit_us, manifest.last_commit_us) == (1100, 1300)
+    rows = {f.table.name: pq.read_table(file_url(chain, f))["_w2d_row"].to_pylist() for f in manifest.files}
+    assert rows == {"lines": [4, 5, 6, 7], "orders": [0, 1, 2, 3, 8, 9, 10, 11]}
+
+
+def test_one_file_holds_one_schema_version(chain: Chain) -> None:
+    """A table whose shape changes inside a segment has two files."""
+    writer = SegmentWriter(chain, WRITER)
+    writer.add(inserts(version(kind="int4"), 1100, 2, announced=True))
+    writer.add(inserts(version(name="orders2"), 1200, 2, announced=True))
+    manifest = writer.finish(Lsn(1200))
+    assert [f.schema_id for f in manifest.files] == [version().id, version(name="orders2").id]
+    assert [s.version.id for s in manifest.schemas] == [version().id, version(name="orders2").id]
+
+
+def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
+    """Types as Spark will find them, zstd, the dictionary kept."""
+    add_segment(chain, 2000)
+    with pq.ParquetFile(file_url(chain, chain.newest.files[0])) as file:
+        assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+        types = {f.name: f.type for f in file.schema_arrow}
+    assert types["_w2d_op"] == pa.dictionary(pa.int8(), pa.string())
+    assert types["_w2d_commit_time"] == pa.timestamp("us", "UTC")
+    assert types["_w2d_unchanged"].value_type == pa.int16()
+    assert [t for n, t in types.items() if n in ("_w2d_lsn", "_w2d_seq", "_w2d_row", "_w2d_xid")] == [pa.int64()] * 4
+
+
+def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one used least recently is finished; a table that comes again gets another file."""
+    monkeypatch.setattr(segment_module, "OPEN_FILES_MAX", 3)
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)
+    writer = SegmentWriter(chain, WRITER)
+    most = 0
+    for lsn in range(1100, 1140):
+        writer.add(inserts(version(f"t{lsn % 8}", oid=lsn % 8 + 1), lsn, 2))
+        most = max(most, sum(part.writer is not None for part in writer._parts.values()))
+    manifest = writer.finish(Lsn(1139))
+    assert most <= 3
+    assert manifest.rows == 80
+    rows = [n for f in manifest.files for n in pq.read_table(file_url(chain, f))["_w2d_row"].to_pylist()]
+    assert sorted(rows) == list(range(80))
+
+
+def test_waiting_rows_are_bounded_in_bytes(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all tables together."""
+    monkeypatch.setattr(segment_module, "BUFFERED_BYTES_MAX", 10_000)
+    writer = SegmentWriter(chain, WRITER)
+    for lsn in range(1100, 1200):
+        writer.add(inserts(version(f"t{lsn % 20}", oid=lsn % 20 + 1), lsn, 20))
+        assert sum(part.waiting_bytes for part in writer._parts.values()) <= 10_000
+    assert writer.finish(Lsn(1199)).rows == 2000
+
+
+def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
+    """What the chain has is never written twice."""
+    add_segment(chain, 2000)
+    with pytest.raises(InvariantError, match="came again"):
+        SegmentWriter(chain, WRITER).add(inserts(version(), 2000, 1))
+
+
+def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the file that is open nor the one that is finished."""
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(segment_module, "OPEN_FILES_MAX", 1)
+    writer = SegmentWriter(chain, WRITER)
+    writer.add(inserts(version("a", 1), 1100, 1))
+    writer.add(inserts(version("b", 2), 1200, 1))
+    writer.abandon()
+    assert chain.store.list(chain.paths.data(chain.incarnation)) == []
+
+
+def test_slices_say_which_files_and_whether_wholly(chain: Chain) -> None:
+    """A range may end inside a segment."""
+    for end in (2000, 3000, 4000):
+        add_segment(chain, end)
+    found = [(s.number, s.whole) for s in slices(chain, Lsn(2000), Lsn(3500))]
+    assert found == [(2, True), (3, False)]
+    assert not list(slices(chain, Lsn(0), Lsn(9000), TableName("public", "other")))
+
+
+def test_a_schema_is_found_backwards(chain: Chain) -> None:
+    """The manifest that brought it may be older than the file."""
+    for end in (2000, 3000):
+        add_segment(chain, end)
+    assert find_version(chain, version().id, 2) == version()
+    with pytest.raises(LakeError, match="describes the schema"):
+        find_version(chain, "0" * 16, 2)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_a_damaged_data_file_is_named(chain: Chain, damage: str) -> None:
+    """With its path, the reason and a remedy."""
+    add_segment(chain, 2000)
+    file = chain.newest.files[0]
+    path = Path(file_url(chain, file))
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if damage == "cut" else data[:50] + b"?" + data[51:])
+    with pytest.raises(LakeError, match=rf"{path.name}.*(missing|bytes|checksum).*restore"):
+        verify_file(chain, file)
+    with pytest.raises(LakeError, match=path.name):
+        inspect(Path(chain.paths.url(chain.paths.landing(chain.incarnation))))
+
+
+def test_inspect_describes_a_manifest_a_file_and_a_landing(chain: Chain) -> None:
+    """Counts and positions, no values of rows."""
+    add_segment(chain, 2000)
+    landing = Path(chain.paths.url(chain.paths.landing(chain.incarnation)))
+    assert inspect(landing)["rows"] == 3
+    described = inspect(landing / chain.newest.files[0].path)
+    assert described["operations"] == {"insert": 3}
+    assert described["checksum"] == "right"
+    text = inspect_text(landing / "manifests" / f"{1:020d}.json")
+    assert "end_lsn: 0/7D0" in text
+    assert "note 1" not in text + inspect_text(landing / chain.newest.files[0].path)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.parquet", "x.txt", "gone", "folder"])
+def test_inspect_refuses_what_it_does_not_know(tmp_path: Path, name: str) -> None:
+    """One message, whatever it is."""
+    if name == "folder":
+        (tmp_path / name).mkdir()
+    elif name != "gone":
+        (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(LakeError, match=name):
+        inspect(tmp_path / name)
+
+
+def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder could not be synced after the manifest had its name: abandoning must not take its files away."""
+    writer = SegmentWriter(chain, WRITER)
+    writer.add(inserts(version(), 2000, 3, announced=True))
+
+    def put_then_fail(key: str, data: bytes) -> None:
+        Path(chain.paths.url(key)).write_bytes(data)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(chain.store, "put_if_absent", put_then_fail)
+    with pytest.raises(OSError, match="Input/output"):
+        writer.finish(Lsn(2000))
+    writer.abandon()
+    for file in reopen(chain).newest.files:
+        verify_file(chain, file)

@@ -1,0 +1,165 @@
+"""The store in a local folder: what is put once stays, and nothing half is ever seen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wal2delta.errors import ConfigError
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, local_folder, open_store
+from wal2delta.names import Incarnation, TableName
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store whose folder does not exist yet."""
+    return LocalStore(tmp_path / "new" / "lake")
+
+
+def test_what_was_put_can_be_read(store: Store) -> None:
+    """Bytes come back as they were."""
+    store.put_if_absent("a/b/c.json", b"x\0y")
+    assert store.get("a/b/c.json") == b"x\0y"
+    assert store.exists("a/b/c.json")
+    assert store.size("a/b/c.json") == 3
+
+
+def test_a_second_put_if_absent_fails_and_changes_nothing(store: Store) -> None:
+    """The first writer keeps the name."""
+    store.put_if_absent("n/1", b"first")
+    with pytest.raises(AlreadyExistsError, match="n/1"):
+        store.put_if_absent("n/1", b"second")
+    assert store.get("n/1") == b"first"
+    assert store.list("n") == ["n/1"]
+
+
+def test_a_failed_put_leaves_no_temporary_file(store: Store, tmp_path: Path) -> None:
+    """Not even an invisible one."""
+    store.put_if_absent("n/1", b"first")
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("n/1", b"second")
+    assert os.listdir(tmp_path / "new/lake/n") == ["1"]  # noqa: PTH208  hidden names too
+
+
+def test_put_replaces(store: Store) -> None:
+    """The newest put wins."""
+    store.put("a", b"1")
+    store.put("a", b"22")
+    assert store.get("a") == b"22"
+
+
+@pytest.mark.parametrize("key", ["missing", "folder", "file/below"])
+def test_reading_what_is_not_there_is_an_error(store: Store, key: str) -> None:
+    """A folder is not a key, and neither is something below a file."""
+    store.put("folder/x", b"")
+    store.put("file", b"")
+    with pytest.raises(NotFoundError):
+        store.get(key)
+    with pytest.raises(NotFoundError):
+        store.open(key)
+    assert not store.exists(key)
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "a/./b", "a/\0"])
+def test_a_key_never_leaves_the_lake(store: Store, key: str) -> None:
+    """Parts that climb are refused."""
+    with pytest.raises(ValueError, match="not a key"):
+        store.put(key, b"")
+
+
+def test_listing_is_sorted_deep_and_without_what_is_not_finished(store: Store, tmp_path: Path) -> None:
+    """Hidden names belong to the store."""
+    for key in ("a/2", "a/1", "a/b/3", "c/4"):
+        store.put(key, b"")
+    (tmp_path / "new/lake/a/.w2d-123").write_bytes(b"half")
+    assert store.list("a") == ["a/1", "a/2", "a/b/3"]
+    assert store.list("nothing") == []
+    assert store.folders("a") == ["b"]
+    assert store.folders("") == ["a", "c"]
+
+
+def test_sweeping_removes_old_temporary_files_only(store: Store, tmp_path: Path) -> None:
+    """A young one may belong to a put that is going on."""
+    store.put("a/1", b"")
+    for name, age_s in ((".w2d-old", 7200), (".w2d-young", 1)):
+        path = tmp_path / "new/lake/a" / name
+        path.write_bytes(b"half")
+        os.utime(path, (path.stat().st_mtime - age_s,) * 2)
+    assert store.sweep("a", 3600) == 1
+    assert sorted(p.name for p in (tmp_path / "new/lake/a").iterdir()) == [".w2d-young", "1"]
+
+
+def test_deleting_twice_is_no_error(store: Store) -> None:
+    """Whoever deletes may have died after it."""
+    store.put("a", b"")
+    store.delete("a")
+    store.delete("a")
+    assert not store.exists("a")
+
+
+def test_a_new_file_counts_and_digests_what_passes(store: Store) -> None:
+    """So nothing has to be read again for the manifest."""
+    file = store.create("d/f")
+    file.write(b"abc")
+    file.write(b"def")
+    file.finish()
+    store.settle(["d/f"])
+    assert (file.bytes_written, file.closed) == (6, True)
+    assert file.sha256 == "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721"
+    assert store.get("d/f") == b"abcdef"
+    with pytest.raises(AlreadyExistsError):
+        store.create("d/f")
+
+
+def test_an_abandoned_file_is_gone(store: Store) -> None:
+    """Also after it was finished, and twice."""
+    file = store.create("d/f")
+    file.write(b"abc")
+    file.finish()
+    file.abandon()
+    file.abandon()
+    assert store.list("d") == []
+
+
+def test_publishing_moves_a_file_in_and_never_replaces(store: Store, tmp_path: Path) -> None:
+    """The loser keeps its file."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    store.publish(tmp_path / "one", "d/f")
+    assert not (tmp_path / "one").exists()
+    with pytest.raises(AlreadyExistsError):
+        store.publish(tmp_path / "two", "d/f")
+    assert (tmp_path / "two").exists()
+    assert store.get("d/f") == b"one"
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "gs:/x", "file://host/lake", "file://lake", "file:///x?y=1", ""])
+def test_a_place_that_is_no_local_folder_is_refused(lake: str) -> None:
+    """The message says what is supported."""
+    with pytest.raises(ConfigError, match=r"local folder|file:///"):
+        open_store(lake)
+
+
+def test_file_urls_and_paths_name_the_same_folder() -> None:
+    """Escapes of a URL are resolved; a colon in a path is no scheme."""
+    assert local_folder("file:///srv/my%20lake") == Path("/srv/my lake")
+    assert local_folder("lake:1") == Path("lake:1").absolute()
+
+
+@pytest.mark.parametrize("source", ["views", "", "a/b", "..", "-x", "ä"])
+def test_a_source_name_that_can_not_be_a_folder_is_refused(source: str) -> None:
+    """`views` is taken."""
+    with pytest.raises(ConfigError):
+        LakePaths("/lake", source)
+
+
+def test_paths_are_those_of_the_format_pages() -> None:
+    """Someone else can find them."""
+    paths = LakePaths("/lake", "shop")
+    assert paths.manifest(Incarnation(1), 7) == "shop/landing/000001/manifests/00000000000000000007.json"
+    assert paths.current(TableName("public", "order lines")) == "shop/current/public/order%20lines"
+    assert paths.url(paths.source_document) == "/lake/shop/source.json"

@@ -1,0 +1,68 @@
+"""One drain as a process that a test may kill: reads what to do from its input, prints what came of it as one JSON line.
+
+Not a test, and not the command line, whose own tests are in tests/shell.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.fix_drain import SOURCE, make_config
+from wal2delta.drain.until import Until
+from wal2delta.errors import Wal2DeltaError
+from wal2delta.lsn import Lsn
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Event, Stop
+
+
+def main() -> int:
+    """Run one drain; the exit status is that of its error."""
+    given: dict[str, Any] = json.load(sys.stdin)
+    config = make_config(given["dsn"], Path(given["lake"]), given["slot"], **given["drain"])
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.request())
+    try:
+        result = drain(config, SOURCE, _until(given["until"]), _tell, stop)
+    except Wal2DeltaError as error:
+        _print({"error": type(error).__name__, "text": str(error)})
+        return error.exit_status
+    _print(
+        {
+            "end_lsn": str(result.end_lsn),
+            "confirmed_flush_lsn": str(result.confirmed_flush_lsn),
+            "rows": result.rows,
+            "reason": result.reason_for_end,
+        }
+    )
+    return 0
+
+
+def _until(text: str) -> Until:
+    kind, _, value = text.partition("=")
+    match kind:
+        case "caught_up":
+            return Until.caught_up()
+        case "lsn":
+            return Until.lsn(Lsn.parse(value))
+        case "seconds":
+            return Until.seconds(float(value))
+        case _:
+            return Until.stopped()
+
+
+def _tell(event: Event) -> None:
+    sys.stderr.write(f"{event.kind} {event.message}\n")
+
+
+def _print(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""A landing to drain into, and an independent reading of what was landed.
+
+The server comes from `fix_postgres.py`. The folding here is plain Python over the Parquet files, one row after the other,
+so that it shares nothing with the engine's own net change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from psycopg.sql import SQL, Identifier
+from pydantic import SecretStr
+from typing_extensions import LiteralString
+
+from demo.server import EmbeddedPostgres
+from wal2delta.config.model import Config, DrainConfig, SourceConfig
+from wal2delta.drain.until import Until
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.reader import file_url, verify_files
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.drain import DrainReport, drain
+from wal2delta.postgres.connection import connect_replication
+from wal2delta.postgres.server import identify
+from wal2delta.postgres.slot import create_slot
+from wal2delta.schema import SchemaVersion
+
+SOURCE = "shop"
+REPOSITORY = Path(__file__).parents[1]
+Row = tuple[Any, ...]
+
+
+def make_config(dsn: str, lake: Path, slot: str, **drain: Any) -> Config:
+    """A configuration with one source, called `shop`, whose publication has that name too."""
+    source = SourceConfig(name=SOURCE, dsn=SecretStr(dsn), publication=SOURCE, slot=slot, drain=DrainConfig(**drain))
+    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={SOURCE: source})
+
+
+@dataclass(frozen=True)
+class Drained:
+    """A database with a publication for all its tables, a slot, and a landing that begins at the slot's point."""
+
+    dsn: str
+    lake: Path
+    slot: str
+
+    def config(self, **limits: Any) -> Config:
+        """The configuration, with other limits where given."""
+        return make_config(self.dsn, self.lake, self.slot, **limits)
+
+    def drain(self, until: Until | None = None, **limits: Any) -> DrainReport:
+        """Drain in this process; up to now, where nothing else is said."""
+        return drain(self.config(**limits), SOURCE, until or Until.caught_up())
+
+    def execute(self, *statements: LiteralString) -> None:
+        """Each statement is a transaction."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def value(self, query: LiteralString, *values: Any) -> Any:
+        """The first column of the first row."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            row = conn.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
+    def confirmed_flush(self) -> Lsn:
+        """What the slot was told."""
+        query: LiteralString = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+        return Lsn.parse(self.value(query, self.slot))
+
+    def active_pid(self) -> int | None:
+        """Who holds the slot."""
+        pid: int | None = self.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", self.slot)
+        return pid
+
+    def end_of_wal(self) -> Lsn:
+        """Everything committed so far lies before this."""
+        return Lsn.parse(self.value("SELECT pg_current_wal_insert_lsn()::text"))
+
+    def begin(self) -> Lsn:
+        """Make the lasting slot and the chain's head at its consistent point, which is returned."""
+        with connect_replication(SecretStr(self.dsn)) as conn:
+            server = identify(conn)
+            start = create_slot(conn, self.slot, temporary=False)
+        head = ChainSource(server.system_id, server.timeline, server.database, self.slot, SOURCE, server.version)
+        Chain.create(
+            open_store(self.lake), self._paths, Incarnation(1), start=start, source=head, writer=secrets.token_hex(16)
+        )
+        return start
+
+    def chain(self) -> Chain:
+        """The landing as it is now."""
+        return Chain.open(open_store(self.lake), self._paths, Incarnation(1))
+
+    def folded(self) -> dict[TableName, list[Row]]:
+        """What the landing adds up to, per table."""
+        return fold(landed_rows(self.chain()))
+
+    def source_rows(self, table: TableName, columns: LiteralString = "*") -> list[Row]:
+        """The table as PostgreSQL has it, in the order of `folded`."""
+        with psycopg.connect(self.dsn, options="-c TimeZone=UTC") as conn:
+            query = SQL("SELECT {} FROM {}").format(SQL(columns), Identifier(table.schema, table.name))
+            return sorted(conn.execute(query).fetchall(), key=repr)
+
+    def start_process(self, until: str, failpoint: str = "", **limits: Any) -> subprocess.Popen[str]:
+        """A drain in a process of its own, by `tests/drain_process.py`; its result is the last line of its output."""
+        given = {"dsn": self.dsn, "lake": str(self.lake), "slot": self.slot, "drain": limits, "until": until}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.drain_process"],
+            cwd=REPOSITORY,
+            env={**os.environ, "WAL2DELTA_FAILPOINT": failpoint},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(given))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    @property
+    def _paths(self) -> LakePaths:
+        return LakePaths(str(self.lake), SOURCE)
+
+
+@pytest.fixture
+def drained(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Drained]:
+    """A new database with an empty publication for all tables; `begin` makes slot and landing."""
+    name = f"drain_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
+        conn.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
+    made = Drained(postgres.dsn(name), tmp_path / "lake", name)
+    made.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+    yield made
+    with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active", (name,)
+        )
+        wait_until(lambda: made.active_pid() is None)
+        conn.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (name,)
+        )
+        conn.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
+
+
+def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
+    """Every landed row with its table's shape, in stream order; checks positions, ordinals and checksums on the way."""
+    versions: dict[str, SchemaVersion] = {}
+    found: list[tuple[SchemaVersion, dict[str, Any]]] = []
+    for manifest in chain.manifests():
+        verify_files(chain, manifest)
+        versions |= {entry.version.id: entry.version for entry in manifest.schemas}
+        rows: list[tuple[SchemaVersion, dict[str, Any]]] = []
+        for file in manifest.files:
+            table = pq.read_table(file_url(chain, file))
+            assert table.num_rows == file.rows
+            rows += [(versions[file.schema_id], row) for row in table.to_pylist()]
+        rows.sort(key=lambda r: r[1]["_w2d_row"])
+        assert [r["_w2d_row"] for _, r in rows] == list(range(manifest.rows))
+        places = [(r["_w2d_lsn"], r["_w2d_seq"]) for _, r in rows]
+        assert places == sorted(places)
+        assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for lsn, _ in places)
+        found += rows
+    return found
+
+
+def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, list[Row]]:
+    """What the changes add up to, per table: the rows in the order of their key (of themselves, where there is none)."""
+    tables: dict[TableName, dict[Any, Row]] = {}
+    moved: dict[TableName, Row] = {}
+    for version, row in rows:
+        table = tables.setdefault(version.table, {})
+        values = tuple(row[f"c{i}"] for i in range(len(version.columns)))
+        key = tuple(v for c, v in zip(version.columns, values, strict=True) if c.name in version.key)
+        match row["_w2d_op"]:
+            case "insert":
+                table[key or len(table)] = values
+            case "before":
+                moved[version.table] = table.pop(key)
+            case "update":
+                old = moved.pop(version.table, None) or table[key]
+                kept = row["_w2d_unchanged"] or []
+                table[key] = tuple(old[i] if i in kept else v for i, v in enumerate(values))
+            case "delete":
+                del table[key]
+            case "truncate":
+                table.clear()
+            case other:
+                raise AssertionError(other)
+    return {name: sorted(table.values(), key=repr) for name, table in tables.items()}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Look every 20 ms until it holds; fails after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
