@@ -30,7 +30,8 @@ from wal2delta.report import Event, Report, Stop
 class TableCut:
     """What a cycle wrote to one table.
 
-    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how many
+    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how
+    many
     rows the table has, where that is known.
     """
 
