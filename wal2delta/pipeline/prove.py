@@ -1,0 +1,249 @@
+"""Prove that the lake holds what the source holds, table by table, at one position.
+
+The forms and the comparison belong to `wal2delta.proof`, the cycle that ends at the position to `pipeline.compact`.
+
+    lease ─ temporary slot with its snapshot at C ─ source's buckets under the snapshot ─ drain until the landing has C ─
+    cycle that ends at C ─ lake's buckets at that cut ─ differing buckets narrowed to keys, the snapshot still open
+
+The lease comes first, so that no other cycle can pass C before this one ends there. An ordinary snapshot would not do: it
+has no LSN. Making the slot waits for every open writing transaction; where that takes too long nothing was compared, and
+the tables are blocked, which is not the same as different.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.drain.until import Until
+from wal2delta.errors import ConfigError, TransientError
+from wal2delta.lake.columns import in_lake
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.lease import Lease, hold_lease
+from wal2delta.lake.plan import describe_change
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.postgres.catalog import PublishedTable, read_tables
+from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError
+from wal2delta.proof.compare import Buckets, DifferingKey, differing, differing_keys, rows_in, to_narrow
+from wal2delta.proof.lake_form import lake_buckets, lake_rows, read_current
+from wal2delta.proof.result import ProofReport, Status, TableProof
+from wal2delta.proof.source_side import source_buckets, source_rows
+from wal2delta.report import Event, Report, Stop, silent
+
+_ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What one proof works with; `conn` is idle outside of a guard."""
+
+    config: Config
+    source: SourceConfig
+    spark: SparkSession
+    session: SnapshotSession
+    conn: Connection
+    report: Report
+
+    @property
+    def paths(self) -> LakePaths:
+        return LakePaths(self.config.lake, self.source.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceSide:
+    """A table as the snapshot has it: its buckets, or why it could not be read."""
+
+    table: PublishedTable
+    buckets: Buckets | None
+    blocked: str | None = None
+
+
+def prove(  # noqa: PLR0917  the same order in every step of the pipeline
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None,
+    spark: SparkSession,
+    report: Report = silent,
+    stop: Stop | None = None,
+    *,
+    repair: bool = False,
+) -> ProofReport:
+    """Compare `tables` (all that are published, where None) of the source `name` with the lake.
+
+    With `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises
+    ConfigError for a name that is not known or a table that is not published, TransientError where another process holds the
+    lease or the source can't be reached, else what `drain` and `compact` raise.
+    """
+    stop = Stop() if stop is None else stop
+    if name not in config.sources:
+        raise ConfigError(f"source {name}", f"it is not in {config.path}", "name one of its sources")
+    found = _prove_once(config, name, tables, spark, report, stop)
+    wrong = found.with_status(Status.DIFFERS)
+    if not repair or not wrong or stop.requested:
+        return found
+    report(
+        Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", {"tables": [t.key for t in wrong]})
+    )
+    bootstrap(config, name, wrong, report, stop)
+    return _prove_once(config, name, tables, spark, report, stop)
+
+
+def _prove_once(  # noqa: PLR0917  as prove
+    config: Config, name: str, tables: Sequence[TableName] | None, spark: SparkSession, report: Report, stop: Stop
+) -> ProofReport:
+    source = config.sources[name]
+    paths = LakePaths(config.lake, name)
+    published = _published(source, tables)
+    with hold_lease(open_store(config.lake), paths) as lease:
+        slot = SnapshotSession(
+            source.dsn,
+            f"wal2delta_proof_{secrets.token_hex(6)}",
+            temporary=True,
+            lock_timeout_s=source.snapshot.lock_timeout_s,
+        )
+        try:
+            session = slot.__enter__()
+        except TransientError as error:
+            blocked = TableProof(Status.BLOCKED, reason=f"{error.reason}; {error.remedy}")
+            return ProofReport(name, None, dict.fromkeys(published, blocked))
+        with session:
+            conn = connect(source.dsn, "wal2delta proof")
+            try:
+                proof = _Proof(config, source, spark, session, conn, report)
+                return _at_consistent_point(proof, published, lease, stop)
+            finally:
+                close_quietly(conn)
+
+
+def _published(source: SourceConfig, tables: Sequence[TableName] | None) -> list[TableName]:
+    """The tables to be proved; raises ConfigError for one that is not published."""
+    with connect(source.dsn, "wal2delta proof") as conn:
+        known = read_tables(conn, source)
+    for table in tables or ():
+        if table not in known:
+            raise ConfigError(
+                f"table {table}", f"publication {source.publication} does not have it", "name a published table"
+            )
+    return list(known if tables is None else dict.fromkeys(tables))
+
+
+def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
+    point = proof.session.consistent_point
+    proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": len(names)}))
+    sides = _read_source(proof, names, stop)
+    name = proof.source.name
+    drain(proof.config, name, Until.lsn(point), proof.report, stop)
+    if stop.requested:
+        blocked = TableProof(Status.BLOCKED, reason="it was asked to stop")
+        return ProofReport(name, point, dict.fromkeys(names, blocked))
+    compact(proof.config, name, proof.spark, proof.report, stop, end=point, lease=lease)
+    cut = newest_cut(open_store(proof.config.lake), proof.paths)
+    proofs = {}
+    for table in names:
+        proofs[table] = _prove_table(proof, table, sides.get(table), cut)
+        proof.report(_event(table, proofs[table], proof))
+    return ProofReport(name, point, proofs)
+
+
+def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
+    """Every table's buckets under the snapshot, one table's lock at a time."""
+    conn = proof.session.connect("wal2delta proof")
+    try:
+        published = read_tables(conn, proof.source, only=set(names))
+    finally:
+        close_quietly(conn)
+    sides = {}
+    for table, found in published.items():
+        if stop.requested:
+            sides[table] = _SourceSide(found, None, "it was asked to stop")
+            continue
+        try:
+            with proof.session.guard(proof.conn, proof.source, found):
+                buckets = source_buckets(proof.conn, found, proof.source.buckets)
+        except (TableMovedError, TransientError) as error:
+            sides[table] = _SourceSide(found, None, f"{error.reason}; {error.remedy}")
+        else:
+            sides[table] = _SourceSide(found, buckets)
+            rows = rows_in(buckets)
+            proof.report(Event("prove.source", f"{table}: {rows} rows read", {"table": table.key, "rows": rows}))
+    return sides
+
+
+def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+    if side is None:
+        return TableProof(Status.BLOCKED, reason="it was not published any more when the snapshot was taken")
+    if side.buckets is None:
+        return TableProof(Status.BLOCKED, reason=side.blocked)
+    source = rows_in(side.buckets)
+    why = _why_blocked(proof, table, side.table, cut)
+    if why is not None or cut is None:
+        return TableProof(Status.BLOCKED, source_rows=source, reason=why)
+    at = cut.table(table, proof.source.name)
+    shape = in_lake(at.version)
+    current = read_current(proof.spark, proof.paths.url(proof.paths.current(table)), at.current_version)
+    lake = lake_buckets(current, shape, proof.source.buckets)
+    wrong = differing(side.buckets, lake)
+    if not wrong:
+        return TableProof(Status.EQUAL, source, rows_in(lake))
+    wanted = to_narrow(side.buckets, lake)
+    missing = sorted(_ALL_ACTIONS - side.table.actions)
+    reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
+    if len(wanted) < len(wrong):
+        reason += f"; the keys named are those of {len(wanted)} of them"
+    if missing:
+        reason = f"its publication does not send {', '.join(missing)}, and {reason}"
+    keys: list[DifferingKey] = []
+    try:
+        with proof.session.guard(proof.conn, proof.source, side.table):
+            rows = source_rows(proof.conn, side.table, proof.source.buckets, wanted)
+    except (TableMovedError, TransientError) as error:
+        reason += f"; the keys could not be named: {error.reason}"
+    else:
+        there = lake_rows(current, shape, proof.source.buckets, wanted)
+        keys = differing_keys(side.table.version.key, rows, there)
+    status = Status.NOT_APPLICABLE if missing else Status.DIFFERS
+    return TableProof(status, source, rows_in(lake), len(wrong), tuple(keys), reason)
+
+
+def _why_blocked(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> str | None:
+    """Why the lake does not have this table at the position, None where it does."""
+    bootstrap_it = f"run `wal2delta bootstrap {proof.source.name} --tables {table}`"
+    if cut is not None and table in cut.held:
+        held = cut.held[table]
+        return f"held since {held.at_lsn}: {held.reason}; {held.remedy}"
+    if cut is None or table not in cut.tables:
+        return f"it is not in the lake yet; {bootstrap_it}"
+    at = cut.tables[table]
+    point = proof.session.consistent_point
+    if cut.position != point or at.at_lsn != point:
+        return f"the lake has it at {at.at_lsn}, not at {point}; try again"
+    if at.version.id != published.version.id:
+        return f"{describe_change(at.version, published.version)}; {bootstrap_it}"
+    return None
+
+
+def _event(table: TableName, made: TableProof, proof: _Proof) -> Event:
+    reason = f": {made.reason}" if made.reason else ""
+    return Event(
+        "prove.table",
+        f"{table} {made.status.value}{reason}",
+        {
+            "table": table.key,
+            "status": made.status.value,
+            "source_rows": made.source_rows,
+            "lake_rows": made.lake_rows,
+            "differing_buckets": made.differing_buckets,
+            "position": str(proof.session.consistent_point),
+        },
+    )

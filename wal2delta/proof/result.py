@@ -1,0 +1,61 @@
+"""What a proof says: one status per table, the counts of both sides, and the keys that differ.
+
+How it comes about belongs to `wal2delta.pipeline.prove`; `docs/proof.md` says what a status does and does not mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.proof.compare import DifferingKey
+
+
+class Status(Enum):
+    """What is known of a table after a proof.
+
+    `BLOCKED` says that nothing was compared; `NOT_APPLICABLE` that the sides differ, as they may, since the publication does
+    not send all of the table's changes.
+    """
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    BLOCKED = "blocked"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class TableProof:
+    """One table. `reason` says why, where the status is not `EQUAL`.
+
+    `source_rows` and `lake_rows` are None where that side was not read; `differing_buckets` counts buckets,
+    `differing_keys` names keys of some of them (at most `compare.KEYS_MAX`).
+    """
+
+    status: Status
+    source_rows: int | None = None
+    lake_rows: int | None = None
+    differing_buckets: int = 0
+    differing_keys: tuple[DifferingKey, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProofReport:
+    """All tables at one `position`, None where no position was to be had."""
+
+    source: str
+    position: Lsn | None
+    tables: Mapping[TableName, TableProof]
+
+    def with_status(self, status: Status) -> list[TableName]:
+        """The tables of this status, in order."""
+        return sorted(table for table, proof in self.tables.items() if proof.status is status)
+
+    @property
+    def equal(self) -> bool:
+        """Whether every table was compared and none differs."""
+        return bool(self.tables) and not (self.with_status(Status.DIFFERS) or self.with_status(Status.BLOCKED))

@@ -1,0 +1,37 @@
+"""The source's side of a proof, read over a connection that stands inside the slot's snapshot.
+
+The SQL belongs to `wal2delta.proof.source_form`; making and guarding the snapshot to `wal2delta.postgres.snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wal2delta.postgres.catalog import PublishedTable
+from wal2delta.postgres.connection import Connection, source_errors
+from wal2delta.proof.compare import Bucket, Buckets, ProofRow
+from wal2delta.proof.source_form import Relation, buckets_query, rows_query
+
+
+def relation_of(conn: Connection, table: PublishedTable) -> Relation:
+    """What is read of a published table: the rows that a snapshot of it has."""
+    return Relation(
+        version=table.version,
+        only=not table.partitioned,
+        row_filter=table.row_filter,
+        encoding=conn.info.parameter_status("server_encoding") or "UTF8",
+    )
+
+
+def source_buckets(conn: Connection, table: PublishedTable, buckets: int) -> Buckets:
+    """The count of rows and the sum of their hashes in each bucket that has rows. Raises as `source_errors`."""
+    with source_errors(f"table {table.table}"):
+        found = conn.execute(buckets_query(relation_of(conn, table), buckets), prepare=False).fetchall()
+    return {int(bucket): Bucket(rows=int(rows), total=int(total)) for bucket, rows, total in found}
+
+
+def source_rows(conn: Connection, table: PublishedTable, buckets: int, wanted: Sequence[int]) -> list[ProofRow]:
+    """The rows of the `wanted` buckets, as their hash and the exact texts of their key. Raises as `source_errors`."""
+    with source_errors(f"table {table.table}"):
+        found = conn.execute(rows_query(relation_of(conn, table), buckets, wanted), prepare=False).fetchall()
+    return [ProofRow(hash=int(row[0]), key=tuple(row[1:])) for row in found]
