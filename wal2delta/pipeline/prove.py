@@ -41,6 +41,8 @@ from wal2delta.proof.result import ProofReport, Status, TableProof
 from wal2delta.proof.source_side import source_buckets, source_rows
 from wal2delta.report import Event, Report, Stop, silent
 
+__all__ = ["ProofReport", "TableProof", "prove"]
+
 _ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
@@ -89,7 +91,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     if name not in config.sources:
         raise ConfigError(f"source {name}", f"it is not in {config.path}", "name one of its sources")
     found = _prove_once(config, name, tables, spark, report, stop)
-    wrong = found.with_status(Status.DIFFERS)
+    wrong = found.with_status("differs")
     if not repair or not wrong or stop.requested:
         return found
     report(
@@ -115,7 +117,7 @@ def _prove_once(  # noqa: PLR0917  as prove
         try:
             session = slot.__enter__()
         except TransientError as error:
-            blocked = TableProof(Status.BLOCKED, reason=f"{error.reason}; {error.remedy}")
+            blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
             return ProofReport(name, None, dict.fromkeys(published, blocked))
         with session:
             conn = connect(source.dsn, "wal2delta proof")
@@ -145,7 +147,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
     name = proof.source.name
     drain(proof.config, name, Until.lsn(point), proof.report, stop)
     if stop.requested:
-        blocked = TableProof(Status.BLOCKED, reason="it was asked to stop")
+        blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     compact(proof.config, name, proof.spark, proof.report, stop, end=point, lease=lease)
     cut = newest_cut(open_store(proof.config.lake), proof.paths)
@@ -182,20 +184,20 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
 
 def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
     if side is None:
-        return TableProof(Status.BLOCKED, reason="it was not published any more when the snapshot was taken")
+        return TableProof("blocked", reason="it was not published any more when the snapshot was taken")
     if side.buckets is None:
-        return TableProof(Status.BLOCKED, reason=side.blocked)
+        return TableProof("blocked", reason=side.blocked)
     source = rows_in(side.buckets)
     why = _why_blocked(proof, table, side.table, cut)
     if why is not None or cut is None:
-        return TableProof(Status.BLOCKED, source_rows=source, reason=why)
+        return TableProof("blocked", source_rows=source, reason=why)
     at = cut.table(table, proof.source.name)
     shape = in_lake(at.version)
     current = read_current(proof.spark, proof.paths.url(proof.paths.current(table)), at.current_version)
     lake = lake_buckets(current, shape, proof.source.buckets)
     wrong = differing(side.buckets, lake)
     if not wrong:
-        return TableProof(Status.EQUAL, source, rows_in(lake))
+        return TableProof("equal", source, rows_in(lake))
     wanted = to_narrow(side.buckets, lake)
     missing = sorted(_ALL_ACTIONS - side.table.actions)
     reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
@@ -212,7 +214,7 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     else:
         there = lake_rows(current, shape, proof.source.buckets, wanted)
         keys = differing_keys(side.table.version.key, rows, there)
-    status = Status.NOT_APPLICABLE if missing else Status.DIFFERS
+    status: Status = "not applicable" if missing else "differs"
     return TableProof(status, source, rows_in(lake), len(wrong), tuple(keys), reason)
 
 
@@ -237,10 +239,10 @@ def _event(table: TableName, made: TableProof, proof: _Proof) -> Event:
     reason = f": {made.reason}" if made.reason else ""
     return Event(
         "prove.table",
-        f"{table} {made.status.value}{reason}",
+        f"{table} {made.status}{reason}",
         {
             "table": table.key,
-            "status": made.status.value,
+            "status": made.status,
             "source_rows": made.source_rows,
             "lake_rows": made.lake_rows,
             "differing_buckets": made.differing_buckets,

@@ -7,29 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.proof.compare import DifferingKey
 
 
-class Status(Enum):
-    """What is known of a table after a proof.
-
-    `BLOCKED` says that nothing was compared; `NOT_APPLICABLE` that the sides differ, as they may, since the publication does
-    not send all of the table's changes.
-    """
-
-    EQUAL = "equal"
-    DIFFERS = "differs"
-    BLOCKED = "blocked"
-    NOT_APPLICABLE = "not applicable"
+# `blocked`: nothing was compared. `not applicable`: the sides differ, as they may, since the publication does not send all
+# of the table's changes.
+Status: TypeAlias = Literal["equal", "differs", "blocked", "not applicable"]
 
 
 @dataclass(frozen=True, slots=True)
 class TableProof:
-    """One table. `reason` says why, where the status is not `EQUAL`.
+    """One table. `reason` says why, where the status is not `equal`.
 
     `source_rows` and `lake_rows` are None where that side was not read; `differing_buckets` counts buckets,
     `differing_keys` names keys of some of them (at most `compare.KEYS_MAX`).
@@ -53,9 +45,9 @@ class ProofReport:
 
     def with_status(self, status: Status) -> list[TableName]:
         """The tables of this status, in order."""
-        return sorted(table for table, proof in self.tables.items() if proof.status is status)
+        return sorted(table for table, proof in self.tables.items() if proof.status == status)
 
     @property
     def equal(self) -> bool:
         """Whether every table was compared and none differs."""
-        return bool(self.tables) and not (self.with_status(Status.DIFFERS) or self.with_status(Status.BLOCKED))
+        return bool(self.tables) and not (self.with_status("differs") or self.with_status("blocked"))
