@@ -18,18 +18,20 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _MARK = "WAL2DELTA_DEMO_STATE"
-# Dagster's daemon ends its code server and runs in order within this; a drain makes its last segment durable.
-_GRACE_S = 20.0
+_KILLED_S_MAX = 10.0
 
 
 @dataclass
 class Children:
     """The processes of one demonstration; `state` is its folder, and the mark.
 
-    Start them from the main thread only: the kernel sends PR_SET_PDEATHSIG when the *thread* that forked ends.
+    What has not ended `grace_s` seconds after SIGTERM is killed. Start children from the main thread only: the kernel
+    sends PR_SET_PDEATHSIG when the *thread* that forked ends.
     """
 
     state: Path
+    # Dagster's daemon ends its code server and runs in order within this; a drain makes its last segment durable.
+    grace_s: float = 20.0
     _running: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
 
     def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -60,14 +62,14 @@ class Children:
         """End the child `name` in order, and wait for it; the others go on."""
         for entry in [entry for entry in self._running if entry[0] == name]:
             _signal_group(entry[1].pid, signal.SIGTERM)
-            self._end(entry[1], time.monotonic() + _GRACE_S)
+            self._end(entry[1], time.monotonic() + self.grace_s)
             self._running.remove(entry)
 
     def stop(self) -> None:
         """End all, the newest first; none is left when this returns."""
         for _, process in reversed(self._running):
             _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + self.grace_s
         for _, process in reversed(self._running):
             self._end(process, deadline)
         self._running.clear()
@@ -101,7 +103,7 @@ def end(pids: Iterable[int]) -> None:
     for pid in waiting:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + _GRACE_S
+    deadline = time.monotonic() + _KILLED_S_MAX
     while time.monotonic() < deadline and any(_alive(pid) for pid in waiting):
         time.sleep(0.05)
 

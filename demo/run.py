@@ -70,6 +70,7 @@ def _demonstrate(port: int | None) -> int:
     for found in left_overs:
         print(f"  (left over: {found})")
     with ExitStack() as stack:
+        stack.callback(state.close)
         stack.callback(state.remove_server)
         server = EmbeddedPostgres(state=state.server)
         stack.callback(server.stop)

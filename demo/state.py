@@ -46,6 +46,10 @@ class State:
         """DAGSTER_HOME."""
         return self.root / "dagster"
 
+    def close(self) -> None:
+        """Let the next demonstration begin."""
+        self._lock.close()
+
     def remove_server(self) -> None:
         """Remove the cluster; the lake, the runs and the logs stay to be looked at until the next start."""
         shutil.rmtree(self.server, ignore_errors=True)
@@ -63,6 +67,7 @@ def open_state(root: Path) -> tuple[State, list[str]]:
     except OSError:
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
+        lock.close()
         raise DemoError(
             f"a demonstration is running from this checkout (process {holder}); end it with Ctrl-C first"
         ) from None

@@ -1,0 +1,118 @@
+"""The demonstration's processes end with it, however it ends, and a killed one's left-overs are found."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from demo.processes import Children, marked
+from demo.state import DemoError, open_state
+
+ROOT = Path(__file__).resolve().parents[2]
+_WAIT_S = 10.0
+
+
+def _until_none_is_left(state: Path) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while time.monotonic() < deadline and marked(state):
+        time.sleep(0.05)
+    assert marked(state) == []
+
+
+def _await(path: Path) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while time.monotonic() < deadline and not path.exists():
+        time.sleep(0.02)
+    assert path.exists()
+
+
+def _demonstration(state: Path, body: str) -> subprocess.Popen[bytes]:
+    """A process of its own that starts children as the demonstration does, then says so and waits."""
+    program = (
+        "import sys, time; from pathlib import Path; from demo.processes import Children; import os\n"
+        "state = Path(sys.argv[1]); children = Children(state)\n"
+        f"{body}\n"
+        "(state / 'ready').touch(); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(state)], cwd=ROOT)
+    _await(state / "ready")
+    return process
+
+
+def test_stop_ends_children_and_their_children_even_if_they_refuse(tmp_path: Path) -> None:
+    """A grandchild that ignores SIGTERM is in the same group."""
+    children = Children(tmp_path, grace_s=0.5)
+    script = f"trap '' TERM; (trap '' TERM; sleep 60) & touch {tmp_path}/ready; wait; sleep 60"
+    children.start("stubborn", ["/bin/sh", "-c", script], os.environ)
+    _await(tmp_path / "ready")
+    assert len(marked(tmp_path)) >= 2
+    children.stop()
+    assert marked(tmp_path) == []
+
+
+def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
+    """The demonstration tells what a part of it said last."""
+    children = Children(tmp_path)
+    children.start("short", ["/bin/sh", "-c", "echo that was all; exit 3"], os.environ).wait()
+    assert children.ended() == "short"
+    assert children.log_tail("short") == "that was all"
+    children.stop()
+
+
+def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> None:
+    """The kernel tells them (PR_SET_PDEATHSIG)."""
+    process = _demonstration(tmp_path, "children.start('sleep', ['sleep', '60'], os.environ)")
+    assert len(marked(tmp_path)) == 1
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _until_none_is_left(tmp_path)
+
+
+def test_what_a_killed_demonstration_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    """A grandchild in a session of its own hears nothing from the kernel; its environment carries the mark."""
+    process = _demonstration(tmp_path, "children.start('far', ['setsid', '--fork', 'sleep', '60'], os.environ)")
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(marked(tmp_path)) == 1
+    state, found = open_state(tmp_path)
+    state.close()
+    assert found == ["ended 1 processes of a demonstration that was killed"]
+    assert marked(tmp_path) == []
+
+
+def test_a_second_demonstration_is_refused_and_told_which_process_runs(tmp_path: Path) -> None:
+    """One at a time in a checkout: they share a folder."""
+    first, _ = open_state(tmp_path)
+    with pytest.raises(DemoError, match=f"process {os.getpid()}"):
+        open_state(tmp_path)
+    first.close()
+
+
+def test_every_demonstration_begins_with_an_empty_folder(tmp_path: Path) -> None:
+    """Nothing of an earlier lake can pass for this one's."""
+    first, _ = open_state(tmp_path)
+    (first.root / "lake").mkdir()
+    (first.root / "lake" / "old").touch()
+    first.close()
+    second, _ = open_state(tmp_path)
+    second.close()
+    assert sorted(path.name for path in second.root.iterdir()) == ["lock", "server", "server.folder"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's PostgreSQL only for root")
+def test_the_cluster_goes_elsewhere_where_its_user_cant_reach_the_checkout(tmp_path: Path) -> None:
+    """A checkout under a private folder (0700)."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    state, _ = open_state(private / "state")
+    state.close()
+    assert not state.server.is_relative_to(private)
+    state.remove_server()
+    assert not state.server.exists()
