@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import fields
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import Workload, resolve
+from tests.core.pgoutput_same import assert_same
 from wal2delta.pgoutput.assemble import assemble
 from wal2delta.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.messages import Begin, Commit, Message, Relation
@@ -82,27 +80,6 @@ def test_frames_may_be_views_of_memory(rng: random.Random) -> None:
     raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=3, changes=5)]
     views = [memoryview(one) for one in raw]
     assert_same(BatchDecoder(RelationCache(resolve)).decode(views), assemble(views, RelationCache(resolve)))
-
-
-def assert_same(fast: Batch, slow: Batch) -> None:
-    """Every field; of the rows, floats by their bits."""
-    for name in (f.name for f in fields(Batch) if f.name != "changes"):
-        assert getattr(fast, name) == getattr(slow, name), name
-    assert [t.version for t in fast.changes] == [t.version for t in slow.changes]
-    for one, other in zip(fast.changes, slow.changes, strict=True):
-        assert one.counts == other.counts
-        one.rows.validate(full=True)
-        assert one.rows.schema == other.rows.schema
-        for name in one.rows.schema.names:
-            assert _bits(one.rows.column(name)).equals(_bits(other.rows.column(name))), name
-
-
-def _bits(array: pa.Array) -> pa.Array:
-    if not pa.types.is_floating(array.type):
-        return array
-    numbers = array.fill_null(7.5).to_numpy(zero_copy_only=False)
-    view = numbers.view(np.int32 if pa.types.is_float32(array.type) else np.int64)
-    return pa.StructArray.from_arrays([pa.array(view), array.is_null()], ["bits", "missing"])
 
 
 def _plain_rows(batch: Batch) -> list[dict[str, Any]]:

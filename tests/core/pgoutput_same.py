@@ -1,0 +1,31 @@
+"""Whether two batches are the same, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+
+from wal2delta.pgoutput.batch import Batch
+
+
+def assert_same(fast: Batch, slow: Batch) -> None:
+    """Every field; of the rows, floats by their bits."""
+    for name in (f.name for f in fields(Batch) if f.name != "changes"):
+        assert getattr(fast, name) == getattr(slow, name), name
+    assert [t.version for t in fast.changes] == [t.version for t in slow.changes]
+    for one, other in zip(fast.changes, slow.changes, strict=True):
+        assert one.counts == other.counts
+        one.rows.validate(full=True)
+        assert one.rows.schema == other.rows.schema
+        for name in one.rows.schema.names:
+            assert _bits(one.rows.column(name)).equals(_bits(other.rows.column(name))), name
+
+
+def _bits(array: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(array.type):
+        return array
+    numbers = array.fill_null(7.5).to_numpy(zero_copy_only=False)
+    view = numbers.view(np.int32 if pa.types.is_float32(array.type) else np.int64)
+    return pa.StructArray.from_arrays([pa.array(view), array.is_null()], ["bits", "missing"])

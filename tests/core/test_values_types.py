@@ -1,0 +1,177 @@
+"""The table of kinds: which type gets which kind, and that docs/types.md says the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.core.pgoutput_random import KIND_OIDS
+from wal2delta.config.model import TableConfig
+from wal2delta.names import Oid
+from wal2delta.schema import Column
+from wal2delta.values.types import (
+    KINDS,
+    CatalogType,
+    arrow_type,
+    decimal_typmod,
+    fits_decimal,
+    kind_of,
+    make_column,
+    precision_scale,
+    settle,
+    spark_type,
+    unknown_column,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "types.md"
+ENUM = CatalogType(Oid(70000), "public", "mood", "e")
+NUMERIC = CatalogType(Oid(1700), "pg_catalog", "numeric", "b")
+INT4 = CatalogType(Oid(23), "pg_catalog", "int4", "b")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Pins that the configuration itself would refuse."""
+
+    numeric: dict[str, tuple[int, int]]
+    as_text: tuple[str, ...] = ()
+
+
+def builtin(kind: str) -> CatalogType:
+    """The built-in type of a kind."""
+    return CatalogType(Oid(KIND_OIDS[kind]), "pg_catalog", kind, "b")
+
+
+def domain(base: CatalogType, typmod: int = -1) -> CatalogType:
+    """A domain over it."""
+    return CatalogType(Oid(80000), "public", "a domain", "d", base.oid, typmod)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KIND_OIDS) - {"numeric", "enum", "exact_text"}))
+def test_a_typed_type_has_its_kind_also_below_a_domain(kind: str) -> None:
+    """Text kinds too: a domain over varchar is a varchar."""
+    assert kind_of(builtin(kind), -1) == kind
+    assert settle(domain(builtin(kind), 8), -1) == (kind, 8)
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(1, 0), (1, 1), (10, 2), (38, 0), (38, 38)])
+def test_a_numeric_that_fits_is_a_decimal(precision: int, scale: int) -> None:
+    """Also below a domain, with the domain's modifier."""
+    typmod = decimal_typmod(precision, scale)
+    column = make_column("a", NUMERIC, typmod, attnum=1, identity=False)
+    assert (arrow_type(column), spark_type(column)) == (
+        pa.decimal128(precision, scale),
+        f"decimal({precision},{scale})",
+    )
+    assert settle(domain(NUMERIC, typmod), -1) == ("numeric", typmod)
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(39, 0), (1000, 2), (3, 5), (3, -2), (38, -1)])
+def test_a_numeric_that_does_not_fit_is_exact_text(precision: int, scale: int) -> None:
+    """Beyond 38 digits, negative scales, scales beyond the precision."""
+    typmod = decimal_typmod(precision, scale)
+    assert precision_scale(typmod) == (precision, scale)
+    assert not fits_decimal(typmod)
+    assert kind_of(NUMERIC, typmod) == "exact_text"
+    assert kind_of(domain(NUMERIC, typmod), -1) == "exact_text"
+
+
+def test_a_bare_numeric_is_exact_text_unless_pinned() -> None:
+    """The pin becomes the column's typmod, below a domain too."""
+    pins = TableConfig(numeric={"price": (12, 3)})
+    assert settle(NUMERIC, -1) == ("exact_text", -1)
+    assert settle(NUMERIC, -1, pins, "other") == ("exact_text", -1)
+    assert settle(NUMERIC, -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
+    assert settle(domain(NUMERIC), -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
+
+
+@pytest.mark.parametrize(
+    ("catalog_type", "typmod", "pin"),
+    [
+        (INT4, -1, (10, 2)),
+        (NUMERIC, decimal_typmod(10, 2), (10, 2)),
+        (domain(NUMERIC, decimal_typmod(10, 2)), -1, (10, 2)),
+        (NUMERIC, -1, (39, 2)),
+        (NUMERIC, -1, (0, 0)),
+        (NUMERIC, -1, (5, 6)),
+        (NUMERIC, -1, (5, -1)),
+    ],
+)
+def test_a_pin_that_can_not_be_is_refused(catalog_type: CatalogType, typmod: int, pin: tuple[int, int]) -> None:
+    """Of what is no bare numeric, or to what is no decimal."""
+    with pytest.raises(ValueError, match="pinned"):
+        settle(catalog_type, typmod, Options({"a": pin}), "a")
+
+
+def test_a_column_configured_as_text_is_exact_text() -> None:
+    """Whatever its type."""
+    table = TableConfig(as_text=("a",))
+    assert kind_of(INT4, -1, table, "a") == "exact_text"
+    assert kind_of(INT4, -1, table, "b") == "int4"
+
+
+@pytest.mark.parametrize(
+    "catalog_type",
+    [
+        CatalogType(Oid(3802), "pg_catalog", "jsonb", "b"),
+        CatalogType(Oid(1007), "pg_catalog", "_int4", "b", elem_oid=Oid(23)),
+        CatalogType(Oid(1083), "pg_catalog", "time", "b"),
+        CatalogType(Oid(1186), "pg_catalog", "interval", "b"),
+        CatalogType(Oid(18), "pg_catalog", "char", "b"),
+        CatalogType(Oid(790), "pg_catalog", "money", "b"),
+        CatalogType(Oid(90000), "public", "citext", "b"),
+        CatalogType(Oid(90001), "public", "pair", "c"),
+        CatalogType(Oid(3904), "pg_catalog", "int4range", "r"),
+        CatalogType(Oid(4451), "pg_catalog", "int4multirange", "m"),
+        CatalogType(Oid(23), "pg_catalog", "int4", "x"),
+        domain(CatalogType(Oid(3802), "pg_catalog", "jsonb", "b")),
+        domain(ENUM),
+    ],
+    ids=lambda catalog_type: catalog_type.name,
+)
+def test_everything_else_is_exact_text(catalog_type: CatalogType) -> None:
+    """Nothing is taken for a type that it is not known to be."""
+    assert kind_of(catalog_type, -1) == "exact_text"
+
+
+def test_an_enum_is_its_label_and_a_forgotten_column_exact_text() -> None:
+    """A column that the catalog no longer knows has attribute number 0."""
+    assert kind_of(ENUM, -1) == "enum"
+    column = unknown_column("gone", Oid(23), -1, identity=False)
+    assert (column.kind, column.attnum, arrow_type(column)) == ("exact_text", 0, pa.string())
+
+
+def test_a_column_carries_its_types_name() -> None:
+    """With the schema where it is not pg_catalog."""
+    assert make_column("a", INT4, -1, attnum=3, identity=True) == Column("a", Oid(23), -1, "int4", "int4", 3, True)
+    assert make_column("a", ENUM, -1, attnum=3, identity=True).type_name == "public.mood"
+
+
+def test_a_kind_that_is_none_and_a_typmod_that_is_no_decimal_are_refused() -> None:
+    """A damaged manifest must not become a type."""
+    with pytest.raises(KeyError):
+        arrow_type(Column("a", Oid(23), -1, "", "int5", 1, False))
+    with pytest.raises(ValueError, match="no decimal"):
+        arrow_type(Column("a", Oid(1700), -1, "", "numeric", 1, False))
+
+
+def test_the_page_is_the_table() -> None:
+    """docs/types.md has one row per kind, with the same types and the same exact form."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| `")]
+    example = decimal_typmod(10, 2)
+    expected = [
+        [
+            f"`{kind.name}`",
+            "; ".join(kind.pg_types),
+            f"`{kind.spark_name}`",
+            f"`{kind.arrow(example)}`" if kind.name != "numeric" else "`decimal128(p, s)`",
+            "yes" if kind.exact else "no",
+            kind.exact_form,
+        ]
+        for kind in KINDS.values()
+    ]
+    assert [[cell.strip(" |") for cell in row] for row in rows] == expected
