@@ -1,0 +1,101 @@
+"""Results for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from wal2delta.cli.results import grid, octets, plain, to_json
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+
+
+class Colour(Enum):
+    """An enum for the test."""
+
+    RED = "red"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A report as the engine makes them."""
+
+    position: Lsn
+    tables: Mapping[TableName, int]
+    colour: Colour = Colour.RED
+    parts: tuple[int, ...] = (1, 2)
+    names: frozenset[str] = frozenset({"b", "a"})
+    number: int = CycleNumber(7)
+    nothing: None = None
+    path: Path = Path("/a/b")
+    time: datetime = field(default=datetime(2026, 1, 2, tzinfo=timezone.utc))
+
+
+def test_a_report_becomes_json() -> None:
+    """Every kind of value that reports have."""
+    document = to_json(Example(Lsn(10), {TableName("a b", "c"): 1}))
+    assert json.loads(json.dumps(document)) == {
+        "position": "0/A",
+        "tables": {'"a b".c': 1},
+        "colour": "red",
+        "parts": [1, 2],
+        "names": ["a", "b"],
+        "number": 7,
+        "nothing": None,
+        "path": "/a/b",
+        "time": "2026-01-02T00:00:00+00:00",
+    }
+
+
+@pytest.mark.parametrize("value", [b"x", bytearray(b"x"), object(), Example, 1j])
+def test_what_has_no_json_form_is_an_error(value: object) -> None:
+    """Nothing is turned into a text by chance."""
+    with pytest.raises(TypeError, match="no JSON form"):
+        to_json(value)
+
+
+def test_a_grid_parts_thousands_and_aligns() -> None:
+    """Numbers to the right, texts to the left, None as a dash."""
+    text = grid(("table", "rows", "equal"), [("shop.orders", 1_234_567, True), ("x", None, False)])
+    assert text.splitlines() == [
+        "table             rows  equal",
+        "-----------  ---------  -----",
+        "shop.orders  1,234,567  yes",
+        "x                    -  no",
+    ]
+
+
+def test_an_empty_grid_has_its_headings() -> None:
+    """No rows are no error."""
+    assert grid(("a", "b"), []).splitlines() == ["a  b", "-  -"]
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\nb", "a\rb", "a\x07b", "a\u202eb", "a\u2028b"])
+def test_nothing_that_moves_a_cursor_is_printed(text: str) -> None:
+    """A table's name may hold anything."""
+    assert plain(text).startswith("a?")
+    assert plain(text).isprintable()
+    assert len(grid(("name",), [(text,)]).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (12_345_678, "12.3 MB"),
+        (5 * 10**15, "5000.0 TB"),
+        (-2_000, "-2.0 kB"),
+    ],
+)
+def test_bytes_are_readable(count: int | None, text: str) -> None:
+    """In powers of ten."""
+    assert octets(count) == text

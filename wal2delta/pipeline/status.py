@@ -1,0 +1,258 @@
+"""How every source and view stands: slot, landing, cut, held tables, waiting snapshots, and how far each stage is behind.
+
+Nothing is written and nothing is started here, Spark least of all. What lies in the lake is told also where the server can't
+be reached; whatever could not be looked at is listed as a problem instead of ending the look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from wal2delta.config.model import Config, SourceConfig, ViewConfig
+from wal2delta.errors import TransientError, Wal2DeltaError
+from wal2delta.lake.documents import Cut, Held
+from wal2delta.lake.lease import lease_holder
+from wal2delta.lake.records import newest_cut, pending_snapshots
+from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.postgres.connection import connect
+from wal2delta.postgres.server import ServerIdentity, identify
+from wal2delta.postgres.slot import SlotState, read_slot
+from wal2delta.views.cuts import ViewCut
+from wal2delta.views.cuts import newest_cut as newest_view_cut
+
+_T = TypeVar("_T")
+_LOCKS = Path("/proc/locks")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be looked at, or that is wrong; `transient` where trying again may help."""
+
+    thing: str
+    reason: str
+    remedy: str
+    transient: bool
+
+    @classmethod
+    def of(cls, error: Wal2DeltaError) -> Problem:
+        """What the error says."""
+        return cls(error.thing, error.reason, error.remedy, isinstance(error, TransientError))
+
+
+@dataclass(frozen=True, slots=True)
+class LandingStatus:
+    """The newest incarnation's chain: where it ends, its newest link's number and when that was written."""
+
+    incarnation: Incarnation
+    end_lsn: Lsn
+    number: int
+    written_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutStatus:
+    """The source's newest cut; `commit_time` is the greatest commit time up to its position."""
+
+    number: CycleNumber
+    position: Lsn
+    commit_time: str | None
+    created_at: str
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source. A None where there is nothing yet, or where `problems` says why it could not be seen.
+
+    `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also what is not published), `lake_lag_bytes`
+    what has landed and is in no cut. `snapshots` are tables whose snapshot has not entered the lake, with its consistent
+    point. `lease_held` is None where the system can't tell.
+    """
+
+    source: str
+    server: ServerIdentity | None
+    slot: SlotState | None
+    landing: LandingStatus | None
+    cut: CutStatus | None
+    drain_lag_bytes: int | None
+    lake_lag_bytes: int | None
+    held: Mapping[TableName, Held]
+    snapshots: Mapping[TableName, Lsn]
+    lease_held: bool | None
+    lease: str | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """One view's newest cut; `behind` counts the cuts of each source since the one it was read at."""
+
+    view: str
+    cut: ViewCut | None
+    behind: Mapping[str, int]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """Every source and view that was asked for."""
+
+    sources: Mapping[str, SourceStatus]
+    views: Mapping[str, ViewStatus]
+
+    @property
+    def held(self) -> bool:
+        """Whether any table stands still."""
+        return any(source.held for source in self.sources.values())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All of them."""
+        parts: list[SourceStatus | ViewStatus] = [*self.sources.values(), *self.views.values()]
+        return tuple(problem for part in parts for problem in part.problems)
+
+
+def status(config: Config, names: Iterable[str] | None = None) -> StatusReport:
+    """Look at the sources `names` and the views that read them, at all of both by default.
+
+    Raises ConfigError for a lake of a kind that is not supported; everything else becomes a problem in the report.
+    """
+    chosen = list(config.sources if names is None else names)
+    store = open_store(config.lake)
+    views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
+    return StatusReport(
+        sources={name: _source(store, config, config.sources[name]) for name in chosen},
+        views={view.name: _view(store, config, view) for view in views},
+    )
+
+
+class _Problems:
+    """Looks, and what they failed with."""
+
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
+
+    def look(self, at: Callable[[], _T]) -> _T | None:
+        try:
+            return at()
+        except Wal2DeltaError as error:
+            self.found.append(Problem.of(error))
+            return None
+
+
+def _source(store: Store, config: Config, source: SourceConfig) -> SourceStatus:
+    problems = _Problems()
+    paths = LakePaths(config.lake, source.name)
+    chain = problems.look(lambda: _chain(store, paths))
+    cut = problems.look(lambda: newest_cut(store, paths))
+    server, slot = problems.look(lambda: _server(source)) or (None, None)
+    _judge_slot(source, server, slot, chain, problems)
+    end = chain.end if chain is not None else None
+    return SourceStatus(
+        source=source.name,
+        server=server,
+        slot=slot,
+        landing=None if chain is None else _landing(chain),
+        cut=None
+        if cut is None
+        else CutStatus(cut.number, cut.position, cut.commit_time, cut.created_at, len(cut.tables)),
+        drain_lag_bytes=_distance(None if server is None else server.current_lsn, end),
+        lake_lag_bytes=_distance(end, _position(cut, chain)),
+        held={} if cut is None else dict(sorted(cut.held.items())),
+        snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
+        lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
+        lease=problems.look(lambda: lease_holder(store, paths)),
+        problems=tuple(problems.found),
+    )
+
+
+def _chain(store: Store, paths: LakePaths) -> Chain | None:
+    incarnation = newest_incarnation(store, paths)
+    return None if incarnation is None else Chain.open(store, paths, incarnation)
+
+
+def _landing(chain: Chain) -> LandingStatus:
+    newest = chain.newest
+    return LandingStatus(chain.incarnation, newest.end_lsn, newest.number, newest.created_at)
+
+
+def _server(source: SourceConfig) -> tuple[ServerIdentity, SlotState | None]:
+    with connect(source.dsn, "wal2delta status") as connection:
+        return identify(connection), read_slot(connection, source.slot)
+
+
+def _judge_slot(
+    source: SourceConfig,
+    server: ServerIdentity | None,
+    slot: SlotState | None,
+    chain: Chain | None,
+    problems: _Problems,
+) -> None:
+    """What the slot alone shows to be wrong; the whole comparison is made by every drain before it starts."""
+    if server is None or chain is None:
+        return
+    thing = f"slot {source.slot}"
+    remedy = "changes after the landing's end are lost: see docs/operations.md, the slot is lost"
+    if slot is None:
+        problems.found.append(
+            Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
+        )
+    elif slot.lost:
+        problems.found.append(Problem(thing, "the server has invalidated it", remedy, transient=False))
+    elif slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > chain.end:
+        # A drain may have flushed and acknowledged since the chain was read.
+        problems.look(chain.refresh)
+        if slot.confirmed_flush_lsn > chain.end:
+            reason = f"it stands at {slot.confirmed_flush_lsn}, beyond the landing's end {chain.end}"
+            problems.found.append(Problem(thing, reason, remedy, transient=False))
+
+
+def _waiting(store: Store, paths: LakePaths, chain: Chain | None, cut: Cut | None) -> dict[TableName, Lsn]:
+    if chain is None:
+        return {}
+    pending = pending_snapshots(store, paths, chain.incarnation, cut)
+    return {table: snapshot.consistent_point for table, snapshot in sorted(pending.items())}
+
+
+def _position(cut: Cut | None, chain: Chain | None) -> Lsn | None:
+    """Where the lake stands in the chain: positions of another incarnation can't be compared with it."""
+    if chain is None:
+        return None
+    return cut.position if cut is not None and cut.incarnation == chain.incarnation else chain.head.end_lsn
+
+
+def _distance(later: Lsn | None, earlier: Lsn | None) -> int | None:
+    return None if later is None or earlier is None else max(0, later - earlier)
+
+
+def _view(store: Store, config: Config, view: ViewConfig) -> ViewStatus:
+    problems = _Problems()
+    cut = problems.look(lambda: newest_view_cut(store, view.name))
+    behind: dict[str, int] = {}
+    for name, at in sorted(cut.sources.items()) if cut is not None else ():
+        newest = problems.look(lambda source=name: newest_cut(store, LakePaths(config.lake, source)))  # type: ignore[misc]  # a default binds the loop's value
+        if newest is not None:
+            behind[name] = int(newest.number) - int(at)
+    return ViewStatus(view.name, cut, behind, tuple(problems.found))
+
+
+def _is_locked(file: Path) -> bool | None:
+    """Whether a process holds `file`'s flock: read from the kernel's list, since trying the lock would disturb its taker."""
+    try:
+        inode = file.stat().st_ino
+    except OSError:
+        return False
+    try:
+        lines = _LOCKS.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
+    held = (line.split() for line in lines if " FLOCK " in line)
+    return any(len(f) > 5 and f[5].rpartition(":")[2] == str(inode) for f in held if f[1] == "FLOCK")
