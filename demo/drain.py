@@ -1,7 +1,7 @@
 """One drain of the demonstration's source as a Dagster run, in a process of its own, until SIGTERM.
 
-The drain belongs to `wal2delta.pipeline.drain`; here it only waits for the slot, so that it starts while the first
-copy is still going on.
+The drain belongs to `wal2delta.pipeline.drain`; here it only waits for the landing's head, so that it starts while the
+first copy is still going on.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import dagster as dg
 from assets.changes import DrainRun
 from jobs.names import drain_job_name
 from orchestration.build import build
-from resources import Settings
 from wal2delta.config.load import load
+from wal2delta.landing.chain import newest_incarnation
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
 
 _WAIT_S = 120.0
+_SECONDS_MAX = 3600.0
+# A demonstration is short: an event per table every 10 s, not every minute.
+_EVENT_S = 10.0
 
 
 def main() -> int:
@@ -28,22 +33,19 @@ def main() -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("source")
     arguments = parser.parse_args()
-    definitions = build(load(arguments.config))
-    settings = Settings(config_path=str(arguments.config))
+    config = load(arguments.config)
+    job = build(config).resolve_job_def(drain_job_name(arguments.source))
+    store, paths = open_store(config.lake), LakePaths(config.lake, arguments.source)
     deadline = time.monotonic() + _WAIT_S
-    while settings.slot_state(arguments.source) is None:
+    while newest_incarnation(store, paths) is None:
         if time.monotonic() > deadline:
-            print(f"no slot appeared within {_WAIT_S:.0f} s", file=sys.stderr)
+            print(f"no landing appeared within {_WAIT_S:.0f} s", file=sys.stderr)
             return 1
         time.sleep(0.1)
-    job = drain_job_name(arguments.source)
+    run = DrainRun(until="max_seconds", max_seconds=_SECONDS_MAX, event_seconds=_EVENT_S)
+    run_config = dg.RunConfig(ops={f"drain_{arguments.source}": run})
     try:
-        definitions.resolve_job_def(job).execute_in_process(
-            run_config=dg.RunConfig(
-                ops={f"{arguments.source}_drain": DrainRun(until="max_seconds", max_seconds=3600.0)}
-            ),
-            instance=dg.DagsterInstance.get(),
-        )
+        job.execute_in_process(run_config=run_config, instance=dg.DagsterInstance.get())
     except dg.DagsterExecutionInterruptedError:
         # SIGTERM: the drain has made its last segment durable and told the slot.
         return 0
