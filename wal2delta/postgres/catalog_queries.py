@@ -80,7 +80,7 @@ SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, 
        c.relreplident::text, c.relfilenode::bigint AS relfilenode,
        (pg_catalog.pg_relation_size(c.oid) + s.block_bytes - 1) / s.block_bytes AS pages
 FROM tree t
-JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r'
+JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r' AND c.relpersistence = 'p'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::bigint AS block_bytes) s
 ORDER BY 1, 2
@@ -106,6 +106,30 @@ LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.
 WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 GROUP BY l.pid, p.gid
 ORDER BY 4 DESC NULLS FIRST
+""")
+
+# Relations by name, published or not.
+NAMED = SQL("""
+SELECT n.nspname::text AS schema, c.relname::text AS name, c.oid::bigint AS oid, c.relkind::text, c.relpersistence::text,
+       CASE c.relreplident
+         WHEN 'f' THEN true
+         WHEN 'd' THEN EXISTS (SELECT FROM pg_catalog.pg_index i
+                               WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid)
+         WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
+         ELSE false
+       END AS has_identity
+FROM pg_catalog.unnest({schemas}::text[], {names}::text[]) AS w (schema, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+""")
+
+# What this connection's role may do with each relation.
+ACCESS = SQL("""
+SELECT c.oid::bigint AS oid, current_user::text AS role,
+       pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AS may_use_schema,
+       pg_catalog.has_table_privilege(c.oid, 'SELECT') AS may_select,
+       pg_catalog.row_security_active(c.oid) AS hides_rows
+FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
 """)
 
 

@@ -1,0 +1,296 @@
+"""Copy a source's tables at one consistent point: the first time, and every later re-snapshot.
+
+Copying itself belongs to `wal2delta.pipeline.copying`, entering the lake to the next compaction. The drain may run
+meanwhile, from the moment the landing has its head, so a long copy retains no WAL.
+
+    the landing does not exist yet        the landing exists (or the lasting slot does, made by a DBA or left by a crash)
+    ───────────────────────────────       ──────────────────────────────────────────────────────────────────────────────
+    lasting slot with its snapshot at C   temporary slot with its snapshot at C; without a landing, the lasting slot's
+    landing's head at C                   confirmed position becomes the head
+    chunks, then snapshot.json            chunks, then snapshot.json
+
+Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every one that ends after
+its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: the configured name is
+the record of the intended slot, a temporary slot goes with its connection, and chunks that no snapshot.json names do not
+exist. A table that was rewritten after C is copied again at a later C, in a snapshot of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.drain.gap import check_no_gap
+from wal2delta.errors import ConfigError, LakeError, SourceError, TableError, TransientError
+from wal2delta.failpoints import failpoint
+from wal2delta.lake.documents import SnapshotDoc, SourceDoc
+from wal2delta.landing.chain import Chain, newest_incarnation, now_text
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.copying import Copied, TableCopier, order
+from wal2delta.postgres.catalog import PublishedTable, read_tables
+from wal2delta.postgres.checks import examine, refuse
+from wal2delta.postgres.connection import close_quietly, connect
+from wal2delta.postgres.server import ServerIdentity, identify
+from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
+from wal2delta.postgres.snapshot import SnapshotSession
+from wal2delta.report import Event, Report, Stop, silent
+
+# How often a table that was altered under its snapshot is copied again in one call.
+ATTEMPTS_MAX = 3
+FIRST_INCARNATION = Incarnation(1)
+_SLOT_NAME_MAX = 63
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """A copied table; `bytes` are those of its Parquet files."""
+
+    rows: int
+    bytes: int
+    chunks: int
+    seconds: float
+    consistent_point: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """What was copied.
+
+    `slot` made the snapshot at `consistent_point`, where all tables were copied but those altered meanwhile, which have
+    a later point of their own. `failed` says why tables could not be copied.
+    """
+
+    source: str
+    incarnation: Incarnation
+    consistent_point: Lsn
+    slot: str
+    tables: Mapping[TableName, SnapshotTable]
+    failed: Mapping[TableName, str] = field(default_factory=dict)
+
+
+class SnapshotIncompleteError(TableError):
+    """Some tables could not be copied; `report` has the others, which are complete and visible."""
+
+    def __init__(self, first: TableError, report: SnapshotReport) -> None:
+        more = f" (and {len(report.failed) - 1} more tables)" if len(report.failed) > 1 else ""
+        super().__init__(first.thing, first.reason + more, first.remedy)
+        self.report = report
+
+
+def bootstrap(
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None = None,
+    report: Report = silent,
+    stop: Stop | None = None,
+) -> SnapshotReport:
+    """Copy `tables` (all that is published, where None) of the source `name` under one snapshot.
+
+    Raises ConfigError, SourceError, GapError and LakeError before anything is changed; TransientError where it was stopped,
+    where the connection was lost, or where other transactions or locks stood in the way for too long;
+    SnapshotIncompleteError (a TableError) after all other tables are complete.
+    """
+    if name not in config.sources:
+        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
+    return _Bootstrap(config, config.sources[name], report, stop or Stop()).run(tables)
+
+
+class _Bootstrap:
+    """The state of one call of `bootstrap`."""
+
+    def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
+        self._source = source
+        self._report = report
+        self._stop = stop
+        self._store: Store = open_store(config.lake)
+        self._paths = LakePaths(config.lake, source.name)
+        self._tables: dict[TableName, SnapshotTable] = {}
+        self._failed: dict[TableName, TableError] = {}
+
+    def run(self, wanted: Sequence[TableName] | None) -> SnapshotReport:
+        conn = connect(self._source.dsn, "wal2delta bootstrap")
+        try:
+            refuse(examine(conn, self._source, only=wanted))
+            server = identify(conn)
+            names = self._choose(read_tables(conn, self._source), wanted)
+            check_lake_is_ours(self._store, self._paths, server)
+            incarnation = newest_incarnation(self._store, self._paths)
+            slot = read_slot(conn, self._source.slot)
+            if incarnation is None:
+                self._check_slot_is_free(slot, server)
+            else:
+                check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
+        finally:
+            close_quietly(conn)
+        claim_lake(self._store, self._paths, server)
+        lasting = incarnation is None and slot is None
+        incarnation = incarnation or FIRST_INCARNATION
+        if slot is not None and newest_incarnation(self._store, self._paths) is None:
+            self._make_head(incarnation, server, slot.confirmed_flush_lsn or Lsn.ZERO)
+        return self._snapshots(names, incarnation, server, lasting=lasting)
+
+    def _choose(
+        self, published: Mapping[TableName, PublishedTable], wanted: Sequence[TableName] | None
+    ) -> list[TableName]:
+        missing = sorted(str(table) for table in wanted or () if table not in published)
+        if missing:
+            reason = f"not published: {', '.join(missing)}"
+            raise SourceError(
+                f"publication {self._source.publication}", reason, "run `wal2delta apply`, or name others"
+            )
+        chosen = list(published) if wanted is None else list(dict.fromkeys(wanted))
+        if not chosen:
+            thing = f"publication {self._source.publication}"
+            raise SourceError(thing, "it has no table", "name tables in the configuration and run `wal2delta apply`")
+        return chosen
+
+    def _check_slot_is_free(self, slot: SlotState | None, server: ServerIdentity) -> None:
+        """Before there is a landing nobody but a stranger can be reading the slot."""
+        if slot is None:
+            return
+        problem = slot_problem(slot, server.database)
+        if problem is not None:
+            raise problem
+        if slot.active:
+            reason = f"it is in use by process {slot.active_pid}, and this lake has no landing that it could belong to"
+            raise SourceError(
+                f"slot {slot.name}", reason, "end that process, or name another slot in the configuration"
+            )
+
+    def _make_head(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn) -> None:
+        source = ChainSource(
+            server.system_id,
+            server.timeline,
+            server.database,
+            self._source.slot,
+            self._source.publication,
+            server.version,
+        )
+        Chain.create(self._store, self._paths, incarnation, start=start, source=source, writer=secrets.token_hex(16))
+        failpoint("bootstrap.after_head")
+        self._tell("bootstrap.head", f"the landing begins at {start}", start_lsn=str(start), slot=self._source.slot)
+
+    def _snapshots(
+        self, names: Sequence[TableName], incarnation: Incarnation, server: ServerIdentity, *, lasting: bool
+    ) -> SnapshotReport:
+        left = list(names)
+        first: tuple[Lsn, str] | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            slot = self._source.slot if lasting and attempt == 0 else self._temporary_name()
+            session = SnapshotSession(
+                self._source.dsn,
+                slot,
+                temporary=slot != self._source.slot,
+                lock_timeout_s=self._source.snapshot.lock_timeout_s,
+            )
+            with session:
+                point = session.consistent_point
+                self._tell("bootstrap.slot", f"slot {slot} is exact at {point}", slot=slot, consistent_point=str(point))
+                failpoint("bootstrap.after_slot")
+                if not session.temporary:
+                    self._make_head(incarnation, server, point)
+                first = first or (point, slot)
+                copied = self._copy(session, left, incarnation)
+            left = list(copied.moved)
+            if not left:
+                break
+            if attempt + 1 == ATTEMPTS_MAX:
+                self._failed.update(copied.moved)
+        return self._finish(incarnation, *(first or (Lsn.ZERO, "")))
+
+    def _copy(self, session: SnapshotSession, names: Sequence[TableName], incarnation: Incarnation) -> Copied:
+        started_at = now_text()
+        folder = self._paths.snapshot(incarnation, session.consistent_point)
+        conn = session.connect("wal2delta bootstrap")
+        try:
+            found = read_tables(conn, self._source, only=set(names))
+        finally:
+            close_quietly(conn)
+        gone = {name: TableError(f"table {name}", "it was dropped or is not published any more", "run `wal2delta check`")
+                for name in names if name not in found}  # fmt: skip
+        with TableCopier(self._source, session, self._store, folder, report=self._report, stop=self._stop) as copier:
+            copied = copier.copy(order(found.values()))
+        self._failed.update(copied.failed | gone)
+        if copied.done:
+            failpoint("bootstrap.after_chunks")
+            self._make_visible(session, copied, incarnation, folder, started_at)
+        return copied
+
+    def _make_visible(
+        self, session: SnapshotSession, copied: Copied, incarnation: Incarnation, folder: str, started_at: str
+    ) -> None:
+        document = SnapshotDoc(
+            incarnation=incarnation,
+            consistent_point=session.consistent_point,
+            started_at=started_at,
+            finished_at=now_text(),
+            slot=session.slot,
+            tables={name: table.document for name, table in copied.done.items()},
+        )
+        try:
+            self._store.put_if_absent(f"{folder}/snapshot.json", document.to_bytes())
+        except AlreadyExistsError:
+            thing = f"snapshot at {session.consistent_point}"
+            raise TransientError(thing, "another one was made at the same point", "run it again") from None
+        for name, table in copied.done.items():
+            chunks = len(table.document.chunks)
+            self._tables[name] = SnapshotTable(
+                table.document.rows, table.bytes, chunks, table.seconds, session.consistent_point
+            )
+
+    def _finish(self, incarnation: Incarnation, point: Lsn, slot: str) -> SnapshotReport:
+        failed = {name: str(error) for name, error in sorted(self._failed.items())}
+        tables = dict(sorted(self._tables.items()))
+        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed)
+        rows = sum(table.rows for table in tables.values())
+        self._tell(
+            "bootstrap.done",
+            f"{len(tables)} tables, {rows:,} rows at {point}" + (f"; {len(failed)} tables failed" if failed else ""),
+            consistent_point=str(point),
+            tables=len(tables),
+            rows=rows,
+        )
+        if self._failed:
+            raise SnapshotIncompleteError(next(iter(self._failed.values())), result)
+        return result
+
+    def _temporary_name(self) -> str:
+        suffix = f"_snap_{secrets.token_hex(4)}"
+        return self._source.slot[: _SLOT_NAME_MAX - len(suffix)] + suffix
+
+    def _tell(self, kind: str, message: str, **fields: object) -> None:
+        self._report(Event(kind, message, {"source": self._source.name, **fields}))
+
+
+def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+    """Raise LakeError where `source.json` names another system or database; nothing is written."""
+    key = paths.source_document
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        return
+    document = SourceDoc.from_bytes(data, paths.url(key))
+    for what, ours, theirs in (
+        ("system", document.system_id, server.system_id),
+        ("database", document.database, server.database),
+    ):
+        if ours != theirs:
+            reason = f"it belongs to {what} {ours}, the source is {what} {theirs}"
+            raise LakeError(
+                f"lake {paths.url(paths.source)}", reason, "correct the dsn, or use another lake or source name"
+            )
+
+
+def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+    """Write `source.json` where there is none; raises LakeError where someone else's was there first."""
+    document = SourceDoc(paths.source, server.system_id, server.database, now_text())
+    with suppress(AlreadyExistsError):
+        store.put_if_absent(paths.source_document, document.to_bytes())
+    check_lake_is_ours(store, paths, server)

@@ -1,0 +1,258 @@
+"""Copying tables of one snapshot into Parquet chunks, several connections at a time.
+
+Which tables, under which slot, and when they become visible belongs to `wal2delta.pipeline.bootstrap`.
+
+The calling thread guards tables (lock and comparison) and hands their chunks to copying threads, each with a connection in
+the snapshot. At most one table more than there are threads is under guard at a time, so that locks are held for as long as a
+table is copied and no longer. Memory: one block of rows per thread.
+
+Nothing here makes anything visible: chunks count when `snapshot.json` names them. Those of a table that did not come through
+are removed, as far as this process lives to do it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+import pyarrow.parquet as pq
+
+from wal2delta.config.model import SourceConfig
+from wal2delta.errors import TableError, TransientError
+from wal2delta.lake.documents import Chunk as ChunkDoc
+from wal2delta.lake.documents import SnapshotTable as TableDoc
+from wal2delta.landing.store import NewFile, Store
+from wal2delta.names import TableName
+from wal2delta.postgres.catalog import PublishedTable
+from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.copy import batch_schema
+from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk
+from wal2delta.report import Event, Report, Stop
+
+_POLL_S = 0.5
+
+
+@dataclass(slots=True)
+class CopiedTable:
+    """A table whose chunks are all durable."""
+
+    document: TableDoc
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        """Of its files."""
+        return sum(chunk.bytes for chunk in self.document.chunks)
+
+
+@dataclass(slots=True)
+class Copied:
+    """What became of the tables: copied; moved away under the snapshot, so to be copied at a later one; or refused."""
+
+    done: dict[TableName, CopiedTable] = field(default_factory=dict)
+    moved: dict[TableName, TableMovedError] = field(default_factory=dict)
+    failed: dict[TableName, TableError] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A table under guard, its chunks on their way."""
+
+    table: PublishedTable
+    guard: ExitStack
+    started: float
+    futures: list[Future[tuple[ChunkDoc, NewFile]]]
+
+    @property
+    def over(self) -> bool:
+        return all(future.done() for future in self.futures)
+
+    def error(self) -> BaseException | None:
+        """The first chunk's that failed, None as long as none has."""
+        done = (f for f in self.futures if f.done() and not f.cancelled())
+        return next((error for error in (f.exception() for f in done) if error is not None), None)
+
+
+class TableCopier:
+    """Copies tables of `session` into the store's `folder`; a context manager that ends its threads and connections."""
+
+    def __init__(
+        self, source: SourceConfig, session: SnapshotSession, store: Store, folder: str, *, report: Report, stop: Stop
+    ) -> None:
+        self._source = source
+        self._session = session
+        self._store = store
+        self._folder = folder
+        self._report = report
+        self._stop = stop
+        # Two snapshots at the same point may be made at the same time, and one may have been killed before: no name twice.
+        self._writer = secrets.token_hex(4)
+        self._abandoned = threading.Event()
+        self._local = threading.local()
+        self._opened: list[Connection] = []
+        self._guards: list[Connection] = []
+        self._threads = source.snapshot.connections
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-copy")
+
+    def __enter__(self) -> TableCopier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._abandoned.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for conn in (*self._opened, *self._guards):
+            close_quietly(conn)
+
+    def copy(self, tables: Iterable[PublishedTable]) -> Copied:
+        """Copy each table; raises TransientError where the stop was requested or the connection lost."""
+        waiting, running, result = deque(tables), list[_Running](), Copied()
+        try:
+            while waiting or running:
+                self._check_stop()
+                while waiting and len(running) <= self._threads:
+                    self._begin(waiting.popleft(), running, result)
+                pending = [f for table in running for f in table.futures if not f.done()]
+                if pending:
+                    wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                for table in list(running):
+                    if self._advance(table, result):
+                        running.remove(table)
+        except BaseException:
+            self._abandoned.set()
+            for table in running:
+                self._give_up(table)
+            for done in result.done.values():
+                self._remove(f"{self._folder}/{chunk.path}" for chunk in done.document.chunks)
+            raise
+        return result
+
+    def _begin(self, table: PublishedTable, running: list[_Running], result: Copied) -> None:
+        guard = ExitStack()
+        conn = self._guards.pop() if self._guards else connect(self._source.dsn, "wal2delta snapshot")
+        guard.callback(self._guards.append, conn)
+        try:
+            guard.enter_context(self._session.guard(conn, self._source, table))
+        except TableMovedError as error:
+            guard.close()
+            result.moved[table.table] = error
+            return
+        except BaseException:
+            guard.close()
+            raise
+        futures = [
+            self._pool.submit(self._copy_chunk, number, chunk)
+            for number, chunk in enumerate(chunks(table, self._source.snapshot.chunk_pages))
+        ]
+        running.append(_Running(table, guard, time.monotonic(), futures))
+
+    def _advance(self, running: _Running, result: Copied) -> bool:
+        """Look after one table; True when it is over."""
+        error = running.error()
+        if error is not None:
+            self._give_up(running)
+            if isinstance(error, TableError):
+                result.failed[running.table.table] = error
+                return True
+            self._check_stop()
+            raise error
+        if not running.over:
+            return False
+        running.guard.close()
+        document = self._document(running)
+        copied = result.done[running.table.table] = CopiedTable(document, time.monotonic() - running.started)
+        self._report(
+            Event(
+                "bootstrap.table",
+                f"{running.table.table}: {document.rows:,} rows in {len(document.chunks)} chunks",
+                {
+                    "source": self._source.name,
+                    "table": running.table.table.key,
+                    "consistent_point": str(self._session.consistent_point),
+                    "rows": document.rows,
+                    "bytes": copied.bytes,
+                    "chunks": len(document.chunks),
+                    "seconds": round(copied.seconds, 3),
+                },
+            )
+        )
+        return True
+
+    def _document(self, running: _Running) -> TableDoc:
+        """The table's entry, its files' names made durable; empty chunks are left out, but for the first."""
+        kept: list[ChunkDoc] = []
+        for document, file in (future.result() for future in running.futures):
+            if document.rows or not kept:
+                kept.append(document)
+            else:
+                file.abandon()
+        self._store.settle(f"{self._folder}/{chunk.path}" for chunk in kept)
+        return TableDoc(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
+
+    def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[ChunkDoc, NewFile]:
+        if self._given_up():
+            raise InterruptedError("asked to stop")
+        path = f"{chunk.table.table.key}/{number:06d}-{self._writer}.parquet"
+        file = self._store.create(f"{self._folder}/{path}")
+        try:
+            rows = self._write(file, chunk)
+        except BaseException:
+            file.abandon()
+            # In the middle of COPY, or in a transaction that has failed: of no more use.
+            close_quietly(self._local.__dict__.pop("conn", None))
+            raise
+        pages = (chunk.from_page, chunk.to_page)
+        return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
+
+    def _write(self, file: NewFile, chunk: Chunk) -> int:
+        conn = self._connection()
+        schema = batch_schema(chunk.table.version.columns)
+        rows = 0
+        # Without dictionaries: half the time and, on rows that differ, three quarters of the size.
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+            for batch in copy_chunk(conn, chunk, give_up=self._given_up):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        file.finish()
+        return rows
+
+    def _connection(self) -> Connection:
+        conn: Connection | None = getattr(self._local, "conn", None)
+        if conn is None:
+            conn = self._local.conn = self._session.connect()
+            self._opened.append(conn)
+        return conn
+
+    def _given_up(self) -> bool:
+        return self._abandoned.is_set() or self._stop.requested
+
+    def _check_stop(self) -> None:
+        if self._stop.requested:
+            what = f"snapshot of {self._source.name}"
+            raise TransientError(
+                what, "it was stopped before it was complete", "run it again: nothing of it is visible"
+            )
+
+    def _give_up(self, running: _Running) -> None:
+        for future in running.futures:
+            future.cancel()
+        wait([future for future in running.futures if not future.cancelled()])
+        running.guard.close()
+        for future in running.futures:
+            if not future.cancelled() and future.exception() is None:
+                future.result()[1].abandon()
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            with suppress(OSError):
+                self._store.delete(key)
+
+
+def order(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:
+    """The largest first, so that the last thread to finish has the least left to do."""
+    return sorted(tables, key=lambda table: (-table.pages, table.table))

@@ -1,0 +1,191 @@
+"""What can be wrong with single tables: missing, unpublished, without identity, unreadable, with names the lake can't hold.
+
+The server, the role, the slot and the publication as such are judged in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from wal2delta.config.model import SourceConfig
+from wal2delta.config.table_names import write_table
+from wal2delta.names import TableName
+from wal2delta.postgres import catalog_queries as queries
+from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
+from wal2delta.postgres.connection import Connection, rows, source_errors
+from wal2delta.postgres.findings import Finding, error, note, warning
+from wal2delta.schema import Identity
+
+_NUMERIC_OID = 1700
+_HIDDEN = "_w2d_"
+_KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "c": "a composite type",
+    "i": "an index",
+}
+
+
+def table_findings(
+    conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
+) -> Iterator[Finding]:
+    """The findings about the published tables and those the configuration names. Raises as `read_tables`."""
+    published = read_tables(conn, source) if publications_of(conn, source) else {}
+    wanted = set(source.tables) | set(source.table) if only is None else set(only)
+    facts = named_facts(conn, wanted - published.keys())
+    for name in sorted(wanted - published.keys()):
+        problem = candidate_problem(name, facts.get(name))
+        if problem is not None:
+            yield problem
+        elif published or publications_of(conn, source):
+            reason = f"it is not in publication {source.publication}"
+            yield error(f"table {name}", reason, "run `wal2delta apply`, or take it out of the configuration", name)
+    if publications_of(conn, source) and not published:
+        remedy = "name tables in the configuration and run `wal2delta apply`"
+        yield error(f"publication {source.publication}", "it has no table", remedy)
+    chosen = [table for name, table in published.items() if only is None or name in only]
+    access = _access(conn, chosen)
+    for table in chosen:
+        yield from _identity(table, source)
+        yield from _actions(table)
+        yield from _columns(table, source)
+        yield from _leaves(table)
+        yield from _readable(table, access)
+
+
+def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, dict[str, Any]]:
+    """What the catalog says about relations of these names, whether published or not. Raises as `source_errors`."""
+    names = sorted(tables)
+    if not names:
+        return {}
+    with source_errors("tables"):
+        found = rows(
+            conn,
+            queries.NAMED,
+            {"schemas": [table.schema for table in names], "names": [table.name for table in names]},
+        )
+    return {TableName(row["schema"], row["name"]): row for row in found}
+
+
+def candidate_problem(table: TableName, facts: dict[str, Any] | None) -> Finding | None:
+    """Why a relation could never be published, None where it could."""
+    thing = f"table {table}"
+    out = "take it out of the configuration"
+    if facts is None:
+        return error(thing, "it does not exist", "correct its name (case counts), or create it", table)
+    if facts["relkind"] not in ("r", "p"):
+        return error(thing, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out, table)
+    if facts["relpersistence"] == "u":
+        return error(
+            thing, "it is unlogged, so its changes are not in the WAL", f"ALTER TABLE … SET LOGGED, or {out}", table
+        )
+    if facts["relpersistence"] == "t":
+        return error(thing, "it is a temporary table", out, table)
+    if facts["schema"] in ("pg_catalog", "information_schema"):
+        return error(thing, "it belongs to the system, which sends no changes", out, table)
+    return None
+
+
+def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    thing = f"table {table.table}"
+    risky = sorted(table.actions & {"update", "delete"})
+    config = source.table_config(table.table)
+    if risky and not table.has_identity:
+        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
+        why = named.get(
+            table.version.identity, "it has no primary key that can serve as one (none, or a deferrable one)"
+        )
+        reason = (
+            f"{' and '.join(f'{action}s' for action in risky)} are published, but {why}: the application's own fail"
+        )
+        remedy = (
+            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
+            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `wal2delta apply`, "
+            "which publishes inserts only"
+        )
+        yield error(thing, reason, remedy, table.table)
+    if table.version.identity is Identity.FULL and not config.key:
+        reason = "its identity is FULL: it is kept as a multiset of rows"
+        yield note(thing, reason, "name a `key` for it in the configuration where columns tell rows apart", table.table)
+    if config.key and table.version.identity is not Identity.FULL:
+        reason = "the configured key is not used: its identity is an index, whose columns are the key"
+        yield warning(thing, reason, "take `key` out of the configuration", table.table)
+
+
+def _actions(table: PublishedTable) -> Iterator[Finding]:
+    missing = [a for a in ("update", "delete", "truncate") if a not in table.actions]
+    if missing == ["update", "delete"] and not table.has_identity:
+        reason = "it has no identity and its inserts only are published: an UPDATE or DELETE on it would go unseen"
+        yield note(f"table {table.table}", reason, "give it a primary key where rows change", table.table)
+    elif missing:
+        reason = f"its publication leaves out {', '.join(missing)}: the lake will keep what the source changed that way"
+        yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
+
+
+def _columns(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    thing = f"table {table.table}"
+    columns = table.version.columns
+    leave_out = "rename it, or publish the table with a column list that leaves it out"
+    if not columns:
+        yield error(thing, "it has no published column", "add a column, or take the table out", table.table)
+    for column in columns:
+        if column.name.lower().startswith(_HIDDEN):
+            reason = (
+                f"the name of its column {column.name} begins with {_HIDDEN}, as those of the lake's own columns do"
+            )
+            yield error(thing, reason, leave_out, table.table)
+    folded = Counter(column.name.lower() for column in columns)
+    for name, count in folded.items():
+        if count > 1:
+            same = ", ".join(column.name for column in columns if column.name.lower() == name)
+            yield error(thing, f"Spark can't tell its columns {same} apart", leave_out, table.table)
+    for column in columns:
+        if column.type_oid == _NUMERIC_OID and column.typmod == -1 and column.name not in _as_text(table, source):
+            line = f"table: {{{write_table(table.table)}: {{numeric: {{{column.name}: [38, 10]}}}}}}"
+            reason = f"its column {column.name} is a numeric without precision and is kept as exact text"
+            yield note(thing, reason, f"to keep it as a decimal, configure e.g. {line}", table.table)
+
+
+def _as_text(table: PublishedTable, source: SourceConfig) -> tuple[str, ...]:
+    return source.table_config(table.table).as_text
+
+
+def _leaves(table: PublishedTable) -> Iterator[Finding]:
+    if not table.partitioned or not table.actions & {"update", "delete"}:
+        return
+    for leaf in table.leaves:
+        if leaf.identity not in (table.version.identity, Identity.FULL):
+            reason = f"the replica identity of its partition {leaf.table} is another than its own"
+            remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
+            yield error(f"table {table.table}", reason, remedy, table.table)
+
+
+def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dict[str, Any]]:
+    oids = sorted({int(oid) for t in tables for oid in (t.version.oid, *(leaf.oid for leaf in t.leaves))})
+    if not oids:
+        return {}
+    with source_errors("tables"):
+        return {int(row["oid"]): row for row in rows(conn, queries.ACCESS, {"oids": oids})}
+
+
+def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Iterator[Finding]:
+    """SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
+    names = {int(table.version.oid): table.table, **{int(leaf.oid): leaf.table for leaf in table.leaves}}
+    for oid, name in names.items():
+        row = access.get(oid)
+        if row is None:
+            continue
+        thing = f"table {name}"
+        if not row["may_use_schema"]:
+            remedy = f'GRANT USAGE ON SCHEMA "{name.schema}" TO {row["role"]}'
+            yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
+        elif not row["may_select"]:
+            remedy = f"GRANT SELECT ON {write_table(name)} TO {row['role']}"
+            yield error(thing, f"role {row['role']} may not read it", remedy, table.table)
+        if row["hides_rows"]:
+            reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
+            yield error(thing, reason, f"ALTER ROLE {row['role']} BYPASSRLS", table.table)
