@@ -41,6 +41,7 @@ class Leaf:
     identity: Identity
     relfilenode: int
     pages: int
+    block_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ class PublishedTable:
     def pages(self) -> int:
         """Blocks of all leaves together, at the moment of reading: a hint for partitioning, not a bound."""
         return sum(leaf.pages for leaf in self.leaves)
+
+    @property
+    def size_bytes(self) -> int:
+        """The heap of all leaves together, without TOAST and indexes."""
+        return sum(leaf.pages * leaf.block_bytes for leaf in self.leaves)
 
     @property
     def has_identity(self) -> bool:
@@ -235,6 +241,7 @@ def _leaf(row: dict[str, Any]) -> Leaf:
         identity=Identity(row["relreplident"]),
         relfilenode=int(row["relfilenode"]),
         pages=int(row["pages"] or 0),
+        block_bytes=int(row["block_bytes"]),
     )
 
 

@@ -78,7 +78,7 @@ WITH RECURSIVE tree AS (
 )
 SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
        c.relreplident::text, c.relfilenode::bigint AS relfilenode,
-       (pg_catalog.pg_relation_size(c.oid) + s.block_bytes - 1) / s.block_bytes AS pages
+       (pg_catalog.pg_relation_size(c.oid) + s.block_bytes - 1) / s.block_bytes AS pages, s.block_bytes
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r' AND c.relpersistence = 'p'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -130,6 +130,10 @@ SELECT c.oid::bigint AS oid, current_user::text AS role,
        pg_catalog.has_table_privilege(c.oid, 'SELECT') AS may_select,
        pg_catalog.row_security_active(c.oid) AS hides_rows
 FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
+""")
+
+FOR_ALL_TABLES = SQL("""
+SELECT pubname::text FROM pg_catalog.pg_publication WHERE puballtables AND (pubupdate OR pubdelete) ORDER BY 1
 """)
 
 

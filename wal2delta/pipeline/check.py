@@ -1,0 +1,111 @@
+"""Look at one source and say what is wrong with it and what wal2delta would do; nothing is changed.
+
+The single checks are in `wal2delta.postgres.checks` and `table_checks`; the configuration file is checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.errors import ConfigError, DefiniteError, LakeError, Wal2DeltaError
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import check_lake_is_ours
+from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
+from wal2delta.postgres.checks import examine
+from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.findings import Finding, Severity, from_error
+from wal2delta.postgres.server import ServerIdentity, identify
+from wal2delta.postgres.slot import SlotState, name_problem, read_slot
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """A published table as it would be kept: by its `key`, or as a bag where that is empty. `bytes` is its size now."""
+
+    name: TableName
+    identity: str
+    key: tuple[str, ...]
+    columns: int
+    exact_text_columns: tuple[str, ...]
+    actions: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was found about a source; `server` is None where it could not be reached."""
+
+    source: str
+    server: ServerIdentity | None
+    slot: SlotState | None
+    publications: tuple[str, ...]
+    tables: tuple[TableSummary, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a finding is an error."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def check_source(config: Config, name: str) -> CheckReport:
+    """Gather every finding about the source `name`; a source that can't be reached is a finding too.
+
+    Raises ConfigError where the configuration has no such source.
+    """
+    if name not in config.sources:
+        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
+    source = config.sources[name]
+    conn = None
+    try:
+        conn = connect(source.dsn, "wal2delta check")
+        return _report(config, source, conn)
+    except Wal2DeltaError as refusal:
+        return CheckReport(name, None, None, (), (), (from_error(refusal),))
+    finally:
+        close_quietly(conn)
+
+
+def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
+    server = identify(conn)
+    return CheckReport(
+        source=source.name,
+        server=server,
+        slot=read_slot(conn, source.slot) if name_problem(source.slot) is None else None,
+        publications=tuple(publications_of(conn, source)),
+        tables=_tables(conn, source),
+        findings=(*examine(conn, source), *_lake(config, source, server)),
+    )
+
+
+def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
+    try:
+        check_lake_is_ours(open_store(config.lake), LakePaths(config.lake, source.name), server)
+    except (LakeError, ConfigError) as refusal:
+        return [from_error(refusal)]
+    return []
+
+
+def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
+    try:
+        return tuple(_summary(table) for table in read_tables(conn, source).values())
+    except DefiniteError:
+        # The findings say why.
+        return ()
+
+
+def _summary(table: PublishedTable) -> TableSummary:
+    version = table.version
+    return TableSummary(
+        name=table.table,
+        identity=version.identity.name.lower(),
+        key=version.key,
+        columns=len(version.columns),
+        exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
+        actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
+        bytes=table.size_bytes,
+    )
