@@ -12,7 +12,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import LiteralString
 
-from demo.server import EmbeddedPostgres
+from tests.fix_postgres import Database
 from wal2delta.config.model import Config, DrainConfig, SourceConfig
 from wal2delta.drain.until import Until
 from wal2delta.landing.chain import Chain
@@ -55,9 +55,18 @@ def make_config(dsn: str, lake: Path, slot: str, **drain: Any) -> Config:
 class Drained:
     """A database with a publication for all its tables, a slot, and a landing that begins at the slot's point."""
 
-    dsn: str
+    database: Database
     lake: Path
-    slot: str
+
+    @property
+    def dsn(self) -> str:
+        """A superuser's."""
+        return self.database.dsn
+
+    @property
+    def slot(self) -> str:
+        """The slot's name."""
+        return self.database.name
 
     def config(self, **limits: Any) -> Config:
         """The configuration, with other limits where given."""
@@ -67,31 +76,15 @@ class Drained:
         """Drain in this process; up to now, where nothing else is said."""
         return drain(self.config(**limits), SOURCE, until or Until.caught_up())
 
-    def execute(self, *statements: LiteralString) -> None:
-        """Each statement is a transaction."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
-
-    def value(self, query: LiteralString, *values: Any) -> Any:
-        """The first column of the first row."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            row = conn.execute(query, values).fetchone()
-        return None if row is None else row[0]
-
     def confirmed_flush(self) -> Lsn:
         """What the slot was told."""
         query: LiteralString = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
-        return Lsn.parse(self.value(query, self.slot))
+        return Lsn.parse(self.database.value(query, [self.slot]))
 
     def active_pid(self) -> int | None:
         """Who holds the slot."""
-        pid: int | None = self.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", self.slot)
-        return pid
-
-    def end_of_wal(self) -> Lsn:
-        """Everything committed so far lies before this."""
-        return Lsn.parse(self.value("SELECT pg_current_wal_insert_lsn()::text"))
+        pids = self.database.rows("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", [self.slot])
+        return pids[0][0] if pids else None
 
     def begin(self) -> Lsn:
         """Make the lasting slot and the chain's head at its consistent point, which is returned."""
@@ -142,23 +135,10 @@ class Drained:
 
 
 @pytest.fixture
-def drained(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Drained]:
-    """A new database with an empty publication for all tables; `begin` makes slot and landing."""
-    name = f"drain_{secrets.token_hex(6)}"
-    with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
-        conn.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
-    made = Drained(postgres.dsn(name), tmp_path / "lake", name)
-    made.execute("CREATE PUBLICATION shop FOR ALL TABLES")
-    yield made
-    with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
-        conn.execute(
-            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active", (name,)
-        )
-        wait_until(lambda: made.active_pid() is None)
-        conn.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (name,)
-        )
-        conn.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
+def drained(database: Database, tmp_path: Path) -> Drained:
+    """A new database with a publication for all its tables; `begin` makes slot and landing."""
+    database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+    return Drained(database, tmp_path / "lake")
 
 
 def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
