@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -284,14 +284,20 @@ def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> Non
         at = rng.randrange(25, len(damaged))
         damaged[at] = rng.choice([0, 1, 0xFF, 0x7F, ord("n"), ord("u"), ord("K"), rng.randrange(256)])
         stream = [*raw[:index], bytes(damaged), *raw[index + 1 :]]
-        assert _outcome(lambda s=stream: BatchDecoder(RelationCache(resolve)).decode(s)) == _outcome(  # type: ignore[misc]
-            lambda s=stream: assemble(s, RelationCache(resolve))  # type: ignore[misc]
-        )
+        assert _outcome(_fast, stream) == _outcome(_slow, stream)
 
 
-def _outcome(decode: Callable[[], Batch]) -> object:
+def _fast(stream: Sequence[bytes]) -> Batch:
+    return BatchDecoder(RelationCache(resolve)).decode(stream)
+
+
+def _slow(stream: Sequence[bytes]) -> Batch:
+    return assemble(stream, RelationCache(resolve))
+
+
+def _outcome(decode: Callable[[Sequence[bytes]], Batch], stream: Sequence[bytes]) -> object:
     try:
-        batch = decode()
+        batch = decode(stream)
     except (ProtocolError, CastError):
         return "refused"
     return [repr(table.rows.to_pylist()) for table in batch.changes]

@@ -23,7 +23,7 @@ SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randr
 @pytest.fixture(params=range(12))
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """A generator of its own for each round, with its seed in the output of a failure."""
-    print(f"WAL2DELTA_SEED={SEED} round {request.param}")  # noqa: T201 - to run a failure again
+    print(f"WAL2DELTA_SEED={SEED} round {request.param}")  # noqa: T201  (to run a failure again)
     return random.Random(SEED + request.param)
 
 

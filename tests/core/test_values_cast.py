@@ -56,8 +56,8 @@ def cast(kind: str, *texts: str | None, typmod: int | None = None) -> Cast:
         ("date", "9999-12-31", date(9999, 12, 31)),
         ("date", "1582-10-10", date(1582, 10, 10)),
         ("date", "2024-02-29", date(2024, 2, 29)),
-        ("timestamp", "0001-01-01 00:00:00", datetime(1, 1, 1)),  # noqa: DTZ001 - it has no zone
-        ("timestamp", "9999-12-31 23:59:59.999999", datetime.max),  # noqa: DTZ901
+        ("timestamp", "0001-01-01 00:00:00", datetime(1, 1, 1)),  # noqa: DTZ001  (it has no zone)
+        ("timestamp", "9999-12-31 23:59:59.999999", datetime.max),  # noqa: DTZ901  (nor has this)
         ("timestamptz", "0001-01-01 00:00:00+00", datetime(1, 1, 1, tzinfo=UTC)),
         ("timestamptz", "1969-12-31 23:59:59.000001+00", datetime(1969, 12, 31, 23, 59, 59, 1, UTC)),
         ("timestamptz", "9999-12-31 23:59:59.1+00", datetime(9999, 12, 31, 23, 59, 59, 100000, UTC)),
