@@ -1,0 +1,95 @@
+"""What can be written after `wal2delta`, and what can't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wal2delta.cli.arguments import parser
+from wal2delta.cli.commands import COMMANDS
+from wal2delta.cli.main import main
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+
+
+def test_every_command_of_the_design_is_there_and_no_other() -> None:
+    """The parser and the functions agree."""
+    words = {
+        "check",
+        "plan",
+        "apply",
+        "bootstrap",
+        "drain",
+        "compact",
+        "refresh",
+        "prove",
+        "status",
+        "inspect",
+        "teardown",
+    }
+    assert set(COMMANDS) == words
+    for command in words:
+        assert parser().parse_args([command, *(["x"] if command == "inspect" else [])]).command == command
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_common_options_stand_before_or_after_the_command(place: str) -> None:
+    """Both ways mean the same."""
+    options = ["-c", "f.yaml", "--json", "--debug"]
+    line = [*options, "status"] if place == "before" else ["status", *options]
+    args = parser().parse_args(line)
+    assert (args.config, args.json, args.debug) == (Path("f.yaml"), True, True)
+
+
+def test_without_options_there_are_defaults() -> None:
+    """Also those that the command's own parser leaves out."""
+    args = parser().parse_args(["status"])
+    assert (args.config, args.json, args.debug, args.source) == (None, False, False, None)
+
+
+def test_tables_and_lsns_arrive_as_what_they_are() -> None:
+    """Parsed once, at the door."""
+    args = parser().parse_args(["bootstrap", "shop", "--tables", 'shop.orders,"my schema"."a.b"'])
+    assert args.tables == (TableName("shop", "orders"), TableName("my schema", "a.b"))
+    assert parser().parse_args(["drain", "--until-lsn", "1/A"]).until_lsn == Lsn.parse("1/A")
+
+
+@pytest.mark.parametrize(
+    ("line", "phrase"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["drian"], "invalid choice: 'drian'"),
+        (["status", "a", "b"], "unrecognized arguments: b"),
+        (["status", "--jso"], "unrecognized arguments: --jso"),
+        (["drain", "--once", "--until-lsn", "0/1"], "not allowed with argument --once"),
+        (["drain", "--once", "--seconds", "1"], "not allowed with argument --once"),
+        (["drain", "--until-lsn", "16B3748"], "not an LSN"),
+        (["drain", "--until-lsn"], "expected one argument"),
+        (["drain", "--seconds", "0"], "must be more than 0"),
+        (["drain", "--seconds", "nan"], "must be more than 0"),
+        (["drain", "--seconds", "inf"], "must be more than 0"),
+        (["drain", "--seconds", "soon"], "could not convert"),
+        (["bootstrap", "--tables", "orders"], "not a list of tables: 'orders' (the form is schema.table"),
+        (["bootstrap", "--tables", "a.b,"], "ends with a comma"),
+        (["bootstrap", "--tables", "a.b,a.b"], "stands twice: a.b"),
+        (["prove", "--tables", ""], "not a list of tables"),
+        (["inspect"], "the following arguments are required: FILE"),
+        (["-c"], "expected one argument"),
+    ],
+)
+def test_a_wrong_line_is_exit_status_2_and_says_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], line: list[str], phrase: str
+) -> None:
+    """Before anything is read."""
+    assert main(line) == 2
+    captured = capsys.readouterr()
+    assert phrase in captured.err
+    assert not captured.out
+
+
+@pytest.mark.parametrize("line", [["--help"], ["drain", "--help"], ["--version"]])
+def test_help_and_version_are_exit_status_0(capsys: pytest.CaptureFixture[str], line: list[str]) -> None:
+    """On stdout."""
+    assert main(line) == 0
+    assert "wal2delta" in capsys.readouterr().out

@@ -1,0 +1,235 @@
+"""`wal2delta status` without a server: the lake is shown all the same, and the exit status says how things stand."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wal2delta.cli.main import main
+from wal2delta.config import load
+from wal2delta.lake.documents import Cut, CutTable, Held, SnapshotDoc, SnapshotTable
+from wal2delta.lake.lease import hold_lease
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource, Kind, Manifest
+from wal2delta.landing.store import Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
+from wal2delta.pipeline.status import status
+from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.views.cuts import ViewCut
+
+ORDERS = TableName("shop", "orders")
+LINES = TableName("shop", "order lines")
+ONE = Incarnation(1)
+C = Lsn(0x1000)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A configuration with one source and one view, and nothing behind it: a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    (tmp_path / "v.sql").write_text("SELECT * FROM o")
+    path = tmp_path / "wal2delta.yaml"
+    path.write_text(
+        f"lake: lake\nsources:\n  shop:\n    dsn: 'host=127.0.0.1 port={port} dbname=shop user=u'\n"
+        "views:\n  v: {sql: v.sql, reads: {o: shop/shop.orders}}\n"
+    )
+    return path
+
+
+def version(table: TableName) -> SchemaVersion:
+    """A table of one column."""
+    column = Column("id", Oid(20), -1, "bigint", "int8", 1, identity=True)
+    return SchemaVersion(table, Oid(16_400), Identity.DEFAULT, (column,), ("id",))
+
+
+def places(file: Path) -> tuple[Store, LakePaths]:
+    """The lake of the configuration."""
+    lake = load(file).lake
+    return open_store(lake), LakePaths(lake, "shop")
+
+
+def begin(file: Path) -> Chain:
+    """A landing from C to 0x3000."""
+    store, paths = places(file)
+    source = ChainSource("7", 1, "shop", "wal2delta_shop", "wal2delta_shop", 180_000)
+    chain = Chain.create(store, paths, ONE, start=C, source=source, writer="0" * 32)
+    chain.append(
+        Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
+    )
+    return chain
+
+
+def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) -> None:
+    """A cut at 0x2000."""
+    store, paths = places(file)
+    table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS))
+    document = Cut(
+        number=CycleNumber(number),
+        kind="apply",
+        incarnation=ONE,
+        position=Lsn(0x2000),
+        commit_time=None,
+        tables={ORDERS: table},
+        next_segment=2,
+        intent_sha256="0" * 64,
+        created_at="2026-11-21T12:00:01Z",
+        held=held or {},
+    )
+    store.put_if_absent(paths.cut(CycleNumber(number)), document.to_bytes())
+
+
+def run(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    """The exit status and the JSON result."""
+    result = main(["-c", str(file), "status", "--json"])
+    return result, json.loads(capsys.readouterr().out)
+
+
+def test_before_anything_was_done_there_is_nothing_and_no_error(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But that the server can't be reached, which is to be tried again; and nothing is made by looking."""
+    result, document = run(file, capsys)
+    shop = document["sources"]["shop"]
+    assert result == 3
+    assert (shop["landing"], shop["cut"], shop["slot"], shop["lease"], shop["lease_held"]) == (
+        None,
+        None,
+        None,
+        None,
+        False,
+    )
+    assert [p["transient"] for p in shop["problems"]] == [True]
+    assert document["views"]["v"]["cut"] is None
+    assert not (file.parent / "lake").exists()
+
+
+def test_the_lake_is_shown_where_the_server_is_down(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the distance between landing and cut."""
+    begin(file)
+    cut(file)
+    result, document = run(file, capsys)
+    shop = document["sources"]["shop"]
+    assert result == 3
+    assert (shop["landing"]["end_lsn"], shop["landing"]["number"]) == ("0/3000", 1)
+    assert (shop["cut"]["number"], shop["cut"]["position"], shop["cut"]["tables"]) == (3, "0/2000", 1)
+    assert (shop["lake_lag_bytes"], shop["drain_lag_bytes"]) == (0x1000, None)
+
+
+def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the server is down."""
+    begin(file)
+    cut(file, held={LINES: Held(Lsn(0x1500), "column x was added", "bootstrap it again")})
+    result, document = run(file, capsys)
+    assert result == 1
+    assert document["sources"]["shop"]["held"] == {
+        'shop."order lines"': {"at_lsn": "0/1500", "reason": "column x was added", "remedy": "bootstrap it again"}
+    }
+    assert main(["-c", str(file), "status"]) == 1
+    text = capsys.readouterr().out
+    assert "held       shop.order lines since 0/1500: column x was added; bootstrap it again" in text
+
+
+def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that has is not."""
+    begin(file)
+    cut(file)
+    store, paths = places(file)
+    tables = {t: SnapshotTable(version(t), 0, ()) for t in (ORDERS, LINES)}
+    document = SnapshotDoc(ONE, C, "a", "b", "wal2delta_shop", tables)
+    store.put_if_absent(f"{paths.snapshot(ONE, C)}/snapshot.json", document.to_bytes())
+    assert run(file, capsys)[1]["sources"]["shop"]["snapshots"] == {'shop."order lines"': "0/1000"}
+
+
+def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In cuts of its sources."""
+    begin(file)
+    cut(file, number=5)
+    store, _ = places(file)
+    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, {"shop": CycleNumber(3)}, 2, 1, "2026-11-21T12:00:02Z")
+    store.put_if_absent(LakePaths.view_cut(CycleNumber(1)), document.to_bytes())
+    view = run(file, capsys)[1]["views"]["v"]
+    assert (view["behind"], view["cut"]["delta_version"]) == ({"shop": 2}, 8)
+    main(["-c", str(file), "status"])
+    assert "shop 3" in capsys.readouterr().out
+
+
+def test_a_lease_is_seen_without_being_touched(file: Path) -> None:
+    """Held while it is held; a look never keeps a compaction from taking it."""
+    begin(file)
+    store, paths = places(file)
+    with hold_lease(store, paths):
+        seen = status(load(file)).sources["shop"]
+        assert seen.lease_held in (True, None)
+        assert f"process {os.getpid()} on " in (seen.lease or "")
+    after = status(load(file)).sources["shop"]
+    assert after.lease_held in (False, None)
+    assert after.lease == seen.lease
+
+
+def test_another_files_lock_is_not_the_lease(file: Path, tmp_path: Path) -> None:
+    """The kernel lists every lock of the machine."""
+    begin(file)
+    with (tmp_path / "other").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert status(load(file)).sources["shop"].lease_held in (False, None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON", b'{"format": "wal2delta.cut/9"}'])
+def test_a_damaged_cut_is_a_problem_and_the_rest_is_shown(
+    file: Path, capsys: pytest.CaptureFixture[str], damage: bytes
+) -> None:
+    """A person must change something: exit status 2."""
+    begin(file)
+    store, paths = places(file)
+    store.put_if_absent(paths.cut(CycleNumber(1)), damage)
+    result, document = run(file, capsys)
+    shop = document["sources"]["shop"]
+    assert result == 2
+    assert shop["landing"]["end_lsn"] == "0/3000"
+    assert any("000000000001.json" in p["thing"] for p in shop["problems"])
+
+
+def test_a_damaged_chain_is_a_problem_and_the_rest_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cut is told all the same."""
+    begin(file)
+    cut(file)
+    _, paths = places(file)
+    Path(paths.url(paths.manifest(ONE, 1))).write_bytes(b"{}")
+    result, document = run(file, capsys)
+    assert result == 2
+    assert document["sources"]["shop"]["landing"] is None
+    assert document["sources"]["shop"]["cut"]["number"] == 3
+
+
+def test_a_missing_secret_is_a_problem_that_names_the_variable(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lake needs no secret."""
+    begin(file)
+    monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+    text = file.read_text()
+    file.write_text(text.replace("views:", "    password: {env: W2D_TEST_PASSWORD}\nviews:"))
+    result, document = run(file, capsys)
+    shop = document["sources"]["shop"]
+    assert result == 2
+    assert shop["landing"]["end_lsn"] == "0/3000"
+    assert any("W2D_TEST_PASSWORD is not set" in p["reason"] for p in shop["problems"])
+
+
+def test_the_page_for_people_names_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each on its own line."""
+    begin(file)
+    cut(file)
+    assert main(["-c", str(file), "status"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "source shop"
+    assert "  landing    ends at 0/3000 (manifest 1 of incarnation 1)" in lines
+    assert "  lake       cut 3 at 0/2000, 1 tables, 4.1 kB of WAL behind the landing" in lines
+    assert any(line.startswith("  problem    source u@127.0.0.1:") for line in lines)

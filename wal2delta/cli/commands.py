@@ -1,0 +1,27 @@
+"""The commands by name.
+
+What each does, as a result for people and programs, is in `source_commands` and `lake_commands`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from wal2delta.cli import lake_commands, source_commands
+from wal2delta.cli.context import Context
+from wal2delta.cli.results import Outcome
+
+COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
+    "check": source_commands.check,
+    "plan": source_commands.plan,
+    "apply": source_commands.apply,
+    "bootstrap": source_commands.bootstrap,
+    "drain": source_commands.drain,
+    "teardown": source_commands.teardown,
+    "compact": lake_commands.compact,
+    "refresh": lake_commands.refresh,
+    "prove": lake_commands.prove,
+    "status": lake_commands.status,
+    "inspect": lake_commands.inspect,
+}

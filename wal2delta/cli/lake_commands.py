@@ -1,0 +1,126 @@
+"""The commands that work on the lake: compact, refresh, prove, status, inspect.
+
+Each calls one function of `wal2delta.pipeline` or `wal2delta.landing`, imported when it is needed: only those that need
+Spark start it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from wal2delta.cli.context import Context
+from wal2delta.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, plain
+from wal2delta.names import TableName
+
+if TYPE_CHECKING:
+    from wal2delta.proof.result import TableProof
+
+_KEYS_SHOWN = 10
+
+
+def compact(context: Context, args: argparse.Namespace) -> Outcome:
+    """Bring history and current to the landing's end."""
+    source = context.source(args.source)
+    from wal2delta.lake.records import newest_cut
+    from wal2delta.landing.lake_paths import LakePaths
+    from wal2delta.landing.store import open_store
+    from wal2delta.pipeline import compact as step
+
+    with context.spark() as spark:
+        cuts = step.compact(context.config, source, spark, context.report, context.stop)
+    newest = newest_cut(open_store(context.config.lake), LakePaths(context.config.lake, source))
+    held = {} if newest is None else newest.held
+    text = f"{source}: nothing to do, the lake is at the landing's end"
+    if cuts:
+        rows = [
+            (int(cut.number), cut.position, len(cut.tables), sum(t.changes for t in cut.tables.values()), len(cut.held))
+            for cut in cuts
+        ]
+        text = grid(("cut", "position", "tables", "changes", "held"), rows)
+    still = [plain(f"{table}: held at {h.at_lsn}: {h.reason}; {h.remedy}") for table, h in sorted(held.items())]
+    return Outcome(DIFFERS if held else DONE, {"cuts": cuts, "held": held}, "\n".join([text, *still]))
+
+
+def refresh(context: Context, args: argparse.Namespace) -> Outcome:
+    """Bring views up to the newest cuts of what they read."""
+    view = context.view(args.view)
+    from wal2delta.pipeline import refresh as step
+
+    with context.spark() as spark:
+        views = step.refresh(context.config, view, spark, context.report)
+    if not views:
+        return Outcome(DONE, views, "the configuration has no views")
+    rows = [
+        (
+            v.view,
+            None if v.cut is None else int(v.cut),
+            v.delta_version,
+            v.inserted,
+            v.retracted,
+            ", ".join(f"{source} {position}" for source, (_cut, position) in sorted(v.sources.items())) or None,
+        )
+        for v in views
+    ]
+    text = grid(("view", "cut", "delta version", "inserted", "retracted", "read at"), rows)
+    still = [plain(f"{v.view}: held: {v.held}") for v in views if v.held is not None]
+    return Outcome(DIFFERS if still else DONE, views, "\n".join([text, *still]))
+
+
+def prove(context: Context, args: argparse.Namespace) -> Outcome:
+    """Compare source and lake at one position."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import prove as step
+
+    with context.spark() as spark:
+        proof = step.prove(context.config, source, args.tables, spark, context.report, context.stop, repair=args.repair)
+    rows = [
+        (str(table), t.source_rows, t.lake_rows, proof.position, "yes" if t.status == "equal" else t.status)
+        for table, t in proof.tables.items()
+    ]
+    text = grid(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
+    reasons = [line for table, found in proof.tables.items() for line in _differences(table, found)]
+    return Outcome(_proof_status({t.status for t in proof.tables.values()}), proof, "\n".join([text, *reasons]))
+
+
+def _differences(table: TableName, proof: TableProof) -> Iterator[str]:
+    if proof.reason:
+        yield plain(f"{table}: {proof.reason}")
+    for found in proof.differing_keys[:_KEYS_SHOWN]:
+        key = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in found.key.items())
+        yield plain(f"{table}: {key}: {found.source_rows} in PostgreSQL, {found.lake_rows} in the lake")
+    if len(proof.differing_keys) > _KEYS_SHOWN:
+        yield f"{table}: {len(proof.differing_keys) - _KEYS_SHOWN} more keys with --json"
+
+
+def _proof_status(found: set[str]) -> int:
+    if "differs" in found:
+        return DIFFERS
+    return TRY_AGAIN if "blocked" in found else DONE
+
+
+def status(context: Context, args: argparse.Namespace) -> Outcome:
+    """Slots, landings, cuts, held tables, views."""
+    names = context.sources(args.source)
+    from wal2delta.cli.status_page import page
+    from wal2delta.pipeline import status as step
+
+    report = step.status(context.config, names)
+    result = DONE
+    if report.held:
+        result = DIFFERS
+    elif any(not problem.transient for problem in report.problems):
+        result = REFUSED
+    elif report.problems:
+        result = TRY_AGAIN
+    return Outcome(result, report, page(report))
+
+
+def inspect(context: Context, args: argparse.Namespace) -> Outcome:
+    """What is in a manifest, a data file or a whole landing."""
+    from wal2delta.landing import inspect as step
+
+    if context.as_json:
+        return Outcome(DONE, step.inspect(args.file), "")
+    return Outcome(DONE, None, step.inspect_text(args.file))

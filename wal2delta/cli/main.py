@@ -1,0 +1,91 @@
+"""The command `wal2delta`: parses, runs one command, turns whatever it raises into one line and an exit status.
+
+The commands are in `commands`; nothing here knows what they do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from wal2delta.cli.arguments import parser
+from wal2delta.cli.commands import COMMANDS
+from wal2delta.cli.context import Context
+from wal2delta.cli.interruption import Interruption
+from wal2delta.cli.progress import progress
+from wal2delta.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, plain, to_json
+from wal2delta.config.mistakes import ConfigFileError
+from wal2delta.errors import InvariantError, Wal2DeltaError
+from wal2delta.report import Stop
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `wal2delta` with `argv` (the process's arguments by default) and return its exit status."""
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as leaving:  # argparse has printed the help, the version or what is wrong
+        return leaving.code if isinstance(leaving.code, int) else REFUSED
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return _fail("interrupted", TRY_AGAIN)
+    except BrokenPipeError:
+        # Nobody reads the result. Python would complain once more while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return TRY_AGAIN
+    except ConfigFileError as error:
+        for line in error.lines():
+            _fail(line, error.exit_status)
+        return error.exit_status
+    except Wal2DeltaError as error:
+        if args.debug:
+            traceback.print_exc()
+        report_it = " (this is a mistake in wal2delta: please report it)" if isinstance(error, InvariantError) else ""
+        return _fail(f"{error}{report_it}", error.exit_status)
+    except OSError as error:
+        if args.debug:
+            traceback.print_exc()
+        return _fail(
+            f"{error.filename or args.command}: {error.strerror or type(error).__name__}; see to it and run again"
+        )
+    except Exception as error:  # noqa: BLE001  (the last resort: one line instead of a traceback)
+        if args.debug:
+            traceback.print_exc()
+        return _fail(_unexpected(error))
+
+
+def _run(args: argparse.Namespace) -> int:
+    stop = Stop()
+    shown = progress(sys.stderr)
+    try:
+        with Interruption(stop) as interruption:
+            context = Context(args.command, args.config, args.json, shown, stop, interruption)
+            outcome = COMMANDS[args.command](context, args)
+    finally:
+        shown.close()
+    _print(outcome, as_json=args.json)
+    interrupted = stop.requested and outcome.status == DONE and not outcome.ends_by_signal
+    return TRY_AGAIN if interrupted else outcome.status
+
+
+def _print(outcome: Outcome, *, as_json: bool) -> None:
+    text = json.dumps(to_json(outcome.document), indent=2) if as_json else outcome.text
+    if text:
+        print(text, flush=True)
+
+
+def _fail(text: str, status: int = REFUSED) -> int:
+    print(f"wal2delta: {plain(text)}", file=sys.stderr, flush=True)
+    return status
+
+
+def _unexpected(error: Exception) -> str:
+    # The message may hold a row's value or a secret: the type and the place say enough for one line.
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "wal2delta" in Path(f.filename).parts]
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"unexpected {type(error).__name__}{place}; run again with --debug for the traceback, and report it"

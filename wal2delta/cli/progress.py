@@ -1,0 +1,84 @@
+"""Events as people or programs see them: a line that renews itself on a terminal, else one JSON document per line.
+
+Results belong to `results`. A stream that nobody reads any more never ends the work that tells of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from datetime import datetime, timezone
+from typing import Protocol, TextIO
+
+from wal2delta.cli.results import plain, to_json
+from wal2delta.report import Event
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class Progress(Protocol):
+    """A `Report` with an end."""
+
+    def __call__(self, event: Event) -> None:
+        """Show one event; callable from any thread."""
+
+    def close(self) -> None:
+        """Leave the stream at the beginning of a line."""
+
+
+def progress(stream: TextIO) -> Progress:
+    """The make that fits `stream`."""
+    return TerminalProgress(stream) if stream.isatty() else JsonProgress(stream)
+
+
+class TerminalProgress:
+    """Events of one kind in a row share a line; the last of them stays."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._kind: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        text = plain(event.message)[:width]
+        with self._lock:
+            start = "" if self._kind is None else _CLEAR_LINE if event.kind == self._kind else "\n"
+            self._kind = event.kind
+            _write(self._stream, start + text)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._kind is not None:
+                _write(self._stream, "\n")
+            self._kind = None
+
+
+class JsonProgress:
+    """Each event a line: `{"at", "event", "message", "fields"}`, `at` in UTC."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        document = {
+            "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "event": event.kind,
+            "message": event.message,
+            "fields": to_json(event.fields),
+        }
+        with self._lock:
+            _write(self._stream, json.dumps(document) + "\n")
+
+    def close(self) -> None:
+        """Every event has ended its line."""
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError):  # the reader has gone, or the stream is closed: a drain goes on all the same
+        return

@@ -1,0 +1,156 @@
+"""The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, teardown.
+
+Each calls one function of `wal2delta.pipeline`, imported when it is needed, and says what came of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from wal2delta.cli.context import Context
+from wal2delta.cli.results import DONE, REFUSED, Outcome, grid, octets, plain
+from wal2delta.errors import ConfigError
+
+if TYPE_CHECKING:
+    from wal2delta.pipeline.check import CheckReport
+    from wal2delta.pipeline.publish import Plan
+
+_CHECK_HEADINGS = ("published table", "identity", "key", "columns", "kept as text", "size", "published")
+_DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
+_BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
+
+
+def check(context: Context, args: argparse.Namespace) -> Outcome:
+    """Look at the configuration and at each source."""
+    names = context.sources(args.source)
+    from wal2delta.pipeline import check as step
+
+    reports = {name: step.check_source(context.config, name) for name in names}
+    text = "\n\n".join(_check_page(name, report) for name, report in reports.items())
+    return Outcome(DONE if not any(report.refused for report in reports.values()) else REFUSED, reports, text)
+
+
+def plan(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the SQL that is to be run."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import publish as step
+
+    planned = step.plan(context.config, source)
+    return Outcome(DONE, planned, _statements(source, planned))
+
+
+def apply(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the SQL, then run it."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import publish as step
+
+    planned = step.plan(context.config, source)
+    context.show(_statements(source, planned))
+    step.apply(context.config, source, planned, context.report)
+    return Outcome(DONE, planned, "" if planned.empty else "done")
+
+
+def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
+    """Copy tables at one consistent point."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import bootstrap as step
+
+    status = DONE
+    try:
+        result = step.bootstrap(context.config, source, args.tables, context.report, context.stop)
+    except step.SnapshotIncompleteError as error:
+        status, result = error.exit_status, error.report
+    rows = [
+        (str(table), c.rows, octets(c.bytes), c.chunks, f"{c.seconds:.1f}", c.consistent_point)
+        for table, c in sorted(result.tables.items())
+    ]
+    head = f"{source}: {len(rows)} tables copied, at {result.consistent_point} by slot {result.slot}"
+    failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
+    return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed]))
+
+
+def drain(context: Context, args: argparse.Namespace) -> Outcome:
+    """Follow the slot into the landing."""
+    source = context.source(args.source)
+    from wal2delta.drain.until import Until
+    from wal2delta.pipeline import drain as step
+
+    until, lasting = Until.stopped(), True
+    if args.once:
+        until, lasting = Until.caught_up(), False
+    elif args.until_lsn is not None:
+        until, lasting = Until.lsn(args.until_lsn), False
+    elif args.seconds is not None:
+        until = Until.seconds(args.seconds)
+    result = step.drain(context.config, source, until, context.report, context.stop)
+    rows = [
+        (str(table), c.inserts, c.updates, c.deletes, c.truncates, octets(c.bytes))
+        for table, c in result.tables.items()
+    ]
+    told = "the slot was told by another drain"
+    if result.confirmed_flush_lsn is not None:
+        told = f"the slot was told {result.confirmed_flush_lsn}"
+    head = (
+        f"{result.source}: {result.transactions:,} transactions, {result.rows:,} rows, {result.segments:,} segments; "
+        f"the landing went from {result.start_lsn} to {result.end_lsn}, {told} ({result.reason_for_end})"
+    )
+    text = head if not rows else f"{head}\n\n{grid(_DRAIN_HEADINGS, rows)}"
+    return Outcome(DONE, result, text, ends_by_signal=lasting)
+
+
+def teardown(context: Context, args: argparse.Namespace) -> Outcome:
+    """Drop slot and publication, once it is certain that this is wanted."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import teardown as step
+
+    slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
+    what = f"slot {slot} and publication {publication} of source {source}"
+    if not args.yes and not _agreed(f"Drop {what}? Changes after that are not captured. [yes/no] "):
+        raise ConfigError(f"wal2delta {context.command}", "it was not confirmed", "answer yes, or give --yes")
+    result = step.teardown(context.config, source, context.report, end_drain=args.end_drain)
+    dropped = [] if result.slot is None else [f"slot {result.slot} ({octets(result.released_bytes)} of WAL let go)"]
+    dropped += [f"publication {name}" for name in result.publications]
+    return Outcome(DONE, result, plain(f"{source}: dropped {', '.join(dropped) or 'nothing, there was nothing'}"))
+
+
+def _agreed(question: str) -> bool:
+    """Ask on the terminal; no where there is none."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
+
+
+def _statements(source: str, planned: Plan) -> str:
+    lines = [plain(f"{statement};") for statement in planned.statements]
+    lines = lines or [f"-- {source}: nothing to do, all that is configured is published"]
+    return "\n".join([*lines, *(plain(f"-- {note}") for note in planned.notes)])
+
+
+def _check_page(name: str, report: CheckReport) -> str:
+    lines = [f"source {name}: {_verdict(report)}"]
+    lines += [plain(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in report.findings]
+    if report.tables:
+        rows = [
+            (
+                str(table.name),
+                table.identity,
+                ", ".join(table.key) or "none: a bag of rows",
+                table.columns,
+                len(table.exact_text_columns),
+                octets(table.bytes),
+                ", ".join(table.actions),
+            )
+            for table in report.tables
+        ]
+        lines += ["", grid(_CHECK_HEADINGS, rows)]
+    return "\n".join(lines)
+
+
+def _verdict(report: CheckReport) -> str:
+    if report.server is None:
+        return "not reached"
+    version = f"PostgreSQL {report.server.major}"
+    return f"{version}, something stands in the way" if report.refused else f"{version}, ready"

@@ -1,0 +1,87 @@
+"""`wal2delta status` for people: a block of lines per source, a table of views.
+
+What there is to say belongs to `wal2delta.pipeline.status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wal2delta.cli.results import grid, octets, plain
+from wal2delta.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
+
+
+def page(report: StatusReport) -> str:
+    """The whole page."""
+    blocks = ["\n".join(_source(status)) for status in report.sources.values()]
+    if report.views:
+        rows = [_view_row(view) for view in report.views.values()]
+        blocks.append(grid(("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed"), rows))
+    problems = [_problem(problem) for view in report.views.values() for problem in view.problems]
+    return "\n\n".join(blocks + (["\n".join(problems)] if problems else []))
+
+
+def _source(status: SourceStatus) -> Iterator[str]:
+    yield f"source {status.source}"
+    yield f"  server     {_server(status)}"
+    yield f"  slot       {_slot(status)}"
+    yield f"  landing    {_landing(status)}"
+    yield f"  lake       {_lake(status)}"
+    if status.lease is not None:
+        state = {True: "held", False: "free", None: "not known whether held"}[status.lease_held]
+        yield f"  lease      {state}; last taken by {status.lease}"
+    for table, position in status.snapshots.items():
+        yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
+    for table, held in status.held.items():
+        yield plain(f"  held       {table} since {held.at_lsn}: {held.reason}; {held.remedy}")
+    for problem in status.problems:
+        yield _problem(problem)
+
+
+def _server(status: SourceStatus) -> str:
+    if status.server is None:
+        return "not seen (below)"
+    server = status.server
+    standby = ", in recovery" if server.in_recovery else ""
+    return f"PostgreSQL {server.major}, database {plain(server.database)}, WAL ends at {server.current_lsn}{standby}"
+
+
+def _slot(status: SourceStatus) -> str:
+    slot = status.slot
+    if slot is None:
+        return "-"
+    use = f"in use by process {slot.active_pid}" if slot.active else "not in use"
+    safe = "" if slot.safe_wal_size is None else f", lost after {octets(slot.safe_wal_size)} more"
+    return (
+        f"{slot.name}, {use}, confirmed {slot.confirmed_flush_lsn or '-'}, restart {slot.restart_lsn or '-'}, "
+        f"keeps {octets(slot.retained_bytes)} of WAL ({slot.wal_status or 'no status'}{safe})"
+    )
+
+
+def _landing(status: SourceStatus) -> str:
+    landing = status.landing
+    if landing is None:
+        return "-"
+    lag = "" if status.drain_lag_bytes is None else f", {octets(status.drain_lag_bytes)} of WAL behind the server"
+    return f"ends at {landing.end_lsn} (manifest {landing.number:,} of incarnation {landing.incarnation}){lag}"
+
+
+def _lake(status: SourceStatus) -> str:
+    cut = status.cut
+    if cut is None:
+        return "no cut yet"
+    lag = "" if status.lake_lag_bytes is None else f", {octets(status.lake_lag_bytes)} of WAL behind the landing"
+    committed = "" if cut.commit_time is None else f", commits up to {cut.commit_time}"
+    return f"cut {cut.number:,} at {cut.position}, {cut.tables:,} tables{committed}{lag}"
+
+
+def _view_row(view: ViewStatus) -> tuple[object, ...]:
+    if view.cut is None:
+        return (view.view, None, None, None, None, None)
+    sources = ", ".join(f"{name} {number}" for name, number in sorted(view.cut.sources.items()))
+    behind = sum(view.behind.values()) if view.behind.keys() >= view.cut.sources.keys() else None
+    return (view.view, int(view.cut.number), view.cut.delta_version, sources, behind, view.cut.created_at)
+
+
+def _problem(problem: Problem) -> str:
+    return plain(f"  problem    {problem.thing}: {problem.reason}; {problem.remedy}")
