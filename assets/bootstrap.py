@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets import metadata as md
-from assets.keys import Layer, identifier, table_key
+from assets.keys import Layer, table_key
 from assets.layers import table_spec
 from assets.stopping import call
 from assets.telling import to_run_log
 from resources import Settings
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
+from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
 
 
 class SnapshotRun(dg.Config):
@@ -29,7 +29,7 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
 
     @dg.multi_asset(
-        name=f"snapshot_{identifier(source.name)}",
+        name=f"snapshot_{source.name}",
         specs=[_spec(config, source, table) for table in source.tables],
         can_subset=True,
     )
@@ -38,10 +38,18 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
         report = to_run_log(context.log.info)
-        result = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop))
-        for table in chosen:
-            if table in result.tables:
-                yield _result(source.name, table, result, config.reason)
+        failure: dg.Failure | None = None
+        try:
+            done = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop))
+        except dg.Failure as failed:
+            # Some tables could not be copied; the others are complete, and say so before the run fails.
+            if not isinstance(failed.__cause__, SnapshotIncompleteError):
+                raise
+            failure, done = failed, failed.__cause__.report
+        for table in sorted(done.tables.keys() & set(chosen)):
+            yield _result(source.name, table, done, config.reason)
+        if failure is not None:
+            raise failure
 
     return snapshot
 
@@ -66,9 +74,9 @@ def _result(source: str, table: TableName, result: SnapshotReport, reason: str) 
     copied = result.tables[table]
     return dg.MaterializeResult(
         asset_key=table_key(Layer.SNAPSHOT, source, table),
-        data_version=md.data_version(result.consistent_point),
+        data_version=md.data_version(copied.consistent_point),
         metadata=md.merged(
-            md.lsns(consistent_point=result.consistent_point),
+            md.lsns(consistent_point=copied.consistent_point),
             md.row_count(copied.rows),
             {
                 "dagster/size_bytes": copied.bytes,

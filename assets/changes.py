@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets import metadata as md
-from assets.keys import Layer, identifier, table_key
+from assets.keys import Layer, table_key
 from assets.layers import table_spec
 from assets.stopping import call
 from assets.tally import Stretch, Tally
@@ -45,7 +45,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     """The changes of one source's tables, landed."""
 
     @dg.multi_asset(
-        name=f"drain_{identifier(source.name)}",
+        name=f"drain_{source.name}",
         specs=[_spec(config, source, table) for table in source.tables],
         can_subset=False,
     )

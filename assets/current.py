@@ -11,14 +11,14 @@ import dagster as dg
 from pydantic import Field
 
 from assets import metadata as md
-from assets.keys import Layer, identifier, table_key
-from assets.layers import COMPACTION_CODE_VERSION, WHILE_THE_LEASE_IS_HELD, table_spec
+from assets.keys import Layer, table_key
+from assets.layers import COMPACTION_CODE_VERSION, table_spec
 from assets.stopping import call
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
 from wal2delta.config.model import Config, SourceConfig
+from wal2delta.lake.documents import Cut
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.pipeline.compact import CutReport, compact
 
@@ -33,13 +33,12 @@ class CompactionRun(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class TableTotals:
-    """What all cycles of one run did to one table; the versions are the last cycle's."""
+    """What the `cycles` of one run that wrote a table did to it; `rows` is how many it has, where that is known."""
 
+    cycles: int = 0
     changes: int = 0
     inserted: int = 0
     deleted: int = 0
-    history_version: int | None = None
-    current_version: int | None = None
     rows: int | None = None
 
 
@@ -49,11 +48,10 @@ def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
     if not parts:
         return None
     return TableTotals(
+        cycles=len(parts),
         changes=sum(part.changes for part in parts),
         inserted=sum(part.inserted for part in parts),
         deleted=sum(part.deleted for part in parts),
-        history_version=parts[-1].history_version,
-        current_version=parts[-1].current_version,
         rows=parts[-1].rows,
     )
 
@@ -62,18 +60,22 @@ def compaction_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinitio
     """History and current of every table of one source, brought to the end of the landing."""
 
     @dg.multi_asset(
-        name=f"compact_{identifier(source.name)}",
+        name=f"compact_{source.name}",
         specs=[spec for table in source.tables for spec in _specs(config, source, table)],
         can_subset=False,
-        retry_policy=WHILE_THE_LEASE_IS_HELD,
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
         cuts = call(lambda stop: compact(settings.config(), source.name, lake_spark.session, report, stop))
+        newest = settings.newest_cut(source.name)
+        if newest is None:
+            return
         for table in source.tables:
-            yield from _results(source.name, table, cuts, every=config.report == "all")
+            done = totals(cuts, table)
+            if done is not None or config.report == "all":
+                yield from _results(source.name, table, newest, done or TableTotals())
 
     return compaction
 
@@ -106,29 +108,26 @@ def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.As
     return [history, current]
 
 
-def _results(
-    source: str, table: TableName, cuts: Sequence[CutReport], *, every: bool
-) -> Iterator[dg.MaterializeResult[None]]:
-    done = totals(cuts, table)
-    if not cuts or (done is None and not every):
+def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iterator[dg.MaterializeResult[None]]:
+    """History's and current's; a table that has not been snapshotted yet has none."""
+    at = cut.tables.get(table)
+    if at is None:
         return
-    done = done or TableTotals()
-    cut = cuts[-1]
     held = cut.held.get(table)
-    position: Lsn = cut.position
     common = md.merged(
-        md.lsns(compacted_through_lsn=position),
-        {"cut": int(cut.number), "cycles": len(cuts), "changes": done.changes},
-        md.known(held=held and str(held)),
+        md.lsns(compacted_through_lsn=at.at_lsn),
+        md.column_schema(at.version),
+        {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
+        md.known(held=held and f"{held.reason}; {held.remedy}"),
     )
     yield dg.MaterializeResult(
         asset_key=table_key(Layer.HISTORY, source, table),
-        data_version=md.data_version(position),
-        metadata=md.merged(common, md.known(delta_version=done.history_version)),
+        data_version=md.data_version(at.at_lsn),
+        metadata=md.merged(common, {"delta_version": at.history_version}),
     )
-    rows = {"inserted": done.inserted, "deleted": done.deleted}
+    rows = {"inserted": done.inserted, "deleted": done.deleted, "delta_version": at.current_version}
     yield dg.MaterializeResult(
         asset_key=table_key(Layer.CURRENT, source, table),
-        data_version=md.data_version(position),
-        metadata=md.merged(common, rows, md.row_count(done.rows), md.known(delta_version=done.current_version)),
+        data_version=md.data_version(at.at_lsn),
+        metadata=md.merged(common, rows, md.row_count(done.rows)),
     )

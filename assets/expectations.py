@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets import metadata as md
-from assets.keys import Layer, identifier, table_key
+from assets.keys import Layer, table_key
 from assets.stopping import call
 from resources import LakeSpark, Settings
 from wal2delta.config.model import SourceConfig
@@ -69,7 +69,7 @@ def expectations_check(source: SourceConfig) -> dg.AssetChecksDefinition | None:
         return None
 
     @dg.multi_asset_check(
-        name=f"expect_{identifier(source.name)}",
+        name=f"expect_{source.name}",
         specs=[
             dg.AssetCheckSpec(
                 each.name, asset=table_key(Layer.CURRENT, source.name, table), description=_description(each)

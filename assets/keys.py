@@ -35,8 +35,3 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
 def view_key(view: str) -> dg.AssetKey:
     """`views/<view>`."""
     return dg.AssetKey([Layer.VIEWS.value, view])
-
-
-def identifier(name: str) -> str:
-    """A source's or view's name as part of the name of a job, an op or a sensor."""
-    return name.replace("-", "_")

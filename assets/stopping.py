@@ -6,8 +6,9 @@ own, the main thread waits, and the exception becomes a request to stop at the n
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from typing import TypeVar
 
 import dagster as dg
@@ -30,21 +31,36 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
 
     Raises dagster.Failure for the engine's own errors, to be tried again by Dagster only where they are transient.
     """
-    stop = Stop()
-    with ThreadPoolExecutor(1, thread_name_prefix="wal2delta") as pool:
-        future = pool.submit(engine, stop)
-        try:
-            while not wait([future], timeout=_TICK_S).done:
-                meanwhile()
-        finally:
-            # Leaving the block waits for the engine, so the request comes first.
-            stop.request()
-            wait([future])
+    stop, go = Stop(), threading.Event()
+    outcome: Future[T] = Future()
+    thread = threading.Thread(target=lambda: _work(engine, stop, go, outcome), name="wal2delta")
+    try:
+        thread.start()
+        # Not before `start` has returned: a thread that an exception overtook there can't be waited for.
+        go.set()
+        while thread.is_alive():
+            thread.join(_TICK_S)
+            meanwhile()
+    finally:
+        stop.request()
+        go.set()
+        if thread.is_alive():
+            thread.join()
             meanwhile()
     try:
-        return future.result()
+        return outcome.result()
     except Wal2DeltaError as error:
         raise failure(error) from error
+
+
+def _work(engine: Callable[[Stop], T], stop: Stop, go: threading.Event, outcome: Future[T]) -> None:
+    go.wait()
+    if stop.requested:
+        return
+    try:
+        outcome.set_result(engine(stop))
+    except BaseException as error:  # noqa: BLE001  (it is raised again in the thread that waits)
+        outcome.set_exception(error)
 
 
 def failure(error: Wal2DeltaError) -> dg.Failure:

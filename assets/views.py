@@ -4,11 +4,12 @@ Desired, persisted and the difference belong to `wal2delta.pipeline.refresh`.
 """
 
 import hashlib
+from collections.abc import Iterator
 
 import dagster as dg
 
 from assets import metadata as md
-from assets.keys import Layer, identifier, table_key, view_key
+from assets.keys import Layer, table_key, view_key
 from assets.stopping import call
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
@@ -33,6 +34,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         owners=list(view.owners),
         code_version=_definition(view),
         pool=VIEWS_POOL,
+        output_required=False,
         op_tags={"wal2delta/view": view.name},
         metadata={
             "dagster/table_name": f"views.{view.name}",
@@ -42,10 +44,13 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
     )
     def refreshed(
         context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
-    ) -> dg.MaterializeResult[None]:
+    ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
         (result,) = call(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
-        return _result(result)
+        if result.held is None:
+            yield _result(result)
+        else:
+            context.log.warning("nothing was written: %s", result.held)
 
     return refreshed
 
@@ -57,12 +62,10 @@ def _definition(view: ViewConfig) -> str:
 def _result(report: ViewReport) -> dg.MaterializeResult[None]:
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
     metadata = md.merged(
-        {"cut": int(report.number), "inserted": report.inserted, "retracted": report.retracted},
-        md.known(delta_version=report.delta_version),
-        *(md.lsns(**{f"{identifier(name)}_lsn": position}) for name, position in positions.items()),
+        {"inserted": report.inserted, "retracted": report.retracted},
+        md.known(cut=report.cut and int(report.cut), delta_version=report.delta_version),
+        md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
     )
-    if len(positions) == 1:
-        metadata |= md.lsns(compacted_through_lsn=next(iter(positions.values())))
     return dg.MaterializeResult(
         data_version=dg.DataVersion(",".join(f"{name}@{position}" for name, position in positions.items())),
         metadata=metadata,

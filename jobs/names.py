@@ -5,8 +5,6 @@ What a job selects belongs to `source` and `views`.
 
 from __future__ import annotations
 
-from assets.keys import identifier
-
 # Carried by the runs that the keeper started: a person's own drain is not its business.
 KEEPER_TAG = "wal2delta/keeper"
 SOURCE_TAG = "wal2delta/source"
@@ -17,19 +15,19 @@ VIEWS_REFRESH = "views_refresh"
 
 def bootstrap_job_name(source: str) -> str:
     """`<source>_bootstrap`."""
-    return f"{identifier(source)}_bootstrap"
+    return f"{source}_bootstrap"
 
 
 def drain_job_name(source: str) -> str:
     """`<source>_drain`."""
-    return f"{identifier(source)}_drain"
+    return f"{source}_drain"
 
 
 def compaction_job_name(source: str) -> str:
     """`<source>_compaction`."""
-    return f"{identifier(source)}_compaction"
+    return f"{source}_compaction"
 
 
 def verification_job_name(source: str) -> str:
     """`<source>_verification`."""
-    return f"{identifier(source)}_verification"
+    return f"{source}_verification"

@@ -1,29 +1,69 @@
-"""Decides whether a scheduled run may start while others of its job are there.
+"""Decides whether a scheduled run may start, and whether there is anything for it to do.
 
-Pure: no instance or clock is touched here. That no two writers meet in the lake is the lease's work, not this module's;
-here only pointless runs are kept away.
+Pure: no instance, lake or clock is touched here. That no two writers meet in the lake is the lease's work, not this
+module's; here only pointless runs are kept away: each would start a JVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from orchestration.keeper import Phase, Run
+from wal2delta.pipeline.status import SourceStatus, StatusReport
 
-# A process that was killed leaves its run STARTED for ever. After this long another is started beside it: the lease
-# decides between them if the first is alive after all.
+# A process that was killed leaves its run STARTED for ever. Where no lease tells, another is started after this long.
 IN_PROGRESS_S_MAX = 6 * 3600.0
+# A compaction takes the lease when its JVM stands: 10 s, or a minute on a loaded machine that has to fetch jars.
+LEASELESS_S_MAX = 180.0
 
 
-def in_progress(runs: Sequence[Run], now: float) -> str | None:
-    """Why a new run must not start, None where it may."""
-    for run in runs:
-        if run.phase in (Phase.QUEUED, Phase.STARTING):
-            age_s = now - run.created
-        elif run.phase is Phase.STARTED:
-            age_s = now - (run.started or run.created)
-        else:
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The runs a new one must wait for: `busy` says why, None where there are none; `dead` ones are to be failed."""
+
+    busy: str | None
+    dead: tuple[str, ...] = ()
+
+
+def others(runs: Sequence[Run], now: float, lease_held: bool | None = None) -> Others:
+    """Judge the recent runs of a job. `lease_held` False says that nobody writes to the lake, None that it is not known."""
+    dead = tuple(run.id for run in runs if _is_dead(run, now, lease_held))
+    live = [run for run in runs if run.id not in dead and _is_live(run, now)]
+    return Others(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
+
+
+def _age_s(run: Run, now: float) -> float:
+    return now - (run.started if run.phase is Phase.STARTED and run.started else run.created)
+
+
+def _is_live(run: Run, now: float) -> bool:
+    return run.phase in (Phase.QUEUED, Phase.STARTING, Phase.STARTED) and _age_s(run, now) < IN_PROGRESS_S_MAX
+
+
+def _is_dead(run: Run, now: float, lease_held: bool | None) -> bool:
+    return run.phase is Phase.STARTED and lease_held is False and _age_s(run, now) > LEASELESS_S_MAX
+
+
+def compaction_is_pointless(state: SourceStatus, rows_waiting: bool) -> str | None:
+    """Why a compaction would do nothing, or fail; None where it has work."""
+    if state.landing is None:
+        return "there is no landing yet: bootstrap first"
+    if state.lease_held:
+        return f"the lake is being written to ({state.lease})"
+    if rows_waiting or state.snapshots:
+        return None
+    return f"everything up to {state.landing.end_lsn} is in the lake"
+
+
+def refresh_is_pointless(state: StatusReport, reads: Mapping[str, Sequence[str]]) -> str | None:
+    """Why a refresh of all views would change nothing; None where one has work. `reads` gives each view's sources."""
+    for view, sources in reads.items():
+        found = state.views.get(view)
+        if found is None:
             continue
-        if age_s < IN_PROGRESS_S_MAX:
-            return f"run {run.id[:8]} is {run.phase.value}"
-    return None
+        if found.cut is None and all(state.sources[source].cut is not None for source in sources):
+            return None
+        if any(found.behind.values()):
+            return None
+    return "no source that a view reads has a newer cut"

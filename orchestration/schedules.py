@@ -1,25 +1,27 @@
 """When compaction, views and the proof run.
 
-Whether a tick is pointless because a run is still there is decided by `guard`.
+Whether a tick would be pointless is decided by `guard`.
 """
-
-from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import dagster as dg
 
 from assets.current import CompactionRun
-from assets.keys import identifier
 from jobs.names import VIEWS_REFRESH, compaction_job_name, verification_job_name
-from orchestration.guard import in_progress
-from orchestration.runs import recent_runs
+from orchestration import guard
+from orchestration.runs import fail_dead, recent_runs
+from resources import Settings
 from wal2delta.config.model import Config, SourceConfig
+from wal2delta.errors import Wal2DeltaError
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
+
+# Why a tick is skipped, or None.
+Obstacle = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
 
 
 def schedules(config: Config) -> list[dg.ScheduleDefinition]:
@@ -29,7 +31,7 @@ def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     if config.proof_interval != "off":
         found += [_verification(source, _PROOF_CRONS[config.proof_interval]) for source in sources]
     if config.views:
-        found.append(_views(min(source.compaction.interval_s for source in config.sources.values())))
+        found.append(_views(config))
     return found
 
 
@@ -41,40 +43,67 @@ def cron_every(interval_s: float) -> str:
     if minutes < 60:
         return f"*/{minutes} * * * *"
     hours = math.ceil(minutes / 60)
+    if hours == 1:
+        return "0 * * * *"
     return f"0 */{hours} * * *" if hours < 24 else "0 0 * * *"
 
 
 def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
-    job = compaction_job_name(source.name)
-    config = dg.RunConfig(ops={f"compact_{identifier(source.name)}": CompactionRun(report="changed")})
-    # A proof holds the same lease, so a compaction beside it could only fail.
-    return _schedule(job, cron_every(source.compaction.interval_s), [job, verification_job_name(source.name)], config)
+    job, proof = compaction_job_name(source.name), verification_job_name(source.name)
+
+    def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        state = settings.status(source.name).sources[source.name]
+        # A proof holds the same lease, so a compaction beside it could only fail.
+        for name, lease_held in ((job, state.lease_held), (proof, None)):
+            others = guard.others(recent_runs(context.instance, name), time.time(), lease_held)
+            fail_dead(context.instance, others.dead, "nobody holds the lake's lease, so this run's process is gone")
+            if others.busy is not None:
+                return f"{name}: {others.busy}"
+        return guard.compaction_is_pointless(state, settings.has_waiting_rows(source.name))
+
+    config = dg.RunConfig(ops={f"compact_{source.name}": CompactionRun(report="changed")})
+    description = f"Compacts {source.name} where something has landed, unless a compaction or a proof is in progress."
+    return _schedule(job, cron_every(source.compaction.interval_s), description, obstacle, config)
 
 
 def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
     job = verification_job_name(source.name)
-    return _schedule(job, cron, [job])
+
+    def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        if settings.newest_cut(source.name) is None:
+            return "there is nothing in the lake yet"
+        return guard.others(recent_runs(context.instance, job), time.time()).busy
+
+    return _schedule(job, cron, f"Proves {source.name} equal to PostgreSQL, unless a proof is in progress.", obstacle)
 
 
-def _views(interval_s: float) -> dg.ScheduleDefinition:
-    return _schedule(VIEWS_REFRESH, cron_every(interval_s), [VIEWS_REFRESH])
+def _views(config: Config) -> dg.ScheduleDefinition:
+    reads = {view.name: sorted({source for source, _ in view.reads.values()}) for view in config.views.values()}
+    interval_s = min(config.sources[source].compaction.interval_s for names in reads.values() for source in names)
+
+    def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        busy = guard.others(recent_runs(context.instance, VIEWS_REFRESH), time.time()).busy
+        return busy or guard.refresh_is_pointless(settings.status(), reads)
+
+    description = "Refreshes the views where a source has a newer cut, unless a refresh is in progress."
+    return _schedule(VIEWS_REFRESH, cron_every(interval_s), description, obstacle)
 
 
 def _schedule(
-    job: str, cron: str, waits_for: Sequence[str], config: dg.RunConfig | None = None
+    job: str, cron: str, description: str, obstacle: Obstacle, config: dg.RunConfig | None = None
 ) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"{job}_schedule",
         job_name=job,
         cron_schedule=cron,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Runs {job}, unless one of these is in progress: {', '.join(waits_for)}.",
+        description=description,
     )
-    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        for other in waits_for:
-            busy = in_progress(recent_runs(context.instance, other), time.time())
-            if busy is not None:
-                return dg.SkipReason(f"{other}: {busy}")
-        return dg.RunRequest(run_config=config or dg.RunConfig())
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | dg.SkipReason:
+        try:
+            reason = obstacle(context, settings)
+        except Wal2DeltaError as error:
+            return dg.SkipReason(f"the state could not be seen: {error}")
+        return dg.SkipReason(reason) if reason else dg.RunRequest(run_config=config or dg.RunConfig())
 
     return tick

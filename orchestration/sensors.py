@@ -3,15 +3,12 @@
 What is decided belongs to `keeper`; here it is only seen and done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
 import dagster as dg
 
 from assets.changes import DrainRun
-from assets.keys import identifier
 from jobs.names import KEEPER_TAG, drain_job_name
 from orchestration import keeper
 from orchestration.runs import fail_dead, recent_runs
@@ -32,7 +29,7 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
     job = drain_job_name(source.name)
 
     @dg.sensor(
-        name=f"{identifier(source.name)}_slot_drain_sensor",
+        name=f"{source.name}_slot_drain_sensor",
         job_name=job,
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -45,7 +42,10 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         try:
             state = settings.slot_state(source.name)
         except Wal2DeltaError as error:
-            return dg.SensorResult(skip_reason=f"the source can't be asked: {error}", cursor=context.cursor)
+            # Forgotten on purpose: a drain that lives through an outage needs its time to connect again.
+            return dg.SensorResult(
+                skip_reason=f"the source can't be asked: {error}", cursor=keeper.Memory().to_cursor()
+            )
         slot = None if state is None else keeper.Slot(source.slot, (state.active_pid or 0) if state.active else None)
         runs = recent_runs(context.instance, job, KEEPER_TAG)
         memory = keeper.Memory.from_cursor(context.cursor)
@@ -65,6 +65,6 @@ def _request(source: SourceConfig, job: str) -> dg.RunRequest:
     config = DrainRun(until="max_seconds", max_seconds=DRAIN_MAX_S)
     return dg.RunRequest(
         job_name=job,
-        run_config=dg.RunConfig(ops={f"drain_{identifier(source.name)}": config}),
+        run_config=dg.RunConfig(ops={f"drain_{source.name}": config}),
         tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S)},
     )

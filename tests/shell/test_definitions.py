@@ -1,0 +1,207 @@
+"""The location as written: every asset, group, dependency, check, job, sensor and schedule of a sample configuration."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.build import build, location
+from tests.shell.sample import write_sample
+from wal2delta.config.load import load
+from wal2delta.errors import ConfigError
+from wal2delta.names import TableName
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample's file."""
+    return write_sample(tmp_path_factory.mktemp("sample"))
+
+
+@pytest.fixture(scope="module")
+def defs(path: Path) -> dg.Definitions:
+    """The sample's location, validated as Dagster does when it loads it."""
+    made = location(path)
+    dg.Definitions.validate_loadable(made)
+    return made
+
+
+def _key(text: str) -> dg.AssetKey:
+    return dg.AssetKey(text.split("/"))
+
+
+_LINEAGE = {
+    "postgres/shop/shop/orders": [],
+    "postgres/shop/shop/order-20lines": [],
+    "postgres/crm/public/customers": [],
+    "snapshot/shop/shop/orders": ["postgres/shop/shop/orders"],
+    "snapshot/shop/shop/order-20lines": ["postgres/shop/shop/order-20lines"],
+    "snapshot/crm/public/customers": ["postgres/crm/public/customers"],
+    "changes/shop/shop/orders": ["postgres/shop/shop/orders", "snapshot/shop/shop/orders"],
+    "changes/shop/shop/order-20lines": ["postgres/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
+    "changes/crm/public/customers": ["postgres/crm/public/customers", "snapshot/crm/public/customers"],
+    "history/shop/shop/orders": ["changes/shop/shop/orders", "snapshot/shop/shop/orders"],
+    "history/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
+    "history/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
+    "current/shop/shop/orders": ["changes/shop/shop/orders", "snapshot/shop/shop/orders"],
+    "current/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
+    "current/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
+    "views/per_customer": ["current/crm/public/customers", "current/shop/shop/orders"],
+    "views/copy": ["current/shop/shop/orders"],
+}
+
+_JOBS = {
+    "shop_bootstrap": (["snapshot_shop"], ["snapshot/shop/shop/order-20lines", "snapshot/shop/shop/orders"]),
+    "shop_drain": (["drain_shop"], ["changes/shop/shop/order-20lines", "changes/shop/shop/orders"]),
+    "shop_compaction": (
+        ["compact_shop"],
+        [
+            "current/shop/shop/order-20lines",
+            "current/shop/shop/orders",
+            "history/shop/shop/order-20lines",
+            "history/shop/shop/orders",
+        ],
+    ),
+    "shop_verification": (["expect_shop", "prove_shop"], []),
+    "crm_bootstrap": (["snapshot_crm"], ["snapshot/crm/public/customers"]),
+    "crm_drain": (["drain_crm"], ["changes/crm/public/customers"]),
+    "crm_compaction": (
+        ["compact_crm"],
+        ["current/crm/public/customers", "history/crm/public/customers"],
+    ),
+    "crm_verification": (["prove_crm"], []),
+    "views_refresh": (["views__copy", "views__per_customer"], ["views/copy", "views/per_customer"]),
+}
+
+
+def test_the_lineage_is_exactly_this(defs: dg.Definitions) -> None:
+    """Every table has one asset per layer, and each asset hangs on what it is made from."""
+    graph = defs.resolve_asset_graph()
+    found = {
+        key.to_user_string(): sorted(parent.to_user_string() for parent in graph.get(key).parent_keys)
+        for key in graph.get_all_asset_keys()
+    }
+    assert found == _LINEAGE
+
+
+def test_each_layer_is_a_group(defs: dg.Definitions) -> None:
+    """Groups are what the lineage page shows first."""
+    graph = defs.resolve_asset_graph()
+    assert all(graph.get(key).group_name == key.path[0] for key in graph.get_all_asset_keys())
+
+
+def test_every_asset_says_what_it_is_where_it_lies_and_of_what_kind(defs: dg.Definitions) -> None:
+    """The overview page of no asset is empty."""
+    graph = defs.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.description
+        assert node.kinds
+        assert "dagster/table_name" in node.metadata
+        assert key.path[0] == "postgres" or "dagster/uri" in node.metadata
+
+
+def test_owners_and_descriptions_come_from_the_configuration(defs: dg.Definitions) -> None:
+    """What a person said about a table stands on each of its assets."""
+    node = defs.resolve_asset_graph().get(_key("current/shop/shop/orders"))
+    assert list(node.owners) == ["team:shop"]
+    assert "One row per order." in (node.description or "")
+
+
+def test_what_computes_has_a_code_version(path: Path, defs: dg.Definitions) -> None:
+    """Compaction's is ours to raise, a view's is its SQL."""
+    graph = defs.resolve_asset_graph()
+    assert graph.get(_key("history/shop/shop/orders")).code_version == "1"
+    before = graph.get(_key("views/copy")).code_version
+    sql = path.parent / "q.sql"
+    text = sql.read_text(encoding="utf-8")
+    sql.write_text("SELECT 1 FROM o\n", encoding="utf-8")
+    changed = location(path).resolve_asset_graph().get(_key("views/copy")).code_version
+    sql.write_text(text, encoding="utf-8")
+    assert before
+    assert changed != before
+
+
+def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
+    """The proof on every current table; expectations where the configuration has some, each under a name of its own."""
+    orders = "current/shop/shop/orders"
+    assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
+        (orders, "proved_equal"),
+        ("current/shop/shop/order-20lines", "proved_equal"),
+        ("current/crm/public/customers", "proved_equal"),
+        (orders, "expect_column_values_to_be_unique__id"),
+        (orders, "expect_column_values_to_be_unique__id_2"),
+        (orders, "expect_compound_columns_to_be_unique__id__a_b"),
+    }
+
+
+def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definitions) -> None:
+    """A drain job holds the drain alone; a compaction does not run the checks."""
+    found = {}
+    for declared in defs.jobs or []:
+        job = defs.resolve_job_def(declared.name)
+        keys = sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
+        found[job.name] = (sorted(node.name for node in job.nodes), keys)
+        assert job.executor_def.name == "in_process"
+    assert found == _JOBS
+
+
+def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg.Definitions) -> None:
+    """Each source drains, compacts and proves itself without anybody switching anything on."""
+    sensors = {(s.name, s.minimum_interval_seconds, s.default_status.value) for s in defs.sensors or []}
+    assert sensors == {(f"{name}_slot_drain_sensor", 4, "RUNNING") for name in ("shop", "crm")}
+    schedules = {}
+    for schedule in defs.schedules or []:
+        assert isinstance(schedule, dg.ScheduleDefinition)
+        assert schedule.default_status.value == "RUNNING"
+        schedules[schedule.name] = schedule.cron_schedule
+    assert schedules == {
+        "shop_compaction_schedule": "*/2 * * * *",
+        "crm_compaction_schedule": "* * * * *",
+        "shop_verification_schedule": "0 * * * *",
+        "crm_verification_schedule": "0 * * * *",
+        "views_refresh_schedule": "* * * * *",
+    }
+
+
+def test_one_more_table_brings_exactly_its_own_assets(path: Path) -> None:
+    """Adding a table to the configuration touches no other asset."""
+    config = load(path)
+    shop = config.sources["shop"]
+    more = shop.model_copy(update={"tables": (*shop.tables, TableName("shop", "items"))})
+    wider = build(config.model_copy(update={"sources": config.sources | {"shop": more}}))
+    added = {k.to_user_string() for k in wider.resolve_asset_graph().get_all_asset_keys()} - _LINEAGE.keys()
+    layers = ("postgres", "snapshot", "changes", "history", "current")
+    assert added == {f"{layer}/shop/shop/items" for layer in layers}
+
+
+def test_proofs_can_be_switched_off(path: Path) -> None:
+    """`proof_interval: off` leaves the job and takes the schedule."""
+    defs = build(load(path).model_copy(update={"proof_interval": "off"}))
+    assert not [s.name for s in defs.schedules or [] if "verification" in s.name]
+    assert defs.resolve_job_def("shop_verification")
+
+
+def test_a_source_that_lists_no_tables_is_left_out_and_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Dagster must know the assets before it may ask a server."""
+    with caplog.at_level(logging.WARNING, "wal2delta.dagster"):
+        location(path)
+    assert "sources.unlisted lists no tables" in caplog.text
+
+
+def test_without_a_configuration_the_location_is_empty_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    """A fresh clone comes up in the UI all the same."""
+    with caplog.at_level(logging.WARNING, "wal2delta.dagster"):
+        made = location(None)
+    dg.Definitions.validate_loadable(made)
+    assert not made.resolve_asset_graph().get_all_asset_keys()
+    assert "WAL2DELTA_CONFIG" in caplog.text
+
+
+def test_a_configuration_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:
+    """An empty location would hide the mistake."""
+    with pytest.raises(ConfigError, match="nowhere"):
+        location(tmp_path / "nowhere.yaml")

@@ -1,0 +1,122 @@
+"""When scheduled runs start: intervals as cron expressions, runs in progress, and work that is there or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestration.guard import (
+    IN_PROGRESS_S_MAX,
+    LEASELESS_S_MAX,
+    Others,
+    compaction_is_pointless,
+    others,
+    refresh_is_pointless,
+)
+from orchestration.keeper import Phase, Run
+from orchestration.schedules import cron_every
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.pipeline.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
+from wal2delta.views.cuts import ViewCut
+
+NOW = 2_000_000.0
+LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00+00:00")
+CUT = CutStatus(CycleNumber(3), Lsn(90), None, "2026-01-01T00:00:00+00:00", 2)
+IDLE = SourceStatus("shop", None, None, LANDED, CUT, None, 10, {}, {}, lease_held=False, lease=None, problems=())
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "cron"),
+    [
+        (0.5, "* * * * *"),
+        (60, "* * * * *"),
+        (61, "*/2 * * * *"),
+        (300, "*/5 * * * *"),
+        (3540, "*/59 * * * *"),
+        (3541, "0 * * * *"),
+        (3600, "0 * * * *"),
+        (3601, "0 */2 * * *"),
+        (86_400, "0 0 * * *"),
+        (10**9, "0 0 * * *"),
+    ],
+)
+def test_an_interval_is_rounded_up_to_what_cron_can_say(interval_s: float, cron: str) -> None:
+    """Minutes up to an hour, hours up to a day, then once a day."""
+    assert cron_every(interval_s) == cron
+
+
+def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
+    return Run(name, phase, created=NOW - age_s, started=NOW - age_s)
+
+
+@pytest.mark.parametrize(
+    ("phase", "age_s", "lease_held", "expected"),
+    [
+        (Phase.QUEUED, 10, None, Others("run abcdefgh is queued")),
+        (Phase.STARTING, 10, None, Others("run abcdefgh is starting")),
+        (Phase.STARTED, 10, None, Others("run abcdefgh is started")),
+        (Phase.STARTED, LEASELESS_S_MAX - 1, False, Others("run abcdefgh is started")),
+        (Phase.STARTED, LEASELESS_S_MAX + 1, False, Others(None, ("abcdefgh-1",))),
+        (Phase.STARTED, LEASELESS_S_MAX + 1, True, Others("run abcdefgh is started")),
+        (Phase.STARTED, LEASELESS_S_MAX + 1, None, Others("run abcdefgh is started")),
+        (Phase.QUEUED, LEASELESS_S_MAX + 1, False, Others("run abcdefgh is queued")),
+        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
+        (Phase.QUEUED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
+        (Phase.FAILED, 10, None, Others(None)),
+        (Phase.ENDED, 10, False, Others(None)),
+    ],
+)
+def test_a_run_in_progress_keeps_the_next_one_away_unless_it_is_dead(
+    phase: Phase, age_s: float, lease_held: bool | None, expected: Others
+) -> None:
+    """Without the lease a compaction that says STARTED is a process that was killed; without a lease to ask, age decides."""
+    assert others([_run(phase, age_s)], NOW, lease_held) == expected
+
+
+def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
+    """Every recent run is looked at."""
+    runs = [_run(Phase.ENDED, 5, "r2"), _run(Phase.STARTED, 9, "r1")]
+    assert others(runs, NOW) == Others("run r1 is started")
+
+
+@pytest.mark.parametrize(
+    ("state", "rows_waiting", "says"),
+    [
+        (replace(IDLE, landing=None), False, "bootstrap first"),
+        (replace(IDLE, landing=None), True, "bootstrap first"),
+        (IDLE, False, "everything up to 0/64 is in the lake"),
+        (replace(IDLE, lease_held=True, lease="process 7 on host"), True, "process 7 on host"),
+        (IDLE, True, None),
+        (replace(IDLE, lease_held=None), True, None),
+        (replace(IDLE, snapshots={TableName("s", "t"): Lsn(50)}), False, None),
+    ],
+)
+def test_a_compaction_runs_only_where_it_has_work(state: SourceStatus, rows_waiting: bool, says: str | None) -> None:
+    """An idle source starts no JVM every minute."""
+    reason = compaction_is_pointless(state, rows_waiting)
+    assert reason is None if says is None else says in (reason or "")
+
+
+def _view(cut: ViewCut | None, behind: dict[str, int]) -> StatusReport:
+    return StatusReport({"shop": IDLE, "crm": replace(IDLE, cut=None)}, {"v": ViewStatus("v", cut, behind, ())})
+
+
+SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("state", "reads", "work"),
+    [
+        (_view(SEEN, {"shop": 0}), ["shop"], False),
+        (_view(SEEN, {"shop": 2}), ["shop"], True),
+        (_view(None, {}), ["shop"], True),
+        (_view(None, {}), ["shop", "crm"], False),
+    ],
+)
+def test_views_are_refreshed_only_where_a_source_has_a_newer_cut(
+    state: StatusReport, reads: list[str], work: bool
+) -> None:
+    """A view that has never been made waits until each source it reads has a cut."""
+    assert (refresh_is_pointless(state, {"v": reads}) is None) == work

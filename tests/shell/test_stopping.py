@@ -1,0 +1,89 @@
+"""How an engine call ends: with its result, with its error as one line, or cleanly when Dagster ends the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import dagster as dg
+import pytest
+
+from assets.stopping import call
+from wal2delta.errors import ConfigError, TransientError, Wal2DeltaError
+from wal2delta.report import Stop
+
+
+def test_the_result_is_the_engines() -> None:
+    """And what is to be done meanwhile is done at least once, after the engine's last word."""
+    looks: list[int] = []
+    assert call(lambda _stop: 42, meanwhile=lambda: looks.append(1)) == 42
+    assert looks
+
+
+def test_the_engine_works_in_another_thread() -> None:
+    """So that the main thread can hear that the run is to end."""
+    assert call(lambda _stop: threading.current_thread()) is not threading.main_thread()
+
+
+@pytest.mark.parametrize(("kind", "retried"), [(TransientError, True), (ConfigError, False)])
+def test_an_engine_error_becomes_a_failure_with_thing_reason_and_remedy(
+    kind: type[Wal2DeltaError], retried: bool
+) -> None:
+    """Dagster tries again only what may succeed when nothing is changed."""
+
+    def fail(_stop: Stop) -> None:
+        raise kind("slot s", "it was in use", "end the other drain")
+
+    with pytest.raises(dg.Failure) as caught:
+        call(fail)
+    assert caught.value.description == "slot s: it was in use; end the other drain"
+    assert caught.value.allow_retries is retried
+    assert {key: value.value for key, value in caught.value.metadata.items()} == {
+        "thing": "slot s",
+        "reason": "it was in use",
+        "remedy": "end the other drain",
+    }
+
+
+def test_any_other_error_comes_through_as_it_is() -> None:
+    """A mistake of ours is not dressed up."""
+
+    def fail(_stop: Stop) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        call(fail)
+
+
+def test_ending_the_run_stops_the_engine_and_waits_for_it() -> None:
+    """The exception arrives in the main thread; the engine ends at its next safe point before it goes on."""
+    ended = threading.Event()
+
+    def work(stop: Stop) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.wait(20)
+        ended.set()
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    looks: list[bool] = []
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(dg.DagsterExecutionInterruptedError):
+            call(work, meanwhile=lambda: looks.append(ended.is_set()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ended.is_set()
+    assert looks[-1]
+
+
+def test_an_error_in_what_is_done_meanwhile_stops_the_engine_too() -> None:
+    """A drain whose events can't be written doesn't go on unseen."""
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        call(lambda stop: stop.wait(20), meanwhile=fail)

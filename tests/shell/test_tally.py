@@ -1,0 +1,98 @@
+"""How often a table is told of: at its first change, then at most once an interval, and at once where it is urgent."""
+
+from __future__ import annotations
+
+from assets.tally import Stretch, Tally
+from wal2delta.drain.totals import Counts, Flush
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, TableName
+from wal2delta.schema import Identity, SchemaVersion
+
+A, B = TableName("s", "a"), TableName("s", "b")
+
+
+def _flush(start: int, tables: dict[TableName, Counts], reshaped: tuple[TableName, ...] = ()) -> Flush:
+    return Flush(
+        number=start,
+        start_lsn=Lsn(start),
+        end_lsn=Lsn(start + 10),
+        transactions=1 if tables else 0,
+        rows=sum(counts.changes for counts in tables.values()),
+        tables=tables,
+        first_commit_us=start * 1000 if tables else None,
+        last_commit_us=start * 1000 + 500 if tables else None,
+        schemas=tuple(SchemaVersion(table, Oid(1), Identity.DEFAULT, (), ()) for table in reshaped),
+        seconds=0.01,
+    )
+
+
+def test_a_tables_first_change_is_due_at_once() -> None:
+    """Whoever starts a drain sees within a second that it works."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1)}))
+    assert tally.take_due(0.0).keys() == {A}
+
+
+def test_afterwards_a_table_is_due_once_an_interval_with_the_sum() -> None:
+    """Counts add up over the flushes in between, and the range has no hole."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1)}))
+    tally.take_due(0.0)
+    tally.add(_flush(10, {A: Counts(inserts=2, bytes=5)}))
+    tally.add(_flush(20, {A: Counts(updates=3, deletes=1, bytes=7)}))
+    assert tally.take_due(59.9) == {}
+    assert tally.take_due(60.0) == {
+        A: Stretch(Lsn(10), Lsn(30), Counts(2, 3, 1, 0, 12), 2, first_commit_us=10_000, last_commit_us=20_500)
+    }
+    assert tally.take_due(1000.0) == {}
+
+
+def test_tables_are_due_each_by_its_own_clock_and_only_if_changed() -> None:
+    """A quiet table costs nothing."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1)}))
+    tally.take_due(0.0)
+    tally.add(_flush(10, {B: Counts(inserts=1)}))
+    assert tally.take_due(30.0).keys() == {B}
+    tally.add(_flush(20, {A: Counts(inserts=1), B: Counts(inserts=1)}))
+    assert tally.take_due(60.0).keys() == {A}
+    assert tally.take_due(90.0).keys() == {B}
+
+
+def test_a_truncate_and_a_new_shape_are_due_at_once() -> None:
+    """What a person would want to know is not kept back for a minute."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1), B: Counts(inserts=1)}))
+    tally.take_due(0.0)
+    tally.add(_flush(10, {A: Counts(truncates=1)}))
+    assert tally.take_due(1.0).keys() == {A}
+    tally.add(_flush(20, {B: Counts(inserts=1)}, reshaped=(B,)))
+    assert tally.take_due(2.0).keys() == {B}
+
+
+def test_an_urgent_change_stays_urgent_when_an_ordinary_one_follows() -> None:
+    """Both are in one event."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1)}))
+    tally.take_due(0.0)
+    tally.add(_flush(10, {A: Counts(truncates=1)}))
+    tally.add(_flush(20, {A: Counts(inserts=4)}))
+    assert tally.take_due(1.0)[A].counts == Counts(inserts=4, truncates=1)
+
+
+def test_a_flush_without_changes_is_nothing_to_tell() -> None:
+    """An idle source writes no events."""
+    tally = Tally(60)
+    tally.add(_flush(0, {}))
+    assert tally.take_due(0.0) == {}
+    assert tally.take_all(0.0) == {}
+
+
+def test_at_the_end_whatever_is_left_is_told() -> None:
+    """The last range of a run is not lost."""
+    tally = Tally(60)
+    tally.add(_flush(0, {A: Counts(inserts=1)}))
+    tally.take_due(0.0)
+    tally.add(_flush(10, {A: Counts(inserts=1)}))
+    assert tally.take_all(1.0).keys() == {A}
+    assert tally.take_all(1.0) == {}
