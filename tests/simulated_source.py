@@ -1,0 +1,247 @@
+"""A PostgreSQL in miniature: tables in memory that write a landing and snapshots, and know their state at every commit.
+
+It shares no code with the engine's folding; real servers are in `fix_postgres.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.simulated_rows import Cell, Row, canonical, column_array, text_entries
+from wal2delta.lake.documents import Chunk, SnapshotDoc, SnapshotTable
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, TableName
+from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from wal2delta.schema import Identity, SchemaVersion
+
+SOURCE = "shop"
+WRITER = "0123456789abcdef0123456789abcdef"
+START = 0x1000
+HEAD = ChainSource("7300000000000000001", 1, "app", "shop", "shop", 180006)
+States: TypeAlias = dict[TableName, Counter[Row]]
+
+
+@dataclass(slots=True)
+class Event:
+    """One landing row in the making; `cells` is None for a truncate."""
+
+    op: str
+    cells: Row | None
+    unchanged: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class SimulatedTable:
+    """A table's rows now; `large` are the ordinals that PostgreSQL would store out of line."""
+
+    version: SchemaVersion
+    large: tuple[int, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    images: Counter[tuple[str, Row]] = field(default_factory=Counter)
+    events: list[tuple[int, Event]] = field(default_factory=list)
+
+    @property
+    def key(self) -> list[int]:
+        """The ordinals of the key's columns."""
+        names = [c.name for c in self.version.columns]
+        return [names.index(k) for k in self.version.key]
+
+    def key_of(self, row: Row) -> Row:
+        """The key's cells."""
+        return tuple(row[i] for i in self.key)
+
+    def has(self, key: Row) -> bool:
+        """Whether a row has this key."""
+        return any(canonical(self.key_of(r)) == canonical(key) for r in self.rows)
+
+    def old_image(self, row: Row) -> Row:
+        """What a before or delete row shows."""
+        if self.version.identity is Identity.FULL:
+            return row
+        return tuple(cell if i in self.key else None for i, cell in enumerate(row))
+
+
+class SimulatedSource:
+    """The tables, the transaction in progress, and the landing that they write."""
+
+    def __init__(self, lake: Path, tables: Sequence[SimulatedTable]) -> None:
+        self.lake = lake
+        self.tables = {t.version.table: t for t in tables}
+        self.store = open_store(str(lake))
+        self.paths = LakePaths(str(lake), SOURCE)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(START), source=HEAD, writer=WRITER)
+        self.lsn = START
+        self.states: dict[int, States] = {}
+        self._seq = 0
+        self._row = 0
+        self._xid = 700
+        self._transactions = 0
+        self._waiting: dict[TableName, list[dict[str, Any]]] = {}
+        self._announced: set[str] = set()
+        self._remember()
+
+    def table(self, name: str) -> SimulatedTable:
+        """By bare name."""
+        return next(t for n, t in self.tables.items() if n.name == name)
+
+    def insert(self, table: SimulatedTable, row: Row, *, lost: bool = False) -> None:
+        """`lost`: the source has it, the stream does not (to be healed by a later snapshot)."""
+        table.rows.append(row)
+        if not lost:
+            self._emit(table, Event("insert", row))
+
+    def update(self, table: SimulatedTable, old: Row, new: Row) -> None:
+        """Change a row; large values that stay the same are not sent unless the identity is FULL."""
+        table.rows.remove(old)
+        table.rows.append(new)
+        full = table.version.identity is Identity.FULL
+        if full or canonical(table.key_of(old)) != canonical(table.key_of(new)):
+            self._emit(table, Event("before", table.old_image(old)))
+        same = tuple(i for i in table.large if canonical((old[i],)) == canonical((new[i],)) and new[i] is not None)
+        self._emit(table, Event("update", new, () if full else tuple(i for i in same if i not in table.key)))
+
+    def delete(self, table: SimulatedTable, row: Row, *, lost: bool = False) -> None:
+        """Remove a row."""
+        table.rows.remove(row)
+        if not lost:
+            self._emit(table, Event("delete", table.old_image(row)))
+
+    def truncate(self, table: SimulatedTable) -> None:
+        """Remove all rows."""
+        table.rows.clear()
+        self._emit(table, Event("truncate", None))
+
+    def commit(self, rng: random.Random) -> Lsn:
+        """End the transaction; its end LSN."""
+        self.lsn += rng.randrange(8, 200)
+        commit_us = 1_700_000_000_000_000 + self.lsn * 1000 + rng.randrange(-5000, 5000)
+        for rows in self._waiting.values():
+            for row in rows:
+                row.setdefault("lsn", self.lsn)
+                row.setdefault("us", commit_us)
+                row.setdefault("xid", self._xid)
+        self._seq, self._xid = 0, self._xid + 1
+        self._transactions += 1
+        self._remember()
+        return Lsn(self.lsn)
+
+    def flush(self) -> None:
+        """Write the segment of the transactions since the last one, if there were any."""
+        if Lsn(self.lsn) == self.chain.end:
+            return
+        batches = [self._batch(t, rows) for t, rows in self._waiting.items() if rows]
+        schemas = []
+        for changes in batches:
+            if changes.version.id not in self._announced:
+                self._announced.add(changes.version.id)
+                first = changes.rows.column("_w2d_lsn")[0].as_py()
+                schemas.append(SchemaInForce(changes.version, Lsn(first), 0))
+        times = [r["us"] for rows in self._waiting.values() for r in rows]
+        segment = SegmentWriter(self.chain, WRITER)
+        if times:
+            segment.add(
+                Batch(
+                    changes=batches,
+                    transactions=self._transactions,
+                    rows=self._row,
+                    end_lsn=Lsn(self.lsn),
+                    first_commit_time_us=min(times),
+                    last_commit_time_us=max(times),
+                    schemas=schemas,
+                    messages=[],
+                    next_seq=0,
+                )
+            )
+        segment.finish(Lsn(self.lsn))
+        self._waiting, self._row, self._transactions = {}, 0, 0
+
+    def snapshot(self, names: Sequence[str], chunk_rows: int = 7) -> Lsn:
+        """Write a snapshot of some tables as they are now (between two transactions)."""
+        point = Lsn(self.lsn)
+        folder = self.paths.snapshot(Incarnation(1), point)
+        tables = {}
+        for name in names:
+            table = self.table(name)
+            chunks = []
+            for number, start in enumerate(range(0, len(table.rows), chunk_rows)):
+                rows = table.rows[start : start + chunk_rows]
+                path = f"{table.version.table.key}/{number:06d}.parquet"
+                place = Path(self.paths.url(f"{folder}/{path}"))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(self._values(table.version, rows), place, compression="zstd")
+                chunks.append(Chunk(path, len(rows), place.stat().st_size, "0" * 64, (number, number + 1), name))
+            tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks))
+        now = datetime.now(timezone.utc).isoformat()
+        doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
+        self.store.put_if_absent(f"{folder}/snapshot.json", doc.to_bytes())
+        return point
+
+    def state_at(self, position: Lsn) -> States:
+        """Every table's rows at the newest commit at or before a position."""
+        return self.states[max(lsn for lsn in self.states if lsn <= int(position))]
+
+    def _remember(self) -> None:
+        self.states[self.lsn] = {n: Counter(canonical(r) for r in t.rows) for n, t in self.tables.items()}
+
+    def _emit(self, table: SimulatedTable, event: Event) -> None:
+        if event.op == "before":
+            seq = self._seq
+        else:
+            seq, self._seq = self._seq, self._seq + 1
+        rows = self._waiting.setdefault(table.version.table, [])
+        rows.append({"seq": seq, "row": self._row, "event": event})
+        if event.op in ("insert", "update") and event.cells is not None:
+            table.images[(event.op, canonical(event.cells))] += 1
+        self._row += 1
+
+    def _values(self, version: SchemaVersion, rows: Sequence[Row]) -> pa.Table:
+        names = ["_w2d_text", *(f"c{i}" for i in range(len(version.columns)))]
+        arrays = [pa.array([text_entries(version, r) for r in rows], pa.string())]
+        arrays += [column_array(c, [r[i] for r in rows]) for i, c in enumerate(version.columns)]
+        return pa.table(arrays, names=names)
+
+    def _batch(self, name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableChanges:
+        version = self.tables[name].version
+        events = [r["event"] for r in rows]
+        width = len(version.columns)
+        sent = [_sent(e, width) for e in events]
+        ops = pa.array([e.op for e in events]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))
+        schema = row_schema(version)
+        batch = pa.record_batch(
+            [
+                pa.array([r["lsn"] for r in rows], pa.int64()),
+                pa.array([r["seq"] for r in rows], pa.int64()),
+                pa.array([r["row"] for r in rows], pa.int64()),
+                ops,
+                pa.array([r["xid"] for r in rows], pa.int64()),
+                pa.array([r["us"] for r in rows], pa.timestamp("us", "UTC")),
+                pa.array([list(e.unchanged) or None for e in events], pa.list_(pa.int16())),
+                pa.array([text_entries(version, s) for s in sent], pa.string()),
+                *(column_array(c, [s[i] for s in sent]) for i, c in enumerate(version.columns)),
+            ],
+            schema=schema,
+        )
+        n = Counter(e.op for e in events)
+        unchanged = sum(1 for e in events if e.unchanged)
+        counts = ChangeCounts(n["insert"], n["update"], n["delete"], n["truncate"], n["before"], unchanged)
+        return TableChanges(version, batch, counts)
+
+
+def _sent(event: Event, width: int) -> Row:
+    """The cells as the stream shows them: nothing where a value is unchanged."""
+    cells: tuple[Cell, ...] = event.cells or (None,) * width
+    return tuple(None if i in event.unchanged else c for i, c in enumerate(cells))
