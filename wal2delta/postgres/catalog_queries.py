@@ -118,7 +118,7 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, c.oid::bigint AS oid,
          WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
          ELSE false
        END AS has_identity
-FROM pg_catalog.unnest({schemas}::text[], {names}::text[]) AS w (schema, name)
+FROM ROWS FROM (pg_catalog.unnest({schemas}::text[]), pg_catalog.unnest({names}::text[])) AS w (schema, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)

@@ -17,6 +17,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 # How long a wait may last before whoever waits looks at clock and stop flag again.
 _SLICE_S = 0.5
+_END_TIMEOUT_S = 10.0
 
 
 def wait_readable(pgconn: PGconn, timeout_s: float, *, unsent: bool = False) -> bool:
@@ -44,13 +45,18 @@ def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Call
         pgconn.consume_input()
     result = pgconn.get_result()
     if result is None or result.status != expected:
+        # The connection stays usable after a refusal, once what belongs to it is read.
+        end_of_copy(pgconn, refused=True)
         raise_result(pgconn, result)
 
 
-def end_of_copy(pgconn: PGconn, deadline_s: float = 10.0) -> list[PGresult]:
-    """The results after the last COPY data, the connection idle again; raises psycopg.Error if one is an error."""
-    results: list[PGresult] = []
-    deadline = time.monotonic() + deadline_s
+def end_of_copy(pgconn: PGconn, *, refused: bool = False) -> None:
+    """Read the results after the last COPY data until the connection is idle again.
+
+    Raises the psycopg.Error that one of them is, unless `refused` says that the error is known.
+    """
+    failed: PGresult | None = None
+    deadline = time.monotonic() + _END_TIMEOUT_S
     while True:
         while pgconn.is_busy():
             if time.monotonic() > deadline:
@@ -58,13 +64,12 @@ def end_of_copy(pgconn: PGconn, deadline_s: float = 10.0) -> list[PGresult]:
             wait_readable(pgconn, _SLICE_S)
             pgconn.consume_input()
         result = pgconn.get_result()
-        if result is None:
-            return results
+        if result is None or result.status == ExecStatus.COPY_BOTH:
+            break
         if result.status == ExecStatus.FATAL_ERROR:
-            raise_result(pgconn, result)
-        results.append(result)
-        if result.status == ExecStatus.COPY_BOTH:
-            return results
+            failed = failed or result
+    if failed is not None and not refused:
+        raise_result(pgconn, failed)
 
 
 def raise_result(pgconn: PGconn, result: PGresult | None) -> NoReturn:

@@ -1,0 +1,229 @@
+"""The replication stream against a real server: order, positions, keepalives, and each way it can end.
+
+What the messages mean is tested in tests/core; what the drain makes of them in its own tests.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from demo.server import EmbeddedPostgres
+from tests.fix_postgres import Database
+from wal2delta.errors import GapError, InvariantError, SourceError, TransientError
+from wal2delta.lsn import Lsn
+from wal2delta.pgoutput.decoder import decode
+from wal2delta.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
+from wal2delta.postgres.connection import connect, connect_replication
+from wal2delta.postgres.slot import create_slot, read_slot
+from wal2delta.postgres.stream import HEADER_BYTES, Frames, ReplicationStream
+
+
+def _slot(database: Database) -> Lsn:
+    """A table with a publication, and a slot."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE t")
+    with connect_replication(database.secret) as walsender:
+        return create_slot(walsender, database.name, temporary=False)
+
+
+def _open(database: Database, start: Lsn, publications: tuple[str, ...] = ("pub",), **more: float) -> ReplicationStream:
+    return ReplicationStream.open(database.secret, database.name, publications, start, **more)
+
+
+def _until(stream: ReplicationStream, end: Lsn, max_bytes: int = 1 << 20) -> list[bytes]:
+    """Everything up to a keepalive at `end`."""
+    frames: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        got = stream.read(max_bytes, 0.2)
+        frames += got.payloads
+        if got.keepalive_lsn is not None and got.keepalive_lsn >= end:
+            return frames
+    raise AssertionError(f"no keepalive at {end} within 20 s")
+
+
+def _messages(frames: list[bytes]) -> list[object]:
+    return [decode(bytes(frame[HEADER_BYTES:])) for frame in frames]
+
+
+def test_whole_transactions_come_in_commit_order_with_their_headers(database: Database) -> None:
+    """Each frame has its 25-byte header; inserts stand between Begin and Commit; positions grow with each Commit."""
+    start = _slot(database)
+    database.execute("INSERT INTO t SELECT g, 'a' FROM generate_series(1, 500) g", "INSERT INTO t VALUES (501, 'b')")
+    with _open(database, start) as stream:
+        frames = _until(stream, database.end_of_wal())
+    assert all(frame[:1] == b"w" for frame in frames)
+    told = _messages(frames)
+    assert sum(isinstance(message, Insert) for message in told) == 501
+    commits = [message for message in told if isinstance(message, Commit)]
+    assert [c.end_lsn for c in commits] == sorted(c.end_lsn for c in commits)
+    # The header of a Commit carries its end LSN.
+    where = [struct.unpack(">Q", f[1:9])[0] for f, m in zip(frames, told, strict=True) if isinstance(m, Commit)]
+    assert where == [int(c.end_lsn) for c in commits]
+
+
+def test_reading_in_small_pieces_gives_the_same_frames(database: Database) -> None:
+    """max_bytes decides about the size of a read, not about what comes."""
+    start = _slot(database)
+    database.execute("INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 300) g")
+    end = database.end_of_wal()
+    with _open(database, start) as stream:
+        whole = [frame[HEADER_BYTES:] for frame in _until(stream, end)]
+    with _open(database, start) as stream:
+        assert [frame[HEADER_BYTES:] for frame in _until(stream, end, max_bytes=1)] == whole
+
+
+def test_a_restart_skips_what_ends_at_or_before_the_start(database: Database) -> None:
+    """Started at a Commit's end LSN, the stream brings the next transaction first, though nothing was acknowledged."""
+    start = _slot(database)
+    database.execute("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
+    with _open(database, start) as stream:
+        first = next(m for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Commit))
+    with _open(database, first.end_lsn) as stream:
+        rows = [m.new for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Insert)]
+    assert rows == [("2", "b")]
+
+
+def test_the_slot_moves_to_what_was_acknowledged_and_never_back(database: Database) -> None:
+    """acknowledge(lsn) shows as confirmed_flush_lsn; a lower one is refused here, before the server sees it."""
+    start = _slot(database)
+    database.execute("INSERT INTO t VALUES (1, 'a')")
+    with connect(database.secret) as conn, _open(database, start) as stream:
+        end = next(m.end_lsn for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Commit))
+        assert _confirmed(conn, database) == start
+        stream.acknowledge(end)
+        deadline = time.monotonic() + 5
+        while _confirmed(conn, database) != end and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert _confirmed(conn, database) == end
+        with pytest.raises(InvariantError, match="lower"):
+            stream.acknowledge(start)
+
+
+def _confirmed(conn: psycopg.Connection, database: Database) -> Lsn | None:
+    state = read_slot(conn, database.name)
+    assert state is not None
+    return state.confirmed_flush_lsn
+
+
+def test_logical_messages_come_and_two_phase_stays_off(database: Database) -> None:
+    """A logical message is delivered; a prepared transaction comes at COMMIT PREPARED, and the slot's flag stays off."""
+    start = _slot(database)
+    with database.connect() as conn:
+        conn.execute("SELECT pg_logical_emit_message(false, 'beat', 'now')")
+        conn.execute("BEGIN")
+        conn.execute("INSERT INTO t VALUES (1, 'prepared')")
+        conn.execute(SQL("PREPARE TRANSACTION {}").format(database.name))
+        with _open(database, start) as stream:
+            told = _messages(_until(stream, database.end_of_wal()))
+            assert [m.prefix for m in told if isinstance(m, LogicalMessage)] == ["beat"]
+            assert not any(isinstance(m, Begin | Insert) for m in told)
+            conn.execute(SQL("COMMIT PREPARED {}").format(database.name))
+            assert [m.new for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Insert)]
+        state = read_slot(conn, database.name)
+    assert state is not None
+    assert not state.two_phase
+
+
+def test_two_publications_are_read_together(database: Database) -> None:
+    """Tables of both publications come over one slot; odd names are quoted."""
+    database.execute("CREATE TABLE h (v int)", """CREATE PUBLICATION "pub, 'x" FOR TABLE h WITH (publish = 'insert')""")
+    start = _slot(database)
+    database.execute("INSERT INTO t VALUES (1, 'a')", "INSERT INTO h VALUES (2)")
+    with _open(database, start, ("pub", "pub, 'x")) as stream:
+        rows = [m.new for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Insert)]
+    assert rows == [("1", "a"), ("2",)]
+
+
+def test_a_missing_slot_is_a_gap_and_a_missing_publication_is_refused(database: Database) -> None:
+    """Neither may be started over in silence: the changes since would be lost."""
+    with pytest.raises(GapError, match="does not exist"):
+        _open(database, Lsn.ZERO)
+    start = _slot(database)
+    with pytest.raises(SourceError, match="nothing"):
+        _open(database, start, ("pub", "nothing"))
+
+
+def test_a_publication_made_after_the_changes_is_not_skipped_in_silence(database: Database) -> None:
+    """PostgreSQL 18 warns that it skips the publication and leaves changes out: that is an error here, not a warning."""
+    start = _slot(database)
+    database.execute("INSERT INTO t VALUES (1, 'before')", "CREATE PUBLICATION late FOR TABLE t")
+    with _open(database, start, ("late",)) as stream, pytest.raises(SourceError, match="late"):
+        _until(stream, database.end_of_wal())
+
+
+def test_a_slot_in_use_is_reported_with_its_holder_and_tried_again_for_a_while(database: Database) -> None:
+    """A second reader gets a TransientError that names the process; with patience it takes over when the first ends."""
+    start = _slot(database)
+    first = _open(database, start)
+    with pytest.raises(TransientError, match="in use by process"):
+        _open(database, start)
+    closer = threading.Timer(0.5, first.close)
+    closer.start()
+    with _open(database, start, wait_s=10):
+        closer.join()
+
+
+def test_a_terminated_walsender_is_transient(database: Database) -> None:
+    """pg_terminate_backend ends the stream with an error that may be tried again."""
+    start = _slot(database)
+    with _open(database, start) as stream:
+        stream.read(1, 0.1)
+        database.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
+        )
+        with pytest.raises(TransientError):
+            _read_for(stream, 10)
+
+
+def _read_for(stream: ReplicationStream, seconds: float) -> list[Frames]:
+    deadline = time.monotonic() + seconds
+    read = []
+    while time.monotonic() < deadline:
+        read.append(stream.read(1 << 20, 0.2))
+    return read
+
+
+def test_silence_of_the_caller_does_not_end_the_stream_as_long_as_it_ticks(database: Database) -> None:
+    """With wal_sender_timeout at 2 s and nobody reading for 4 s, tick() alone keeps the connection alive."""
+    start = _slot(database)
+    database.execute(SQL("ALTER DATABASE {} SET wal_sender_timeout = '2s'").format(Identifier(database.name)))
+    database.execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 20000) g")
+    with _open(database, start, status_interval_s=0.2) as stream:
+        for _ in range(40):
+            time.sleep(0.1)
+            stream.tick()
+        assert sum(isinstance(m, Insert) for m in _messages(_until(stream, database.end_of_wal()))) == 20_000
+
+
+def test_a_fast_shutdown_is_noticed_and_pings_are_not_answered_at_full_speed() -> None:
+    """A server that waits for our position asks at full speed: the caller is told, and answers stay a few a second."""
+    with EmbeddedPostgres() as server:
+        database = Database(server, "postgres", server.dsn())
+        start = _slot(database)
+        database.execute("INSERT INTO t VALUES (1, 'a')")
+        stream = _open(database, start)
+        _until(stream, database.end_of_wal())
+        database.execute("INSERT INTO t VALUES (2, 'b')")
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        sent, wanted = 0, False
+        end = Lsn.ZERO
+        with pytest.raises(TransientError):
+            for _ in range(100):
+                before = stream._status_at
+                got = stream.read(1 << 20, 0.1)
+                sent += stream._status_at != before
+                end = max([end, *(m.end_lsn for m in _messages(got.payloads) if isinstance(m, Commit))])
+                wanted = wanted or got.flush_wanted
+                if wanted and end > stream.confirmed and sent > 5:
+                    stream.acknowledge(end)
+        stream.close()
+        stopping.join(30)
+        assert wanted
+        assert sent < 60
