@@ -31,36 +31,36 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
 
     Raises dagster.Failure for the engine's own errors, to be tried again by Dagster only where they are transient.
     """
-    stop, go = Stop(), threading.Event()
+    stop, go, done = Stop(), threading.Event(), threading.Event()
     outcome: Future[T] = Future()
-    thread = threading.Thread(target=lambda: _work(engine, stop, go, outcome), name="wal2delta")
+
+    def work() -> None:
+        go.wait()
+        try:
+            if not stop.requested:
+                outcome.set_result(engine(stop))
+        except BaseException as error:  # noqa: BLE001  (it is raised again in the thread that waits)
+            outcome.set_exception(error)
+        finally:
+            done.set()
+
     try:
-        thread.start()
-        # Not before `start` has returned: a thread that an exception overtook there can't be waited for.
+        threading.Thread(target=work, name="wal2delta").start()
+        # Not before `start` has returned: whether a thread runs that an exception overtook there, nobody knows.
         go.set()
-        while thread.is_alive():
-            thread.join(_TICK_S)
+        # An event, since a join that an exception breaks off takes the thread for ended (Python 3.10 to 3.12).
+        while not done.wait(_TICK_S):
             meanwhile()
     finally:
         stop.request()
-        go.set()
-        if thread.is_alive():
-            thread.join()
+        if go.is_set():
+            done.wait()
             meanwhile()
+        go.set()
     try:
         return outcome.result()
     except Wal2DeltaError as error:
         raise failure(error) from error
-
-
-def _work(engine: Callable[[Stop], T], stop: Stop, go: threading.Event, outcome: Future[T]) -> None:
-    go.wait()
-    if stop.requested:
-        return
-    try:
-        outcome.set_result(engine(stop))
-    except BaseException as error:  # noqa: BLE001  (it is raised again in the thread that waits)
-        outcome.set_exception(error)
 
 
 def failure(error: Wal2DeltaError) -> dg.Failure:
