@@ -89,9 +89,7 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
         (str(table), c.inserts, c.updates, c.deletes, c.truncates, octets(c.bytes))
         for table, c in result.tables.items()
     ]
-    told = "the slot was told by another drain"
-    if result.confirmed_flush_lsn is not None:
-        told = f"the slot was told {result.confirmed_flush_lsn}"
+    told = f"the slot was told {result.confirmed_flush_lsn or 'nothing by this drain'}"
     head = (
         f"{result.source}: {result.transactions:,} transactions, {result.rows:,} rows, {result.segments:,} segments; "
         f"the landing went from {result.start_lsn} to {result.end_lsn}, {told} ({result.reason_for_end})"
