@@ -1,0 +1,27 @@
+"""A compaction in a process of its own, to be killed: `python -m tests.compact_process LAKE`.
+
+The failpoint comes from the environment; the simulated source's server is never asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.fix_lake import SPARK
+from tests.properties.test_apply_cycles import make_config
+from tests.simulated_source import SOURCE
+from wal2delta.lake.session import build_session
+from wal2delta.pipeline.compact import compact
+from wal2delta.report import Stop, silent
+
+
+def main(lake: Path) -> None:
+    """Compact all there is."""
+    session = build_session(SPARK, "wal2delta killed compaction")
+    compact(make_config(lake), SOURCE, session, silent, Stop())
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,214 @@
+"""What a cycle takes: ends of ranges, held tables, snapshots that wait. No Spark and no rows are needed to plan."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.simulated_rows import shape
+from tests.simulated_source import START, SimulatedSource, SimulatedTable
+from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.lease import hold_lease, newest_epoch
+from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
+from wal2delta.lake.records import cut_at, pending_snapshots, read_cut, write_cut
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.schema import Identity, SchemaVersion
+
+A, B = TableName("app", "a"), TableName("app", "b")
+FIRST = CycleNumber(1)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SimulatedSource:
+    """Two tables that have just been snapshotted, at the chain's head."""
+    tables = [
+        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
+        for name, oid in (("a", 1), ("b", 2))
+    ]
+    return SimulatedSource(tmp_path, tables)
+
+
+def insert(source: SimulatedSource, *names: str) -> Lsn:
+    """One transaction with a row in each table."""
+    for name in names:
+        source.insert(source.table(name), (source.lsn, "x"))
+    return source.commit(random.Random(source.lsn))
+
+
+def plan(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan | None:
+    """The next cycle's plan."""
+    pending = pending_snapshots(source.store, source.paths, Incarnation(1), cut)
+    number = CycleNumber(1 if cut is None else cut.number + 1)
+    limit = source.chain.end if end is None else end
+    return plan_cycle(source.chain, cut, pending, number, end=limit, cycle_rows=cycle_rows)
+
+
+def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan:
+    """The same where there must be one."""
+    made = plan(source, cut, end, cycle_rows)
+    assert made is not None
+    return made
+
+
+def cut_of(source: SimulatedSource, made: Plan, number: CycleNumber = FIRST) -> Cut:
+    """The cut that ends a plan, as if its tables had been written."""
+    tables = {
+        name: CutTable(made.end, i.from_lsn, 0, 0, source.tables[name].version) for name, i in made.tables.items()
+    }
+    return Cut(number, "apply", Incarnation(1), made.end, None, tables, 1, "0" * 64, "", dict(made.held))
+
+
+def reshaped(version: SchemaVersion) -> SchemaVersion:
+    """The table with one column more."""
+    extra = replace(version.columns[1], name="extra", attnum=3)
+    return replace(version, columns=(*version.columns, extra))
+
+
+def test_nothing_to_do_is_no_cycle(source: SimulatedSource) -> None:
+    """A chain without links and no snapshot."""
+    assert plan(source, None) is None
+
+
+def test_a_snapshot_at_the_head_enters_at_once(source: SimulatedSource) -> None:
+    """The first cycle may have an empty range."""
+    source.snapshot(["a", "b"])
+    made = planned(source, None)
+    assert (made.start, made.end) == (Lsn(START), Lsn(START))
+    assert set(made.tables) == {A, B}
+    assert all(i.snapshot is not None for i in made.tables.values())
+    assert plan(source, cut_of(source, made)) is None
+
+
+def test_a_table_without_a_snapshot_is_left_alone(source: SimulatedSource) -> None:
+    """Its changes wait in the landing."""
+    source.snapshot(["a"])
+    insert(source, "a", "b")
+    source.flush()
+    assert set(planned(source, None).tables) == {A}
+
+
+def test_a_snapshot_waits_for_the_chain(source: SimulatedSource) -> None:
+    """C lies beyond what is durable: it enters with the cycle that reaches C."""
+    insert(source, "a")
+    source.flush()
+    insert(source, "a")
+    source.snapshot(["a"])
+    assert not planned(source, None).tables
+    source.flush()
+    assert planned(source, None).tables[A].snapshot is not None
+
+
+def test_a_cycle_ends_with_a_segment_once_it_has_enough_rows(source: SimulatedSource) -> None:
+    """And never in the middle of what is left."""
+    source.snapshot(["a"])
+    ends = []
+    for _ in range(3):
+        insert(source, "a", "b")
+        source.flush()
+        ends.append(source.chain.end)
+    assert planned(source, None, cycle_rows=1).end == ends[0]
+    assert planned(source, None, cycle_rows=3).end == ends[1]
+    assert planned(source, None).end == ends[2]
+
+
+def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSource) -> None:
+    """A proof's C; each segment has its base."""
+    source.snapshot(["a"])
+    inside = insert(source, "a")
+    insert(source, "a")
+    source.flush()
+    insert(source, "a")
+    source.flush()
+    made = planned(source, None, end=inside)
+    assert made.end == inside
+    rest = planned(source, cut_of(source, made))
+    assert [s.number for s in rest.segments] == [1, 2]
+    assert [s.base - (2 << ORDINAL_BITS) for s in rest.segments] == [0, 2]
+
+
+def test_a_table_that_changes_its_shape_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
+    """The cycle before ends right before the first transaction of the new shape."""
+    source.snapshot(["a", "b"])
+    insert(source, "a", "b")
+    last = insert(source, "b")
+    source.flush()
+    source.tables[A].version = reshaped(source.tables[A].version)
+    source.insert(source.table("a"), (7, "x", "y"))
+    changed = source.commit(random.Random(1))
+    source.flush()
+
+    before = planned(source, None)
+    assert last < before.end < changed
+    assert not before.held
+    old = {A: replace(source.tables[A].version, columns=source.tables[A].version.columns[:2])}
+    cut = cut_of(source, before)
+    cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=old[A])})
+    after = planned(source, cut)
+    assert after.end == source.chain.end
+    assert set(after.tables) == {B}
+    assert after.held[A].at_lsn == before.end
+    assert "columns added: extra" in after.held[A].reason
+
+
+def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:
+    """Every drain names a table's shape where it first meets it."""
+    source.snapshot(["a"])
+    for _ in range(2):
+        source._announced.clear()
+        insert(source, "a")
+        source.flush()
+    made = planned(source, None)
+    assert made.end == source.chain.end
+    assert not made.held
+
+
+def test_a_snapshot_older_than_its_tables_shape_does_not_enter(source: SimulatedSource) -> None:
+    """The changes since can't be applied to it: the table is held, with the reason."""
+    source.snapshot(["b"])
+    cut = cut_of(source, planned(source, None))
+    insert(source, "b")
+    source.snapshot(["a"])
+    source.tables[A].version = reshaped(source.tables[A].version)
+    source.insert(source.table("a"), (7, "x", "y"))
+    source.commit(random.Random(1))
+    source.flush()
+    passed = source.chain.end
+    insert(source, "b")
+    source.flush()
+    made = planned(source, replace(cut, position=passed))
+    assert set(made.tables) == {B}
+    assert "after its snapshot its shape changed: columns added: extra" in made.held[A].reason
+
+
+def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> None:
+    """And none where there is none."""
+    source.snapshot(["a"])
+    made = cut_of(source, planned(source, None))
+    for number, position in ((1, 0x1000), (2, 0x2000), (3, 0x2000), (4, 0x3000)):
+        write_cut(source.store, source.paths, replace(made, number=CycleNumber(number), position=Lsn(position)))
+    found = [cut_at(source.store, source.paths, Lsn(p)).number for p in (0x1000, 0x1FFF, 0x2000, 0x9000)]
+    assert found == [1, 1, 3, 4]
+    with pytest.raises(LakeError, match="no cut at or before"):
+        cut_at(source.store, source.paths, Lsn(1))
+    with pytest.raises(LakeError, match="no such cut"):
+        read_cut(source.store, source.paths, CycleNumber(9))
+    with pytest.raises(TransientError, match="another process"):
+        write_cut(source.store, source.paths, made)
+
+
+def test_one_lease_at_a_time(source: SimulatedSource) -> None:
+    """A second holder is turned away while the first lives; a holder that was followed notices."""
+    with hold_lease(source.store, source.paths) as lease:
+        lease.check()
+        with pytest.raises(TransientError, match="another process"), hold_lease(source.store, source.paths):
+            pass
+        source.store.put_if_absent(source.paths.lease(lease.epoch + 1), b"{}\n")
+        with pytest.raises(TransientError, match="taken over"):
+            lease.check()
+    with hold_lease(source.store, source.paths):
+        assert newest_epoch(source.store, source.paths) == 3

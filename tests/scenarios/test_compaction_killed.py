@@ -1,0 +1,89 @@
+"""A compaction is killed with SIGKILL between any two of its steps; whoever comes next finishes the cycle.
+
+One cycle is killed at every step in turn, each time by the process that resumes it: so every step is also reached by way
+of a resumed intent.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import (
+    SEED,
+    check,
+    make_config,
+    make_tables,
+    random_row,
+    run_compact,
+    run_transactions,
+)
+from tests.simulated_rows import images_of
+from tests.simulated_source import SOURCE, SimulatedSource
+from wal2delta.failpoints import VARIABLE
+from wal2delta.lake.open import open_lake
+from wal2delta.lake.records import newest_number
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = (
+    "cycle.after_intent",
+    "cycle.after_history",
+    "cycle.after_current:2",
+    "cycle.after_tables",
+    "cycle.after_sync",
+    "cycle.after_cut",
+)
+TABLES = ("order lines", "bag", "log")
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def killed_at(step: str, lake: Path) -> int:
+    """The exit status of a compaction that meets the failpoint."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.compact_process", str(lake)],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: step},
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )
+    return done.returncode
+
+
+def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: Path) -> None:
+    """Changes to tables that are there, and a table that enters: no row is missing and none is there twice."""
+    rng = random.Random(SEED)
+    source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in TABLES])
+    config = make_config(tmp_path)
+    for name in TABLES[:2]:
+        table = source.table(name)
+        for _ in range(10):
+            row = random_row(rng, table)
+            if table.version.is_bag or not table.has(table.key_of(row)):
+                table.rows.append(row)
+    source._remember()
+    source.snapshot(TABLES[:2])
+    run_transactions(rng, source, 3)
+    run_compact(spark, config)
+    source.snapshot(["log"])
+    run_transactions(rng, source, 12)
+
+    for step in STEPS:
+        assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
+    assert run_compact(spark, config) == []
+
+    assert newest_number(source.store, source.paths.intents) == newest_number(source.store, source.paths.cuts) == 2
+    check(spark, config, source, list(TABLES))
+    lake = open_lake(spark, config)
+    assert lake.position(SOURCE) == source.chain.end
+    for name in TABLES[:2]:
+        version = source.table(name).version
+        history = lake.table(SOURCE, version.table, layer="history", hidden=True)
+        assert images_of(history, version) == source.table(name).images, f"{name}, seed {SEED}"
