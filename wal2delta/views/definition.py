@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,8 @@ from wal2delta.lake.columns import HIDDEN_PREFIX
 from wal2delta.lake.exact import exact_form_of_type, row_digest
 
 _REMEDY = "correct the view's SQL file"
+# And the whole lines of comment behind it.
+_LAST_SEMICOLON = re.compile(r";\s*(\n[ \t]*(--[^\n]*)?)*\Z")
 
 
 def definition_sha256(view: ViewConfig) -> str:
@@ -32,7 +35,7 @@ def definition_sha256(view: ViewConfig) -> str:
 def read_sql(view: ViewConfig) -> str:
     """The SQL file's text; raises ConfigError where it can't be read or is empty."""
     try:
-        text = view.sql().strip().removesuffix(";").strip()
+        text = _LAST_SEMICOLON.sub("", view.sql()).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError(f"view {view.name}: {view.sql_file}", reason, "correct the view's sql_file") from None

@@ -1,0 +1,262 @@
+"""A view is its query's answer after every refresh, whatever was there before; each refresh writes the difference only."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from wal2delta.config.model import ViewConfig
+from wal2delta.errors import ConfigError, LakeError, TransientError
+from wal2delta.lake.delta_log import newest_version, read_commit
+from wal2delta.landing.store import open_store
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.views.cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
+from wal2delta.views.refresh import app_id, refresh_view
+
+pytestmark = pytest.mark.spark
+
+SALES = TableName("public", "sales")
+_SCHEMA = "product string, amount double, at timestamp"
+
+
+class Shop:
+    """A lake with one view over one table `sales`, whose rows a test sets as it likes."""
+
+    def __init__(self, spark: SparkSession, folder: Path, sql: str) -> None:
+        self.spark = spark.newSession()
+        self.folder = folder
+        self.file = folder / "view.sql"
+        self.file.write_text(sql, encoding="utf-8")
+        self.view = ViewConfig(name="revenue", sql_file=self.file, reads={"sales": ("shop", SALES)})
+        self.lake = str(folder / "lake")
+        self.path = str(folder / "lake" / "views" / "revenue")
+        self.cuts = 0
+
+    def refresh(self, rows: list[tuple[Any, ...]] | DataFrame) -> ViewCut:
+        """Refresh over these sales, at the source's next cut."""
+        self.cuts += 1
+        frame = rows if isinstance(rows, DataFrame) else self.spark.createDataFrame(rows, _SCHEMA)
+        sources: Mapping[str, CycleNumber] = {"shop": CycleNumber(self.cuts)}
+        return refresh_view(
+            self.spark, open_store(self.lake), self.lake, self.view, tables={"sales": frame}, sources=sources
+        )
+
+    def stored(self) -> DataFrame:
+        """The view's Delta table as it is."""
+        return self.spark.read.format("delta").load(self.path)
+
+    def rows(self) -> Counter[Any]:
+        """The view's rows without hidden columns, as text."""
+        return Counter(tuple(map(str, r)) for r in self.stored().drop("_w2d_key", "_w2d_dup").collect())
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
+    """A bag: the sales above 0 without their time."""
+    return Shop(spark, tmp_path, "SELECT product, amount FROM sales WHERE NOT amount < 0;\n-- a last comment")
+
+
+def sales(*pairs: tuple[str | None, float | None]) -> list[tuple[Any, ...]]:
+    """Rows of the table `sales`."""
+    return [(product, amount, None) for product, amount in pairs]
+
+
+def test_each_refresh_writes_the_signed_difference_only(shop: Shop) -> None:
+    """Equal rows are counted, not merged: k of n come and go."""
+    first = shop.refresh(sales(("a", 1.0), ("a", 1.0), ("a", 1.0), ("b", None), (None, 2.0), ("b", -1.0)))
+    assert (first.inserted, first.retracted, first.delta_version) == (4, 0, 0)
+    second = shop.refresh(sales(("a", 1.0), (None, 2.0), (None, 2.0), ("c", 3.0)))
+    assert (second.inserted, second.retracted, second.delta_version) == (2, 2, 1)
+    assert shop.rows() == Counter({("a", "1.0"): 1, ("None", "2.0"): 2, ("c", "3.0"): 1})
+    assert shop.stored().select("_w2d_key", "_w2d_dup").distinct().count() == 4
+    commit = read_commit(shop.path, 1)
+    assert commit is not None
+    assert commit.txns == {app_id("revenue"): int(second.number)}
+
+
+def test_nothing_to_correct_makes_no_commit_and_the_cut_says_so(shop: Shop) -> None:
+    """The cut moves on with its sources and names the version that was there."""
+    first = shop.refresh(sales(("a", 1.0)))
+    second = shop.refresh(sales(("a", 1.0), ("z", -5.0)))
+    assert (second.inserted, second.retracted) == (0, 0)
+    assert (second.delta_version, newest_version(shop.path)) == (first.delta_version, 0)
+    assert second.number > first.number
+    assert newest_cut(open_store(shop.lake), "revenue") == second
+    assert second.sources == {"shop": 2}
+
+
+def test_an_empty_answer_makes_an_empty_table(shop: Shop) -> None:
+    """Also as the first answer."""
+    assert shop.refresh(sales()).delta_version == 0
+    assert shop.rows() == Counter()
+    shop.refresh(sales(("a", 1.0)))
+    assert shop.refresh(sales()).retracted == 1
+    assert shop.rows() == Counter()
+
+
+def test_values_that_spark_groups_as_one_are_told_apart(shop: Shop) -> None:
+    """-0.0 and 0.0 are two rows, NaN is one value, the last bit counts, NULL is not the empty text."""
+    odd = [("a", 0.0), ("a", -0.0), ("a", math.nan), ("a", math.nan), ("a", 0.1), ("", 0.1), (None, 0.1)]
+    shop.refresh(sales(*odd))
+    changed = shop.refresh(sales(*odd[1:], ("a", math.nextafter(0.1, 1)), ("e\u0301", 1.0), ("é", 1.0)))
+    assert (changed.inserted, changed.retracted) == (3, 1)
+    assert shop.rows()[("a", "0.0")] == 0
+    assert shop.rows()[("a", "-0.0")] == 1
+    assert shop.rows()[("a", "nan")] == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE v SET amount = 7 WHERE product = 'a'",
+        "DELETE FROM v WHERE product = 'b'",
+        "INSERT INTO v SELECT * FROM v WHERE product = 'a'",
+        "INSERT INTO v SELECT 'x', 1D, _w2d_key, _w2d_dup + 1 FROM v",
+        "UPDATE v SET _w2d_key = NULL",
+        "UPDATE v SET _w2d_dup = 1",
+        "DELETE FROM v",
+    ],
+)
+def test_a_damaged_view_heals(shop: Shop, damage: str) -> None:
+    """Whoever wrote into the Delta table, the next refresh makes it the query's answer again."""
+    rows = sales(("a", 1.0), ("a", 1.0), ("b", 2.0), ("c", 3.0))
+    shop.refresh(rows)
+    before = shop.rows()
+    shop.spark.sql(damage.replace(" v", f" delta.`{shop.path}`"))
+    shop.refresh(rows)
+    assert shop.rows() == before
+    assert shop.refresh(rows).inserted == 0
+
+
+def _refresh_and_die(folder: str, at: str) -> None:
+    """In a process of its own: one refresh that is killed at a failpoint."""
+    os.environ["WAL2DELTA_FAILPOINT"] = at
+    from wal2delta.config.model import SparkConfig
+    from wal2delta.lake.session import build_session
+
+    spark = build_session(SparkConfig(master="local[1]"), "killed")
+    shop = Shop(spark, Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
+    shop.cuts = 1
+    shop.refresh(sales(("a", 1.0), ("b", 2.0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["view.after_commit", "view.after_sync"])
+def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(shop: Shop, at: str) -> None:
+    """The commit without a cut is part of what is persisted, and its number is not given again."""
+    shop.refresh(sales(("a", 1.0)))
+    process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder), at))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -9
+    assert newest_version(shop.path) == 1, "committed"
+    assert newest_number(open_store(shop.lake)) == 1, "without a cut"
+    made = shop.refresh(sales(("b", 2.0), ("b", 2.0)))
+    assert (made.number, made.delta_version, made.inserted, made.retracted) == (3, 2, 1, 1)
+    assert shop.rows() == Counter({("b", "2.0"): 2})
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT product AS _w2d_x FROM sales", "begins with _w2d_"),
+        ("SELECT product, amount AS Product FROM sales", "same name"),
+        ("SELECT nothing FROM sales", "UNRESOLVED_COLUMN"),
+        ("SELEC product FROM sales", "PARSE_SYNTAX_ERROR"),
+        ("DROP TABLE sales", "PARSE_SYNTAX_ERROR"),
+        ("SELECT 1) UNION ALL (SELECT 2; DROP TABLE sales", "PARSE_SYNTAX_ERROR"),
+        ("SELECT CAST(product AS int) AS n FROM sales", "the query failed with CAST_INVALID_INPUT"),
+        ("SELECT NULL AS n FROM sales", "no exact form"),
+        ("SELECT INTERVAL '1' DAY AS n FROM sales", "no exact form"),
+        ("SELECT product FROM other_table", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("  \n;", "no SQL"),
+    ],
+)
+def test_a_definition_that_can_not_be_kept_is_refused(spark: SparkSession, tmp_path: Path, sql: str, told: str) -> None:
+    """One message that names the view, in Spark's short words and without a value; nothing is written."""
+    shop = Shop(spark, tmp_path, sql)
+    with pytest.raises(ConfigError) as refused:
+        shop.refresh(sales(("secret value", 1.0)))
+    assert told in str(refused.value)
+    assert "revenue" in refused.value.thing
+    assert "secret value" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert newest_version(shop.path) == -1
+    assert newest_number(open_store(shop.lake)) == 0
+
+
+def test_a_query_with_other_columns_than_its_table_is_refused(shop: Shop) -> None:
+    """Replacing a view's columns is another road; this one changes nothing and says so."""
+    shop.refresh(sales(("a", 1.0)))
+    shop.file.write_text("SELECT product, CAST(amount AS int) AS amount FROM sales", encoding="utf-8")
+    with pytest.raises(ConfigError, match="other columns than its table has: amount"):
+        shop.refresh(sales(("a", 1.0)))
+    assert newest_version(shop.path) == 0
+
+
+def test_another_query_with_the_same_columns_is_corrected(shop: Shop) -> None:
+    """And its cut carries another hash."""
+    first = shop.refresh(sales(("a", 1.0), ("b", 2.0)))
+    shop.file.write_text("SELECT product, amount * 2 AS amount FROM sales", encoding="utf-8")
+    second = shop.refresh(sales(("a", 1.0), ("b", 2.0)))
+    assert second.definition_sha256 != first.definition_sha256
+    assert shop.rows() == Counter({("a", "2.0"): 1, ("b", "4.0"): 1})
+
+
+def test_nested_and_odd_columns_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrays, structs, maps, decimals, binary, and names that Parquet refuses."""
+    shop = Shop(
+        spark,
+        tmp_path,
+        "WITH s AS (SELECT * FROM sales) SELECT product `of the;product`, array(amount, NULL) a, "
+        "named_struct('x', product, 'y z', 1) s, map(product, amount) m, CAST(amount AS decimal(20,10)) d, "
+        "CAST(product AS binary) b, at `a.t` FROM s ORDER BY product",
+    )
+    shop.refresh(sales(("a", 0.0), ("b", 1.5)))
+    made = shop.refresh(sales(("a", -0.0), ("b", 1.5)))
+    assert (made.inserted, made.retracted) == (1, 1)
+    assert shop.refresh(sales(("a", -0.0), ("b", 1.5))).inserted == 0
+
+
+def test_views_share_one_sequence_of_numbers(shop: Shop, spark: SparkSession, tmp_path: Path) -> None:
+    """And a number can't be taken twice."""
+    shop.refresh(sales(("a", 1.0)))
+    other = Shop(spark, tmp_path, "SELECT 1 AS one")
+    other.view = ViewConfig(name="one", sql_file=other.file, reads={})
+    assert other.refresh(sales()).number == 2
+    cut = newest_cut(open_store(shop.lake), "revenue")
+    assert cut is not None
+    assert cut.number == 1
+    with pytest.raises(TransientError, match="another process"):
+        put_cut(open_store(shop.lake), cut)
+
+
+def test_a_cut_reads_back_and_a_damaged_one_is_refused(shop: Shop) -> None:
+    """Each field that is missing or wrong is named."""
+    cut = shop.refresh(sales(("a", 1.0)))
+    assert ViewCut.from_bytes(cut.to_bytes(), "a cut") == cut
+    for broken in (
+        b"",
+        b"[]",
+        cut.to_bytes().replace(b'"shop":1', b'"shop":"1"'),
+        cut.to_bytes().replace(b"/1", b"/9"),
+    ):
+        with pytest.raises(LakeError, match="a cut"):
+            ViewCut.from_bytes(broken, "a cut")
+
+
+def test_one_process_refreshes_at_a_time(tmp_path: Path) -> None:
+    """Delta on a local disk has no lock between processes."""
+    lake = str(tmp_path / "lake")
+    with one_refresh(lake), pytest.raises(TransientError, match="another process"), one_refresh(lake):
+        pass
+    with one_refresh(lake):
+        pass
