@@ -6,6 +6,7 @@ Expectations below 1.0, so version 1 is called here; its import takes seconds an
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -121,8 +122,21 @@ def validate(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> li
 
     Raises ConfigError for an expectation that Great Expectations does not know or whose arguments it refuses.
     """
-    # Before the import: it reads this once, and would otherwise talk to a server of its makers.
+    # Before the import, which reads it once: it would otherwise talk to a server of its makers.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings():
+        # Its import and its use of Spark meet deprecations that are not ours to see to.
+        warnings.simplefilter("ignore")
+        results = _results(frame, name, wanted)
+    # Found by the name in their meta: results come in an order of their own.
+    by_check: dict[str, Any] = {}
+    for result in results:
+        meta = (result.expectation_config and result.expectation_config.meta) or {}
+        by_check[meta["check"]] = result
+    return [{"success": by_check[e.name].success, "metadata": _counts(by_check[e.name])} for e in wanted]
+
+
+def _results(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> Sequence[Any]:
     import great_expectations as gx
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from pydantic.v1 import ValidationError
@@ -131,21 +145,13 @@ def validate(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> li
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # a dict is what its setter takes
     asset = context.data_sources.add_spark(name="lake").add_dataframe_asset(name=name)
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+    entries = [{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in wanted]
     try:
-        suite = gx.ExpectationSuite(
-            name=name,
-            expectations=[{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in wanted],
-        )
+        suite = gx.ExpectationSuite(name=name, expectations=entries)
     except (GreatExpectationsError, ValidationError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"expectations of {name}", reason, "correct them in the configuration") from None
-    outcome = batch.validate(suite, result_format="SUMMARY")
-    # Found by the name in their meta: results come in an order of their own.
-    by_check: dict[str, Any] = {}
-    for result in outcome.results:
-        meta = (result.expectation_config and result.expectation_config.meta) or {}
-        by_check[meta["check"]] = result
-    return [{"success": by_check[e.name].success, "metadata": _counts(by_check[e.name])} for e in wanted]
+    return batch.validate(suite, result_format="SUMMARY").results
 
 
 def _counts(result: Any) -> md.Metadata:

@@ -17,7 +17,7 @@ from assets.keys import Layer, table_key
 from assets.proof import CHECK
 from demo.state import DemoError
 from orchestration.build import build
-from resources import LakeSpark, Settings
+from resources import LakeSpark
 from wal2delta.config.load import load
 from wal2delta.names import TableName
 
@@ -50,7 +50,7 @@ class Runs:
         self.config = load(path)
         self._definitions = build(self.config)
         self._instance = dg.DagsterInstance.get()
-        self._spark = KeptSpark(settings=Settings(config_path=str(path)))
+        self._spark = KeptSpark(config_path=str(path))
 
     def start_spark(self) -> None:
         """Start the session that all runs share."""

@@ -48,7 +48,7 @@ def build(config: Config) -> dg.Definitions:
             _log.warning("sources.%s lists no tables, so Dagster shows nothing of it", source.name)
     checks = [check for source in sources for check in _checks(source)]
     views_job = views_refresh_job(config)
-    settings = Settings(config_path=str(config.path))
+    path = str(config.path)
     return dg.Definitions(
         assets=[
             *postgres_specs(config),
@@ -59,8 +59,8 @@ def build(config: Config) -> dg.Definitions:
         jobs=[*(job for source in sources for job in source_jobs(source)), *([views_job] if views_job else [])],
         sensors=[slot_drain_sensor(source) for source in sources],
         schedules=schedules(config),
-        resources={"settings": settings, "lake_spark": LakeSpark(settings=settings)},
-        metadata={"configuration": dg.MetadataValue.path(str(config.path))},
+        resources={"settings": Settings(config_path=path), "lake_spark": LakeSpark(config_path=path)},
+        metadata={"configuration": dg.MetadataValue.path(path)},
     )
 
 

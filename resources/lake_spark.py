@@ -3,13 +3,14 @@
 What the session is set to belongs to `wal2delta.lake.session` and the configuration's `spark` section.
 """
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from resources.settings import Settings
+from wal2delta.config.load import load
 from wal2delta.lake.session import build_session
 
 
@@ -20,12 +21,12 @@ class LakeSpark(LazyPySparkResource):
     one's master, memory and jars; and it has no place for the Delta jars.
     """
 
-    spark_config: dict[str, Any] = {}  # noqa: RUF012  (a pydantic field; the session is set by `settings`)
-    settings: dg.ResourceDependency[Settings]
+    spark_config: dict[str, Any] = {}  # noqa: RUF012  (a pydantic field; the configuration file says it all)
+    config_path: str
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = build_session(self.settings.config().spark, "wal2delta dagster")
+            self._spark_session = build_session(load(Path(self.config_path)).spark, "wal2delta dagster")
 
     @property
     def session(self) -> SparkSession:
