@@ -188,7 +188,8 @@ def _has_two(wire: Wire, messages: Ints) -> Flags:
 
 def _table_changes(wire: Wire, places: Places, seq: Ints, first_row: Ints, run: _Run) -> TableChanges:
     rows = _rows(wire, first_row, run)
-    texts, unchanged = _texts(wire, rows, len(run.version.columns))
+    filled, marks = _sources(wire, rows)
+    unchanged = _unchanged(marks, len(rows.row))
     hidden = HiddenColumns(
         lsn=pa.array(places.lsn[rows.message]),
         seq=pa.array(seq[rows.message] + rows.ordinal),
@@ -201,7 +202,7 @@ def _table_changes(wire: Wire, places: Places, seq: Ints, first_row: Ints, run: 
     inserts, befores, updates, deletes, truncates = np.bincount(rows.operation, minlength=5).tolist()
     marked = len(unchanged) - unchanged.null_count
     counts = ChangeCounts(inserts, updates, deletes, truncates, befores, marked)
-    return TableChanges(run.version, record_batch(run.version, hidden, texts), counts)
+    return TableChanges(run.version, record_batch(run.version, hidden, _texts(wire, rows, filled)), counts)
 
 
 def _rows(wire: Wire, first_row: Ints, run: _Run) -> _Rows:
@@ -267,19 +268,23 @@ def _check_end(wire: Wire, messages: Ints, at: Ints) -> None:
         wire.refuse(int(messages[bad[0]]), "bytes are left over")
 
 
-def _texts(wire: Wire, rows: _Rows, columns: int) -> tuple[list[pa.Array], pa.Array]:
-    """Each column's texts, unchanged values filled in from the old image where that has them, and `_w2d_unchanged`."""
-    texts, marks = [], []
-    for ordinal in range(columns):
-        cells = rows.cells[ordinal]
-        source = np.arange(len(rows.row))
+def _sources(wire: Wire, rows: _Rows) -> tuple[list[Ints], list[Ints]]:
+    """By column: which rows find their unchanged value in the row above them, and which find none."""
+    filled, marks = [], []
+    for cells in rows.cells:
         marked = np.flatnonzero(cells.tag == UNCHANGED)
-        if marked.size:
-            filled, marked = _from_old(wire, rows, cells, marked)
-            source[filled] = filled - 1
+        found, marked = _from_old(wire, rows, cells, marked) if marked.size else (marked, marked)
+        filled.append(found)
         marks.append(marked)
-        texts.append(_utf8(wire, rows, gather(wire, cells, source)))
-    return texts, _unchanged(marks, len(rows.row))
+    return filled, marks
+
+
+def _texts(wire: Wire, rows: _Rows, filled: list[Ints]) -> Iterator[pa.Array]:
+    """Each column's texts, one column at a time: the texts of all would be as large as the frames."""
+    for cells, found in zip(rows.cells, filled, strict=True):
+        source = np.arange(len(rows.row))
+        source[found] = found - 1
+        yield _utf8(wire, rows, gather(wire, cells, source))
 
 
 def _from_old(wire: Wire, rows: _Rows, cells: Cells, marked: Ints) -> tuple[Ints, Ints]:

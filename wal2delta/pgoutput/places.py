@@ -83,7 +83,9 @@ def part_of(wire: Wire, transaction: TransactionInfo) -> Places:
         wire.refuse(int(index), "a transaction ends inside a part of it")
     _fixed_size(wire, begins, _BEGIN_BYTES)
     _fixed_size(wire, commits, _COMMIT_BYTES)
-    times = _times(wire, np.concatenate((begins, commits)), np.concatenate((wire.at[begins] + 9, wire.at[commits] + 18)))
+    times = _times(
+        wire, np.concatenate((begins, commits)), np.concatenate((wire.at[begins] + 9, wire.at[commits] + 18))
+    )
     if (
         (wire.uint32(wire.at[begins] + 17) != transaction.xid).any()
         or (wire.int64(wire.at[commits] + 10) != transaction.end_lsn.value).any()

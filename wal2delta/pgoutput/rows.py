@@ -5,7 +5,7 @@ How the rows are found in the bytes belongs to `batch.py` and its slow twin `ass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -117,8 +117,11 @@ def row_schema(version: SchemaVersion) -> pa.Schema:
     return pa.schema([*_HIDDEN, *values])
 
 
-def record_batch(version: SchemaVersion, hidden: HiddenColumns, texts: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Cast `texts` (one string array per column) and put the rows together; raises CastError."""
+def record_batch(version: SchemaVersion, hidden: HiddenColumns, texts: Iterable[pa.Array]) -> pa.RecordBatch:
+    """Cast `texts` (one string array per column, each let go once it is cast) and put the rows together.
+
+    Raises CastError.
+    """
     values: list[pa.Array] = []
     overflows: list[tuple[Column, pa.Array, pa.Array | None]] = []
     for column, text in zip(version.columns, texts, strict=True):

@@ -1,0 +1,176 @@
+"""How fast a batch of pgoutput becomes Arrow, by kind of column, against the row-wise twin in the same run.
+
+No server, no files: the messages are made here. The drain as a whole is measured by `bench/drain.py`.
+
+    python -m bench.decoder [--changes 200000] [--per-transaction 100]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, Xid
+from wal2delta.pgoutput.assemble import assemble
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.decoder import decode
+from wal2delta.pgoutput.messages import (
+    Begin,
+    Commit,
+    Insert,
+    Message,
+    OldImage,
+    Relation,
+    RelationColumn,
+    Update,
+    Values,
+)
+from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.schema import Identity
+
+TABLE = Oid(16384)
+TIME_US = 1_700_000_000_000_000
+REPEATS = 3
+# The slow road takes seconds where the fast one takes tenths; its speed per change does not depend on the number.
+SLOW_SHARE = 10
+
+MIXED = ("int4", "int8", "text", "numeric", "timestamptz", "bool", "float8", "varchar")
+CASES: dict[str, tuple[str, ...]] = {
+    "8 mixed": MIXED,
+    "8 mixed, FULL updates": MIXED,
+    **{f"4 {kind}": (kind,) * 4 for kind in ("bool", "int4", "int8", "float8", "numeric", "text", "uuid", "bytea")},
+    **{f"4 {kind}": (kind,) * 4 for kind in ("date", "timestamp", "timestamptz", "exact_text")},
+}
+
+VALUES: dict[str, Callable[[random.Random], str]] = {
+    "bool": lambda rng: rng.choice("tf"),
+    "int4": lambda rng: str(rng.randrange(2**31)),
+    "int8": lambda rng: str(rng.randrange(2**53)),
+    "float8": lambda rng: str(rng.random()),
+    "numeric": lambda rng: f"{rng.randrange(10**6)}.{rng.randrange(100):02}",
+    "text": lambda rng: f"a customer's name {rng.randrange(10**6)}",
+    "varchar": lambda rng: rng.choice(["new", "paid", "sent"]),
+    "uuid": lambda rng: f"{rng.getrandbits(128):032x}",
+    "bytea": lambda rng: "\\x" + rng.randbytes(16).hex(),
+    "date": lambda rng: f"2024-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}",
+    "timestamp": lambda rng: (
+        f"2024-07-{rng.randrange(1, 29):02} 12:{rng.randrange(60):02}:30.{rng.randrange(10**6):06}"
+    ),
+    "timestamptz": lambda rng: VALUES["timestamp"](rng) + "+00",
+    "exact_text": lambda rng: f'{{"a": {rng.randrange(10**6)}}}',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds on the wall and of CPU for `changes` changes."""
+
+    changes: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def speed(self) -> float:
+        """Changes per second on the wall."""
+        return self.changes / self.wall_s
+
+    def times(self, other: Measured) -> float:
+        """How many times as many changes per second of CPU, which a busy machine distorts least."""
+        return (other.cpu_s / other.changes) / (self.cpu_s / self.changes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table; each case runs in a process of its own, for its peak memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--per-transaction", type=int, default=100)
+    parser.add_argument("--case", help="run this case only, in this process")
+    options = parser.parse_args(arguments)
+    if options.case is not None:
+        print(_line(options.case, options.changes, options.per_transaction))
+        return
+    print(f"{options.changes} changes, {options.per_transaction} per transaction, best of {REPEATS}, one process each")
+    heads = ("B/change", 9), ("changes/s", 11), ("CPU s/M", 9), ("x decode", 10), ("x twin", 8), ("RSS MB", 8)
+    print(f"{'columns':24}" + "".join(f"{head:>{width}}" for head, width in (*heads, ("of frames", 11))))
+    for case in CASES:
+        command = [sys.executable, "-m", "bench.decoder", "--case", case, "--changes", str(options.changes)]
+        command += ["--per-transaction", str(options.per_transaction)]
+        sys.stdout.write(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        sys.stdout.flush()
+
+
+def _line(case: str, changes: int, per_transaction: int) -> str:
+    full = "FULL" in case
+    rng = random.Random(1)
+    few = frames(*_stream(CASES[case], changes // SLOW_SHARE, per_transaction, rng, full=full))
+    raw = frames(*_stream(CASES[case], changes, per_transaction, rng, full=full))
+    octets = sum(map(len, raw))
+    BatchDecoder(RelationCache(resolve)).decode(few)  # Arrow's pools and tables, once per process
+    before_mb = _peak_mb()
+    fast = _measure(lambda: BatchDecoder(RelationCache(resolve)).decode(raw), changes)
+    used_mb = _peak_mb() - before_mb
+    plain = _measure(lambda: [decode(one[25:]) for one in few], changes // SLOW_SHARE)
+    twin = _measure(lambda: assemble(few, RelationCache(resolve)), changes // SLOW_SHARE)
+    return (
+        f"{case:24}{octets / changes:9.0f}{fast.speed:11,.0f}{fast.cpu_s / changes * 1e6:9.2f}"
+        f"{fast.times(plain):10.1f}{fast.times(twin):8.1f}{used_mb:8.0f}{used_mb * 2**20 / octets:11.1f}"
+    )
+
+
+def _measure(work: Callable[[], object], changes: int) -> Measured:
+    best: Measured | None = None
+    for _ in range(REPEATS):
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        measured = Measured(changes, time.perf_counter() - wall, time.process_time() - cpu)
+        if best is None or measured.wall_s < best.wall_s:
+            best = measured
+    if best is None:
+        raise ValueError("nothing was measured")
+    return best
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _stream(
+    kinds: tuple[str, ...], changes: int, per_transaction: int, rng: random.Random, *, full: bool
+) -> list[Message]:
+    columns = tuple(
+        RelationColumn(f"c{i}", Oid(KIND_OIDS[kind]), NUMERIC_TYPMOD if kind == "numeric" else -1, i == 0)
+        for i, kind in enumerate(kinds)
+    )
+    relation = Relation(TABLE, "public", "t", Identity.FULL if full else Identity.DEFAULT, columns)
+    # Rows come from a pool: making them must not take longer than what is measured.
+    pool: list[Values] = [tuple(VALUES[kind](rng) for kind in kinds) for _ in range(2000)]
+    messages: list[Message] = []
+    for start in range(0, changes, per_transaction):
+        lsn = Lsn(1 << 30 | start * 100)
+        messages.append(Begin(lsn, TIME_US + start, Xid(start + 3)))
+        if start == 0:
+            messages.append(relation)
+        messages += [_change(pool, rng, full=full) for _ in range(min(per_transaction, changes - start))]
+        messages.append(Commit(lsn, Lsn(lsn.value + 50), TIME_US + start))
+    return messages
+
+
+def _change(pool: list[Values], rng: random.Random, *, full: bool) -> Message:
+    if full:
+        return Update(TABLE, OldImage.ROW, rng.choice(pool), rng.choice(pool))
+    if rng.random() < 0.5:
+        return Insert(TABLE, rng.choice(pool))
+    return Update(TABLE, None, None, rng.choice(pool))
+
+
+if __name__ == "__main__":
+    main()
