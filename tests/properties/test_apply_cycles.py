@@ -169,7 +169,7 @@ def run_compact(spark: SparkSession, config: Config, end: Lsn | None = None) -> 
 
 
 def test_at_every_cut_each_table_is_what_the_source_was(spark: SparkSession, tmp_path: Path) -> None:
-    """Snapshots, late snapshots, re-snapshots that heal, ends inside segments: all equal, and history has every image."""
+    """Snapshots, a late one, re-snapshots that heal, an end inside a segment: all equal, and history has every image."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, make_tables())
     config = make_config(tmp_path)
@@ -187,25 +187,20 @@ def test_at_every_cut_each_table_is_what_the_source_was(spark: SparkSession, tmp
     assert run_compact(spark, config, Lsn(middle + 3))[-1].position == Lsn(middle + 3)
     check(spark, config, source, early)
 
-    run_transactions(rng, source, 30)
+    run_transactions(rng, source, 25)
     run_compact(spark, config)
     check(spark, config, source, early)
-
-    source.snapshot(["log", "order lines", "bag"])
-    run_transactions(rng, source, 20)
-    run_compact(spark, config)
-    check(spark, config, source, [*early, "log"])
     _check_history(spark, config, source)
 
+    # What the stream loses, the next snapshot brings; changes go on around it.
     for name in ("order lines", "bag"):
         table = source.table(name)
         source.insert(table, _with_key(table, random_row(rng, table), ("lost", 99)[: len(table.key)]), lost=True)
         source.delete(table, table.rows[0], lost=True)
     source.commit(rng)
-    source.snapshot(["order lines", "bag"])
-    source.flush()
-    report = run_compact(spark, config)
-    assert {t.name: c.inserted + c.deleted for t, c in report[-1].tables.items()} == {"order lines": 2, "bag": 2}
+    source.snapshot(["log", "order lines", "bag"])
+    run_transactions(rng, source, 25)
+    run_compact(spark, config)
     check(spark, config, source, [*early, "log"])
     assert run_compact(spark, config) == []
 

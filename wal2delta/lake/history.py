@@ -29,12 +29,11 @@ def change_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
 
 def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, at: Lsn) -> DataFrame:
     """History's rows of whole rows (current's columns and `_w2d_ord`) that a snapshot or correction brought at `at`."""
+    unknown = F.lit(None)
+    added = {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
     if not keeps_key(shape):
-        rows = rows.withColumn(KEY, F.lit(None).cast("string"))
-    for name in (SEQ, XID):
-        rows = rows.withColumn(name, F.lit(None).cast("bigint"))
-    rows = rows.withColumn(COMMIT_TIME, F.lit(None).cast("timestamp"))
-    rows = rows.withColumn(LSN, F.lit(int(at)).cast("bigint")).withColumn(OP, F.lit(op))
+        added[KEY] = unknown.cast("string")
+    rows = rows.withColumns({**added, LSN: F.lit(int(at)).cast("bigint"), OP: F.lit(op)})
     return pick(rows, history_columns(shape))
 
 

@@ -56,9 +56,9 @@ def with_lineage(
         runs = runs.withColumn(LINEAGE, F.col(_RUN))
     first = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     has_base = (F.col(_RUN_NUMBER) == 0) & (F.col(_EPOCH) == 0)
-    runs = runs.withColumn(HAS_BASE, F.first(has_base).over(first))
-    for i, name in enumerate(key):
-        runs = runs.withColumn(f"{BASE_KEY}{i}", F.first(col(name)).over(first))
+    roots_of = {f"{BASE_KEY}{i}": F.first(col(name)).over(first) for i, name in enumerate(key)}
+    # All at once: Spark analyses the whole plan anew for every step.
+    runs = runs.withColumns({HAS_BASE: F.first(has_base).over(first), **roots_of})
     return runs.drop(_EPOCH, _BIRTH, _DEATH, _RUN, _RUN_NUMBER)
 
 
@@ -94,7 +94,7 @@ def _epoch(truncates: Sequence[int]) -> SparkColumn:
 
 
 def _without_moves(events: DataFrame) -> DataFrame:
-    return events.withColumn(_BIRTH, F.col(OP) == "insert").withColumn(_DEATH, F.col(OP) == "delete")
+    return events.withColumns({_BIRTH: F.col(OP) == "insert", _DEATH: F.col(OP) == "delete"})
 
 
 def _with_moves(events: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -115,7 +115,7 @@ def _with_moves(events: DataFrame, key: Sequence[str]) -> DataFrame:
     is_moved = F.col("_w2d_moved").isNotNull()
     birth = (F.col(OP) == "insert") | (is_moved & (F.col(OP) == "update"))
     death = (F.col(OP) == "delete") | (is_moved & (F.col(OP) == "before"))
-    return events.withColumn(_BIRTH, birth).withColumn(_DEATH, death).drop("_w2d_half", "_w2d_moved")
+    return events.withColumns({_BIRTH: birth, _DEATH: death}).drop("_w2d_half", "_w2d_moved")
 
 
 def _with_runs(events: DataFrame, key: Sequence[str]) -> DataFrame:

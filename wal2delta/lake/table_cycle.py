@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from wal2delta.errors import InvariantError
+from wal2delta.errors import InvariantError, TableError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
 from wal2delta.lake.changes import Changes, Counts, count_changes, key_bounds, read_changes
@@ -150,15 +150,13 @@ def _write_first(session: SparkSession, context: CycleContext, work: Work, enter
 def _write_again(
     session: SparkSession, context: CycleContext, work: Work, entering: Entering, before: CutTable
 ) -> Written:
-    """A table that is in the lake: its changes (unless it was held, and has gaps) and a correction, in one commit."""
+    """A table that is in the lake: its changes (unless it was held and has missed some) and a correction, in one commit."""
     start = context.intent.start_lsn
     at, first = _since_snapshot(context, work, entering)
     snapshot = _snapshot(session, context, at.shape, entering, first)
     persisted = _current(session, context, work, before)
     since = _fold(session, at, snapshot)
-    own: Folded | None = None
-    if before.at_lsn == start:
-        own = _fold(session, _Range(context, work, work.files, start), persisted)
+    own = _own_changes(session, context, work, persisted) if before.at_lsn == start else None
     nothing = NetChange(at.shape, None, None)
     found = difference(
         snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
@@ -178,6 +176,22 @@ def _write_again(
     finally:
         _release(since, own)
     return _written(context, work, history, current, counts)
+
+
+def _own_changes(session: SparkSession, context: CycleContext, work: Work, persisted: DataFrame) -> Folded | None:
+    """The changes of the cycle's range on top of what is persisted; None where they don't fit it.
+
+    Rows that have drifted are what a re-snapshot is for: history then has the correction instead of the changes.
+    """
+    at = _Range(context, work, work.files, context.intent.start_lsn)
+    try:
+        with refusals(str(work.table)):
+            own = _fold(session, at, persisted)
+            if own is not None and own.persisted:
+                own.events.count()
+            return own
+    except TableError:
+        return None
 
 
 class _Range:

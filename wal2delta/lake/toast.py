@@ -63,12 +63,13 @@ def _with_last_values(events: DataFrame, shape: SchemaVersion, wanted: Sequence[
     events = events.withColumn(_TEXTS, F.from_json(F.col(TEXT), _MAP))
     so_far = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     after_image = F.col(OP).isin("insert", "update")
+    newest = {}
     for i in wanted:
         column = shape.columns[i]
         value = F.struct(col(column.name).alias("v"), F.col(_TEXTS)[str(column.attnum)].alias("t"))
         given = F.when(after_image & ~_is_unchanged(i), value)
-        events = events.withColumn(_last(i), F.last(given, ignorenulls=True).over(so_far))
-    return events
+        newest[_last(i)] = F.last(given, ignorenulls=True).over(so_far)
+    return events.withColumns(newest)
 
 
 def _with_base(
@@ -83,7 +84,8 @@ def _with_base(
     """`_w2d_base_<i>`: column i of the row that the lineage began with; `_w2d_found`: whether that row is there."""
     root = [f"{BASE_KEY}{i}" for i in range(len(key))]
     if base is None:
-        nothing = [F.lit(None).cast(_struct_type(events, i)).alias(f"_w2d_base_{i}") for i in wanted]
+        types = dict(events.dtypes)
+        nothing = [F.lit(None).cast(types[_last(i)]).alias(f"_w2d_base_{i}") for i in wanted]
         return events.select("*", *nothing, F.lit(None).cast("int").alias(_FOUND))
     keys = events.where(F.col("_w2d_missing") & F.col(HAS_BASE)).select(*root).distinct()
     keys = F.broadcast(keys) if few else keys
@@ -102,7 +104,8 @@ def _with_base(
 
 def _result(frame: DataFrame, shape: SchemaVersion, wanted: Sequence[int]) -> list[SparkColumn]:
     """The frame's columns again, resolved."""
-    chosen = {i: _chosen(i, dict(frame.dtypes)[shape.columns[i].name]) for i in wanted}
+    types = dict(frame.dtypes)
+    chosen = {i: _chosen(i, types[shape.columns[i].name]) for i in wanted}
     values = {
         shape.columns[i].name: F.when(_is_unchanged(i), chosen[i]["v"]).otherwise(col(shape.columns[i].name))
         for i in wanted
@@ -156,10 +159,6 @@ def _is_unchanged(i: int) -> SparkColumn:
 
 def _is_missing(i: int) -> SparkColumn:
     return _is_unchanged(i) & F.col(_last(i)).isNull()
-
-
-def _struct_type(events: DataFrame, i: int) -> str:
-    return dict(events.dtypes)[_last(i)]
 
 
 def _any(conditions: Iterable[SparkColumn]) -> SparkColumn:

@@ -1,0 +1,242 @@
+"""A cycle of 10 k changes into 100 k and into 10 M rows, beside the textbook MERGE of the same changes in the same run.
+
+    python -m bench.cycle [--rows 100000 10000000] [--changes 10000] [--rounds 5]
+
+Seconds and CPU are of this machine; the ratio of the two in one round is what to compare. A cycle does more than the MERGE:
+history, fsync, the intent and the cut are in it. No test belongs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pydantic import SecretStr
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from wal2delta.config.model import Config, SourceConfig, SparkConfig
+from wal2delta.lake.apply import CommitInfo, TableSpec, append
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.records import write_cut
+from wal2delta.lake.session import build_session
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
+from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from wal2delta.pipeline.compact import compact
+from wal2delta.report import Stop, silent
+from wal2delta.schema import Column, Identity, SchemaVersion
+
+SOURCE = "bench"
+WRITER = "0" * 32
+DELETES = 0.1
+KINDS = {"id": ("int8", 20), "n": ("int4", 23), "x": ("float8", 701), **{f"t{i}": ("text", 25) for i in range(5)}}
+VERSION = SchemaVersion(
+    TableName("public", "item"),
+    Oid(16384),
+    Identity.DEFAULT,
+    tuple(Column(n, Oid(o), -1, k, k, i, n == "id") for i, (n, (k, o)) in enumerate(KINDS.items(), start=1)),
+    ("id",),
+)
+HISTORY_EXTRA = {
+    "_w2d_ord": "bigint",
+    "_w2d_lsn": "bigint",
+    "_w2d_seq": "bigint",
+    "_w2d_op": "string",
+    "_w2d_xid": "bigint",
+    "_w2d_commit_time": "timestamp",
+    "_w2d_text": "string",
+    "_w2d_key": "string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Wall seconds and CPU seconds of the JVM and this process."""
+
+    wall: float
+    cpu: float
+
+
+class Bench:
+    """A lake with one table of `rows` rows at its first cut, and a bare copy for the textbook MERGE."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        self.spark = spark
+        self.rows = rows
+        self.lake = folder / f"lake{rows}"
+        self.copy = str(folder / f"copy{rows}")
+        self.paths = LakePaths(str(self.lake), SOURCE)
+        self.store = open_store(str(self.lake))
+        head = ChainSource("1", 1, "bench", "bench", "bench", 180006)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
+        self._fill()
+
+    def _fill(self) -> None:
+        texts = [F.concat(F.lit(f"value {i} of "), F.col("id")).alias(f"t{i}") for i in range(5)]
+        base = self.spark.range(self.rows).select(
+            "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
+        )
+        first = CommitInfo("bench", 1, "{}")
+        table = VERSION.table
+        current = base.withColumn("_w2d_text", F.lit(None).cast("string"))
+        history = base.limit(0)
+        for name, kind in HISTORY_EXTRA.items():
+            history = history.withColumn(name, F.lit(None).cast(kind))
+        append(self.spark, self.paths.url(self.paths.current(table)), current, first, create=TableSpec())
+        append(self.spark, self.paths.url(self.paths.history(table)), history, first, create=TableSpec())
+        append(self.spark, self.copy, base, first, create=TableSpec())
+        at = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION)
+        cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, {table: at}, 1, "0" * 64, "")
+        write_cut(self.store, self.paths, cut)
+
+    def land(self, changes: int, number: int) -> str:
+        """One segment of updates and deletes of random rows; the place of its file."""
+        rng = np.random.default_rng(number)
+        keys = rng.choice(self.rows, changes, replace=False)
+        ops = np.where(rng.random(changes) < DELETES, "delete", "update")
+        alive = ops == "update"
+        lsn = int(self.chain.end) + 1000
+        texts = [pa.array([f"new {i} {k}" if a else None for k, a in zip(keys, alive, strict=True)]) for i in range(5)]
+        rows = pa.record_batch(
+            [
+                pa.array(np.full(changes, lsn)),
+                pa.array(np.arange(changes)),
+                pa.array(np.arange(changes)),
+                pa.array(ops).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+                pa.array(np.full(changes, 7)),
+                pa.array(np.full(changes, lsn)).cast(pa.timestamp("us", "UTC")),
+                pa.nulls(changes, pa.list_(pa.int16())),
+                pa.nulls(changes, pa.string()),
+                pa.array(keys, pa.int64()),
+                pa.array(keys % 1000, pa.int32(), mask=~alive),
+                pa.array(keys / 3.0, mask=~alive),
+                *texts,
+            ],
+            schema=row_schema(VERSION),
+        )
+        updates = int(alive.sum())
+        counts = ChangeCounts(0, updates, changes - updates, 0, 0, 0)
+        schemas = [SchemaInForce(VERSION, Lsn(lsn), 0)] if number == 0 else []
+        segment = SegmentWriter(self.chain, WRITER)
+        segment.add(Batch([TableChanges(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
+        manifest = segment.finish(Lsn(lsn))
+        return self.paths.url(f"{self.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
+
+    def cycle(self) -> None:
+        """What wal2delta does."""
+        source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s")
+        config = Config(path=self.lake / "wal2delta.yaml", lake=str(self.lake), sources={SOURCE: source})
+        compact(config, SOURCE, self.spark, silent, Stop())
+
+    def textbook(self, url: str) -> None:
+        """What a tutorial does: the newest row of each key, matched updates and deletes, not matched inserts."""
+        newest = Window.partitionBy("c0").orderBy(F.col("_w2d_row").desc())
+        source = self.spark.read.parquet(url).withColumn("rank", F.row_number().over(newest)).where("rank = 1")
+        values: dict[str, str | SparkColumn] = {n: f"s.c{i}" for i, n in enumerate(KINDS)}
+        merge = DeltaTable.forPath(self.spark, self.copy).alias("t").merge(source.alias("s"), "t.id = s.c0")
+        merge = merge.whenMatchedDelete("s._w2d_op = 'delete'").whenMatchedUpdate(set=values)
+        merge.whenNotMatchedInsert("s._w2d_op <> 'delete'", values=values).execute()
+
+    def equal(self) -> bool:
+        """Whether both have come to the same rows."""
+        current = self.spark.read.format("delta").load(self.paths.url(self.paths.current(VERSION.table)))
+        return _digest(current) == _digest(self.spark.read.format("delta").load(self.copy))
+
+
+def _digest(frame: DataFrame) -> tuple[int, int]:
+    hashed = frame.select(F.xxhash64(*KINDS).cast("decimal(20,0)").alias("h"))
+    row = hashed.agg(F.count("*"), F.sum("h")).first()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+class Meter:
+    """CPU and memory of the JVM and of this process, from /proc."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm = spark._jvm  # noqa: SLF001  PySpark has no public way to its JVM
+        if jvm is None:
+            raise SystemExit("no JVM")
+        self.pids = ("self", str(jvm.java.lang.ProcessHandle.current().pid()))
+
+    def measure(self, work: Callable[[], None]) -> Spent:
+        """Run it once."""
+        cpu, wall = self._cpu(), time.perf_counter()
+        work()
+        return Spent(time.perf_counter() - wall, self._cpu() - cpu)
+
+    def peak_rss_mb(self) -> list[int]:
+        """The most that each has had, in MB: this process, the JVM."""
+        return [self._peak(pid) for pid in self.pids]
+
+    def _cpu(self) -> float:
+        ticks = 0
+        for pid in self.pids:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / 100
+
+    @staticmethod
+    def _peak(pid: str) -> int:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def main() -> None:
+    """Warm up once, then take both in turn."""
+    options = argparse.ArgumentParser(description="Time a cycle and the textbook MERGE.")
+    options.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
+    options.add_argument("--changes", type=int, default=10_000)
+    options.add_argument("--rounds", type=int, default=5)
+    chosen = options.parse_args()
+    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    meter = Meter(spark)
+    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+        for rows in chosen.rows:
+            bench = Bench(spark, Path(folder), rows)
+            cycles, merges = [], []
+            for number in range(chosen.rounds + 1):
+                url = bench.land(chosen.changes, number)
+                pair: list[tuple[str, Callable[[], None]]] = [
+                    ("cycle", bench.cycle),
+                    ("merge", partial(bench.textbook, url)),
+                ]
+                random.shuffle(pair)
+                spent = {name: meter.measure(work) for name, work in pair}
+                if number:
+                    cycles.append(spent["cycle"])
+                    merges.append(spent["merge"])
+            _print(rows, chosen.changes, cycles, merges)
+            print(f"  equal: {bench.equal()}; peak RSS in MB (Python, JVM): {meter.peak_rss_mb()}", flush=True)
+    spark.stop()
+
+
+def _print(rows: int, changes: int, cycles: list[Spent], merges: list[Spent]) -> None:
+    print(f"{changes} changes into {rows} rows, n={len(cycles)}")
+    for name, spent in (("cycle", cycles), ("textbook MERGE", merges)):
+        walls, cpus = [s.wall for s in spent], [s.cpu for s in spent]
+        wall, cpu = statistics.median(walls), statistics.median(cpus)
+        print(f"  {name}: wall min {min(walls):.2f} median {wall:.2f} s, CPU median {cpu:.2f} s")
+    wall = statistics.median(c.wall / m.wall for c, m in zip(cycles, merges, strict=True))
+    cpu = statistics.median(c.cpu / m.cpu for c, m in zip(cycles, merges, strict=True))
+    print(f"  cycle / MERGE, median of rounds: wall {wall:.2f}, CPU {cpu:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Data that can't be applied hold their table, wholly, and nothing else; a commit of someone else's stops everything."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.simulated_rows import shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.errors import InvariantError, LakeError
+from wal2delta.lake.apply import CommitInfo, TableSpec, append, apply
+from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.open import open_lake
+from wal2delta.schema import Identity
+
+pytestmark = pytest.mark.spark
+ITEM = {"id": "int4", "doc": "text"}
+
+
+def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(spark: SparkSession, tmp_path: Path) -> None:
+    """A row that is not there to be deleted, a large value that is nowhere, a key that is not unique; one good table."""
+    rng = random.Random(1)
+    tables = [
+        SimulatedTable(shape("bag", {"a": "text"}, (), Identity.FULL, 1)),
+        SimulatedTable(shape("toast", ITEM, ("id",), Identity.DEFAULT, 2), large=(1,)),
+        SimulatedTable(shape("twice", ITEM, ("id",), Identity.FULL, 3)),
+        SimulatedTable(shape("good", ITEM, ("id",), Identity.DEFAULT, 4)),
+    ]
+    source = SimulatedSource(tmp_path, tables)
+    config = make_config(tmp_path)
+    names = ["bag", "toast", "twice", "good"]
+    source.snapshot(names)
+    run_compact(spark, config)
+
+    bag, toast, twice, good = tables
+    source.insert(bag, ("ghost",), lost=True)
+    source.insert(toast, (1, "large"), lost=True)
+    source.commit(rng)
+    source.delete(bag, ("ghost",))
+    source.update(toast, (1, "large"), (2, "large"))
+    source.insert(twice, (1, "one"))
+    source.insert(twice, (1, "other"))
+    source.insert(good, (1, "x"))
+    source.commit(rng)
+    source.flush()
+    (report,) = run_compact(spark, config)
+
+    held = {t.name: h.reason for t, h in report.held.items()}
+    assert held == {
+        "bag": "a row that the source deleted or updated is not in the lake, or not as often",
+        "toast": "the row that an unchanged large value would come from is not in the lake",
+        "twice": "the configured key is not unique",
+    }
+    check(spark, config, source, ["good"])
+    lake = open_lake(spark, config)
+    for table in (bag, toast, twice):
+        assert lake.table(SOURCE, table.version.table).isEmpty()
+        assert lake.table(SOURCE, table.version.table, layer="history").isEmpty()
+
+    source.delete(twice, (1, "other"))
+    source.insert(good, (2, "lost"), lost=True)
+    source.commit(rng)
+    source.snapshot(names)
+    source.flush()
+    (report,) = run_compact(spark, config)
+    assert not report.held
+    written = report.tables[good.version.table]
+    assert (written.changes, written.inserted, written.deleted) == (0, 1, 0)
+    check(spark, config, source, names)
+
+
+def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """A repeat is a skip where it is expected and an error where not; someone else's commit is an error."""
+    session, path = spark.newSession(), str(tmp_path / "t")
+    rows = session.createDataFrame([(1, "a"), (2, "b")], "id int, `odd, name` string")
+    first = CommitInfo("app", 1, "{}")
+    assert append(session, path, rows, first, create=TableSpec(), expected_version=-1).inserted == 2
+    with pytest.raises(InvariantError, match="cycle 1 is in version 0 already"):
+        append(session, path, rows, first, create=TableSpec(), expected_version=-1)
+    again = CommitInfo("app", 1, "{}", may_be_done=True)
+    assert append(session, path, rows, again, create=TableSpec(), expected_version=-1).skipped
+
+    gone = session.createDataFrame([(9,)], "id int")
+    nothing = apply(session, path, ("id",), gone, None, CommitInfo("app", 2, "{}"), expected_version=0)
+    assert (nothing.inserted, nothing.deleted) == (0, 0)
+    before = newest_version(path)
+    assert nothing.version == before
+
+    change = apply(session, path, ("id",), rows.select("id"), rows.limit(1), CommitInfo("app", 3, "{}"))
+    assert (change.version, change.inserted, change.deleted) == (before + 1, 1, 2)
+    with pytest.raises(LakeError, match="committed by someone else"):
+        append(session, path, rows, CommitInfo("other", 1, "{}"), expected_version=before)
+    wiped = apply(session, path, ("id",), None, rows, CommitInfo("app", 4, "{}"), wipe=True)
+    assert wiped.version == before + 2
+    assert session.read.format("delta").load(path).count() == 2
