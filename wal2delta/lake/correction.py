@@ -29,10 +29,27 @@ _INDEX_BITS = 33
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """`retractions` are rows of persisted, `insertions` rows of desired, each with its side's columns."""
+    """`retractions` are rows of persisted, `insertions` rows of desired, each with its side's columns.
+
+    `net` is what both are found by; `release` gives it back when the correction is written.
+    """
 
     retractions: DataFrame
     insertions: DataFrame
+    net: DataFrame
+
+    def release(self) -> None:
+        """Unpersist what the correction keeps."""
+        self.net.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """`frame` has `count` rows with `_w2d_ord`; `kept` is persisted until the caller unpersists it."""
+
+    frame: DataFrame
+    count: int
+    kept: DataFrame
 
 
 def correct(
@@ -50,11 +67,11 @@ def correct(
     missing = net.where(F.col(_NET) > 0)
     surplus = net.where(F.col(_NET) < 0).withColumn(_NET, -F.col(_NET))
     order = F.lit(0) if retract_first is None else retract_first
-    return Correction(_some(persisted, surplus, digest, order), _some(desired, missing, digest, F.lit(0)))
+    return Correction(_some(persisted, surplus, digest, order), _some(desired, missing, digest, F.lit(0)), net)
 
 
-def numbered(session: SparkSession, rows: DataFrame, first: int) -> tuple[DataFrame, int]:
-    """`rows` with `_w2d_ord` from `first` on without holes, and how many there are. Persists `rows`: they must not change.
+def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
+    """`rows` with `_w2d_ord` from `first` on without holes. Persists them: they must not change between two looks.
 
     Cost: one job that counts each partition.
     """
@@ -68,7 +85,8 @@ def numbered(session: SparkSession, rows: DataFrame, first: int) -> tuple[DataFr
     table = session.createDataFrame(starts, f"{_PARTITION} bigint, _w2d_start bigint")
     within = F.col(_INDEX).bitwiseAND(F.lit((1 << _INDEX_BITS) - 1))
     joined = rows.join(F.broadcast(table), partition == F.col(_PARTITION))
-    return joined.withColumn(ORD, F.col("_w2d_start") + within).drop(_INDEX, _PARTITION, "_w2d_start"), total
+    numbers = joined.withColumn(ORD, F.col("_w2d_start") + within).drop(_INDEX, _PARTITION, "_w2d_start")
+    return Numbered(numbers, total, rows)
 
 
 def _some(rows: DataFrame, wanted: DataFrame, digest: str, order: SparkColumn) -> DataFrame:

@@ -85,8 +85,8 @@ def fold(session: SparkSession, changes: Changes, base: DataFrame | None) -> Fol
     truncates = _truncates(changes)
     persisted: tuple[DataFrame, ...] = ()
     if changes.counts.unchanged > 0:
-        events = resolve(session, keyed, merge_key(shape), base, truncates).persist()
-        persisted = (events,)
+        events, kept = resolve(session, keyed, merge_key(shape), base, truncates)
+        persisted = (events.persist(), kept)
     else:
         events = keyed.frame.drop(UNCHANGED)
     live = events.where(F.col(ORD) > F.lit(truncates[-1])) if truncates else events

@@ -162,12 +162,12 @@ def _write_again(
         snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
     )
     first += entering.table.rows
-    retractions, gone = numbered(session, found.correction.retractions, first)
-    insertions, _ = numbered(session, found.correction.insertions, first + gone)
+    retractions = numbered(session, found.correction.retractions, first)
+    insertions = numbered(session, found.correction.insertions, first + retractions.count)
     try:
         end = context.intent.end_lsn
-        events = state_rows(at.shape, retractions, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(at.shape, insertions, CORRECT_INSERT, end))
+        events = state_rows(at.shape, retractions.frame, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(at.shape, insertions.frame, CORRECT_INSERT, end))
         if own is not None:
             events = events.unionAll(change_rows(at.shape, own.events))
         counts = Counts() if own is None else own.counts
@@ -175,6 +175,9 @@ def _write_again(
         current = _apply_current(session, context, work, found.net)
     finally:
         _release(since, own)
+        found.correction.release()
+        for kept in (retractions.kept, insertions.kept):
+            kept.unpersist()
     return _written(context, work, history, current, counts)
 
 

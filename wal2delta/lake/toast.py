@@ -36,11 +36,12 @@ _MAP = "map<string,string>"
 
 def resolve(
     session: SparkSession, changes: Changes, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
-) -> DataFrame:
+) -> tuple[DataFrame, DataFrame]:
     """The changes with every after-image complete, `_w2d_unchanged` gone; `changes.frame` must have the `key` columns.
 
     `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the result raises
-    refusals (`refusal.refusals`) where a value is nowhere to be found. The result is worth persisting.
+    refusals (`refusal.refusals`) where a value is nowhere to be found. The result is worth persisting; the second frame is
+    persisted already, until the caller unpersists it.
     """
     shape = changes.shape
     if shape.is_bag or not key:
@@ -51,11 +52,12 @@ def resolve(
     events = _with_last_values(events, shape, wanted)
     missing = _any(_is_missing(i) for i in wanted)
     events = events.withColumn("_w2d_missing", F.coalesce(missing, F.lit(False)))
-    events = _with_base(events.persist(), shape, wanted, key, base, few=changes.counts.unchanged <= BROADCAST_KEYS_MAX)
+    kept = events.persist()
+    events = _with_base(kept, shape, wanted, key, base, few=changes.counts.unchanged <= BROADCAST_KEYS_MAX)
     resolved = events.select(*_result(changes.frame, shape, wanted))
     if changes.counts.truncates == 0:
-        return resolved
-    return resolved.unionByName(changes.frame.where(F.col(OP) == "truncate").drop(UNCHANGED))
+        return resolved, kept
+    return resolved.unionByName(changes.frame.where(F.col(OP) == "truncate").drop(UNCHANGED)), kept
 
 
 def _with_last_values(events: DataFrame, shape: SchemaVersion, wanted: Sequence[int]) -> DataFrame:
