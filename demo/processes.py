@@ -21,37 +21,55 @@ _MARK = "WAL2DELTA_DEMO_STATE"
 _KILLED_S_MAX = 10.0
 
 
+@dataclass(slots=True)
+class _Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    patient: bool
+
+
 @dataclass
 class Children:
     """The processes of one demonstration; `state` is its folder, and the mark.
 
-    What has not ended `grace_s` seconds after SIGTERM is killed. Start children from the main thread only: the kernel
-    sends PR_SET_PDEATHSIG when the *thread* that forked ends.
+    Start children from the main thread only: the kernel sends PR_SET_PDEATHSIG when the *thread* that forked ends.
     """
 
     state: Path
     # Dagster's daemon ends its code server and runs in order within this; a drain makes its last segment durable.
     grace_s: float = 20.0
-    _running: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+    _running: list[_Child] = field(default_factory=list)
 
-    def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start `command` in a session of its own, with its output in `<state>/<name>.log`."""
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        environment: Mapping[str, str],
+        *,
+        patient: bool = True,
+        visible: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        """Start `command` in a session of its own, its output in `<state>/<name>.log` or (`visible`) on ours.
+
+        A `patient` child has `grace_s` seconds from SIGTERM to its end; the others are killed.
+        """
         with (self.state / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=None if visible else log,
+                stderr=None if visible else subprocess.STDOUT,
                 env={**environment, _MARK: str(self.state)},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread has been started when this forks)
             )
-        self._running.append((name, process))
+        self._running.append(_Child(name, process, patient))
         return process
 
-    def ended(self) -> str | None:
-        """The name of a child that is not running any more, None while all are."""
-        return next((name for name, process in self._running if process.poll() is not None), None)
+    def ended(self, but: str | None = None) -> str | None:
+        """The name of a child that is not running any more, None while all are; `but` may have ended."""
+        names = (child.name for child in self._running if child.process.poll() is not None)
+        return next((name for name in names if name != but), None)
 
     def log_tail(self, name: str) -> str:
         """The last lines that child `name` wrote."""
@@ -59,30 +77,26 @@ class Children:
         return "\n".join(text.strip().splitlines()[-12:])
 
     def stop_one(self, name: str) -> None:
-        """End the child `name` in order, and wait for it; the others go on."""
-        for entry in [entry for entry in self._running if entry[0] == name]:
-            _signal_group(entry[1].pid, signal.SIGTERM)
-            self._end(entry[1], time.monotonic() + self.grace_s)
-            self._running.remove(entry)
+        """End the child `name`, and wait for it; the others go on."""
+        self._end([child for child in self._running if child.name == name])
 
     def stop(self) -> None:
         """End all, the newest first; none is left when this returns."""
-        for _, process in reversed(self._running):
-            _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + self.grace_s
-        for _, process in reversed(self._running):
-            self._end(process, deadline)
-        self._running.clear()
+        self._end(self._running[::-1])
         end(marked(self.state))
 
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes], deadline: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-        # The group may outlive its leader: a run worker that is still writing its last segment.
-        _await_group(process.pid, deadline)
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
+    def _end(self, children: list[_Child]) -> None:
+        for child in children:
+            _signal_group(child.process.pid, signal.SIGTERM if child.patient else signal.SIGKILL)
+        deadline = time.monotonic() + self.grace_s
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            # The group may outlive its leader: a run worker that is still writing its last segment.
+            _await_group(child.process.pid, deadline)
+            _signal_group(child.process.pid, signal.SIGKILL)
+            child.process.wait()
+            self._running.remove(child)
 
 
 def marked(state: Path) -> list[int]:

@@ -1,0 +1,110 @@
+"""The demonstration's pipeline, step by step: publication, bootstrap, compaction, view, proof.
+
+A process of its own, which `demo.run` may kill at any moment: whoever presses Ctrl-C doesn't wait for a merge. The
+server, the workload and the drain belong to `demo.run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from demo.state import DemoError
+from demo.telling import count, print_table, step
+from wal2delta.errors import Wal2DeltaError
+
+if TYPE_CHECKING:
+    from dagster import ExecuteInProcessResult
+
+    from demo.dagster_runs import Runs, TableRow
+
+CYCLES = 3
+_BETWEEN_CYCLES_S = 2.0
+
+
+def main() -> int:
+    """0 if every table is proved equal, 1 if one is not, 2 if a step failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("source")
+    arguments = parser.parse_args()
+    try:
+        rows = _pipeline(arguments.config, arguments.source)
+    except (DemoError, Wal2DeltaError) as error:
+        print(f"\nwal2delta demo: {error}", file=sys.stderr)
+        return 2
+    print_table([
+        (str(row.table), count(row.source_rows), count(row.lake_rows), row.position or "-", _word(row.status))
+        for row in rows
+    ])  # fmt: skip
+    print(f"  {_verdict(rows)}", flush=True)
+    return 0 if all(row.status == "equal" for row in rows) else 1
+
+
+def _pipeline(config: Path, source: str) -> list[TableRow]:
+    with step("Dagster's location of that configuration"):
+        # Here, not above: it takes seconds, and the line should be there before.
+        from demo.dagster_runs import Runs
+
+        runs = Runs(config)
+    _publish(runs, source)
+    with step("bootstrap: one snapshot of all tables, while workload and drain go on") as say:
+        say(_copied(runs, runs.run(f"{source}_bootstrap")))
+    with step("Spark"):
+        runs.start_spark()
+    for cycle in range(1, CYCLES + 1):
+        with step(f"compaction {cycle} of {CYCLES}") as say:
+            say(_compacted(runs, runs.run(f"{source}_compaction")))
+        time.sleep(_BETWEEN_CYCLES_S)
+    with step("the view revenue_per_product"):
+        runs.run("views_refresh")
+    with step("proof: every table of PostgreSQL and of the lake, at one position"):
+        result = runs.run(f"{source}_verification")
+    return runs.proof(result, source)
+
+
+def _publish(runs: Runs, source: str) -> None:
+    from wal2delta.pipeline.publish import apply, plan
+
+    with step("publication, as `wal2delta plan` shows it and `wal2delta apply` runs it"):
+        planned = plan(runs.config, source)
+        apply(runs.config, source, planned)
+    for statement in planned.statements:
+        print(f"      {statement}")
+
+
+def _copied(runs: Runs, result: ExecuteInProcessResult) -> str:
+    from assets.keys import Layer
+
+    tables = runs.metadata(result, Layer.SNAPSHOT)
+    rows = sum(int(str(values["dagster/row_count"])) for values in tables.values())
+    positions = {str(values["consistent_point"]) for values in tables.values()}
+    return f"{len(tables)} tables, {rows:,} rows, all at {', '.join(sorted(positions))}"
+
+
+def _compacted(runs: Runs, result: ExecuteInProcessResult) -> str:
+    from assets.keys import Layer
+
+    tables = runs.metadata(result, Layer.CURRENT)
+    changes = sum(int(str(values["changes"])) for values in tables.values())
+    positions = {str(values["compacted_through_lsn"]) for values in tables.values()}
+    return f"{changes:,} changes, cut at {', '.join(sorted(positions)) or 'no new position'}"
+
+
+def _word(status: str) -> str:
+    return "yes" if status == "equal" else status
+
+
+def _verdict(rows: Sequence[TableRow]) -> str:
+    unequal = [str(row.table) for row in rows if row.status != "equal"]
+    if unequal:
+        return f"NOT proved equal: {', '.join(unequal)}"
+    return f"All {len(rows)} tables are equal, value by value, at one position"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
