@@ -1,0 +1,53 @@
+"""The Dagster instances that ship: both are what Dagster takes, and no container file can hide the docker package."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._core.instance.config import dagster_instance_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["orchestration/dagster.yaml", "docker/dagster.yaml"])
+def test_dagster_takes_the_instance_configuration(name: str, tmp_path: Path) -> None:
+    """Every key is known to this version, and calls home are off."""
+    shutil.copy(ROOT / name, tmp_path / "dagster.yaml")
+    config, _ = dagster_instance_config(str(tmp_path))
+    assert config["telemetry"] == {"enabled": False}
+    assert config["nux"] == {"enabled": False}
+    assert config["run_monitoring"]["enabled"] is True
+
+
+def test_the_developers_instance_comes_up(tmp_path: Path) -> None:
+    """With SQLite, in a folder that has nothing else."""
+    shutil.copy(ROOT / "orchestration" / "dagster.yaml", tmp_path / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.get_runs_count() == 0
+
+
+def test_the_production_instance_names_its_driver() -> None:
+    """SQLAlchemy picks psycopg 3 otherwise, in which Dagster's NOTIFY is a syntax error."""
+    config = yaml.safe_load((ROOT / "docker" / "dagster.yaml").read_text(encoding="utf-8"))
+    assert config["storage"]["postgres"]["postgres_db"]["scheme"] == "postgresql+psycopg2"
+
+
+def test_compose_has_one_daemon_a_grace_period_and_a_check_of_every_service() -> None:
+    """Two daemons would start every run twice; a drain needs its time to end."""
+    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert services["daemon"]["deploy"]["replicas"] == 1
+    assert services["code"]["stop_grace_period"] == "90s"
+    assert all("healthcheck" in service for service in services.values())
+    workspace = yaml.safe_load((ROOT / "docker" / "workspace.yaml").read_text(encoding="utf-8"))
+    (entry,) = workspace["load_from"]
+    assert entry["grpc_server"]["host"] in services
+    assert str(entry["grpc_server"]["port"]) in services["code"]["command"]
+
+
+def test_docker_is_a_folder_and_no_package() -> None:
+    """With an __init__.py it would be what `import docker` finds."""
+    assert not (ROOT / "docker" / "__init__.py").exists()

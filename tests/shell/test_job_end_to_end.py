@@ -1,0 +1,243 @@
+"""Every job of a source run in this process on a real server: what Dagster then knows, against what PostgreSQL holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import SparkSession
+
+from assets.changes import DrainRun
+from orchestration.build import build
+from resources import LakeSpark, Settings
+from tests.fix_postgres import Database, new_database
+from wal2delta.config.load import load
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+_YAML = """\
+lake: lake
+sources:
+  shop:
+    dsn: {dsn}
+    password: {{env: W2D_SHELL_PASSWORD}}
+    publication: pub
+    slot: {slot}
+    tables: [shop.orders, 'shop."order lines"']
+    table:
+      shop.orders:
+        expectations:
+          - {{type: expect_column_values_to_be_unique, kwargs: {{column: id}}}}
+          - {{type: expect_column_values_to_be_between, kwargs: {{column: amount, min_value: 5}}, severity: warn}}
+          - {{type: expect_column_values_to_not_be_null, kwargs: {{column: gone}}}}
+views:
+  total:
+    sql: total.sql
+    reads: {{orders: shop/shop.orders}}
+"""
+_SQL = "SELECT count(*) AS orders, sum(amount) AS amount FROM orders\n"
+
+
+class _SharedSpark(LakeSpark):
+    """The location's resource, but with the session that all tests of this process share."""
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        del context
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The assembled location, an instance, and the database behind it."""
+
+    defs: dg.Definitions
+    instance: dg.DagsterInstance
+    spark: LakeSpark
+    database: Database
+    settings: Settings
+
+    def run(self, job: str, **ops: dg.Config) -> dg.ExecuteInProcessResult:
+        """Run a job to its end."""
+        definition = self.defs.resolve_job_def(job)
+        needs_spark = "lake_spark" in definition.required_resource_keys
+        return definition.execute_in_process(
+            instance=self.instance,
+            resources={"lake_spark": self.spark} if needs_spark else None,
+            run_config=dg.RunConfig(ops=ops),
+        )
+
+    def metadata(self, key: str) -> Mapping[str, Any]:
+        """What the newest materialization of an asset says."""
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
+        assert event is not None
+        assert event.asset_materialization is not None
+        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+
+
+@pytest.fixture(scope="module")
+def source(postgres: Any) -> Iterator[Database]:
+    """Two tables, one with an odd name, published."""
+    with new_database(postgres) as database:
+        database.execute(
+            "CREATE SCHEMA shop",
+            "CREATE TABLE shop.orders (id int PRIMARY KEY, amount numeric(8, 2) NOT NULL, note text)",
+            'CREATE TABLE shop."order lines" (id bigint PRIMARY KEY, "order" int)',
+            "INSERT INTO shop.orders SELECT n, n, 'note ' || n FROM generate_series(1, 100) AS n",
+            'INSERT INTO shop."order lines" SELECT n, 1 + n % 100 FROM generate_series(1, 300) AS n',
+            'CREATE PUBLICATION pub FOR TABLE shop.orders, shop."order lines"',
+        )
+        yield database
+
+
+@pytest.fixture(scope="module")
+def location(source: Database, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Location]:
+    """The location of a configuration on that source, before anything has run."""
+    folder: Path = tmp_path_factory.mktemp("location")
+    parts = conninfo_to_dict(source.dsn)
+    password = str(parts.pop("password"))
+    path = folder / "wal2delta.yaml"
+    (folder / "total.sql").write_text(_SQL, encoding="utf-8")
+    path.write_text(_YAML.format(dsn=make_conninfo("", **parts), slot=source.name), encoding="utf-8")
+    settings = Settings(config_path=str(path))
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+        patch.setenv("W2D_SHELL_PASSWORD", password)
+        yield Location(build(load(path)), instance, _SharedSpark(config_path=str(path)), source, settings)
+
+
+@pytest.fixture(scope="module")
+def journey(location: Location) -> Location:
+    """Bootstrap, changes, drain, compaction and views, in the order of a row's journey."""
+    assert location.run("shop_bootstrap").success
+    location.database.execute(
+        "INSERT INTO shop.orders VALUES (101, 7.5, NULL)",
+        "UPDATE shop.orders SET amount = 1000 WHERE id <= 10",
+        "DELETE FROM shop.orders WHERE id = 50",
+    )
+    for job in ("shop_drain", "shop_compaction", "views_refresh"):
+        assert location.run(job).success
+    return location
+
+
+def _both(metadata: Mapping[str, Any], name: str) -> int:
+    """An LSN that is there as text and as the same integer."""
+    high, low = str(metadata[name]).split("/")
+    assert metadata[f"{name}_int"] == (int(high, 16) << 32) | int(low, 16)
+    return int(metadata[f"{name}_int"])
+
+
+def test_a_snapshot_says_its_point_and_rows(journey: Location) -> None:
+    """One consistent point for all tables of a run, an odd name among them."""
+    orders = journey.metadata("snapshot/shop/shop/orders")
+    lines = journey.metadata("snapshot/shop/shop/order-20lines")
+    assert _both(orders, "consistent_point") == _both(lines, "consistent_point")
+    assert (orders["dagster/row_count"], lines["dagster/row_count"]) == (100, 300)
+
+
+def test_a_drain_says_what_came_and_how_the_slot_stands(journey: Location) -> None:
+    """Every LSN as text and number; a table without changes is reported too, since a person asked."""
+    orders = journey.metadata("changes/shop/shop/orders")
+    assert (orders["inserts"], orders["updates"], orders["deletes"], orders["truncates"]) == (1, 10, 1, 0)
+    assert _both(orders, "start_lsn") < _both(orders, "end_lsn")
+    assert _both(orders, "confirmed_flush_lsn") >= _both(orders, "end_lsn")
+    assert _both(orders, "restart_lsn") > 0
+    assert orders["slot"] == journey.database.name
+    assert orders["publication"] == "pub"
+    assert orders["wal_lag_bytes"] >= 0
+    assert journey.metadata("changes/shop/shop/order-20lines")["inserts"] == 0
+
+
+def test_compaction_reports_history_and_current_of_every_table(journey: Location) -> None:
+    """With the Delta version of each, its columns, and the position, which is the data version."""
+    orders = journey.metadata("current/shop/shop/orders")
+    assert [c.name for c in orders["dagster/column_schema"].columns] == ["id", "amount", "note"]
+    assert _both(orders, "compacted_through_lsn") == _both(journey.metadata("changes/shop/shop/orders"), "end_lsn")
+    for key in ("history/shop/shop/orders", "current/shop/shop/order-20lines"):
+        assert journey.metadata(key)["delta_version"] >= 0
+    event = journey.instance.get_latest_materialization_event(dg.AssetKey(["current", "shop", "shop", "orders"]))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.tags is not None
+    assert event.asset_materialization.tags["dagster/data_version"] == orders["compacted_through_lsn"]
+
+
+def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location) -> None:
+    """Its answer is PostgreSQL's."""
+    view = journey.metadata("views/total")
+    assert _both(view, "shop_lsn") == _both(journey.metadata("current/shop/shop/orders"), "compacted_through_lsn")
+    place = Path(journey.settings.config().lake) / "views" / "total"
+    row = journey.spark.session.read.format("delta").load(str(place)).first()
+    assert row is not None
+    expected = journey.database.rows("SELECT count(*), sum(amount) FROM shop.orders")[0]
+    assert (row["orders"], row["amount"]) == expected
+
+
+def test_verification_proves_tables_and_checks_expectations(journey: Location) -> None:
+    """Equal is equal, a broken expectation warns, one that can't be computed fails."""
+    result = journey.run("shop_verification")
+    found = {(e.asset_key.path[-1], e.check_name): e for e in result.get_asset_check_evaluations()}
+    for table, rows in (("orders", 100), ("order-20lines", 300)):
+        proof = found[table, "proved_equal"]
+        values = {name: value.value for name, value in proof.metadata.items()}
+        assert proof.passed, proof.description
+        assert values["source_rows"] == values["lake_rows"] == rows
+        assert _both(values, "verified_through_lsn") > 0
+    assert found["orders", "expect_column_values_to_be_unique__id"].passed
+    between = found["orders", "expect_column_values_to_be_between__amount"]
+    assert (between.passed, between.severity) == (True, dg.AssetCheckSeverity.WARN) or not between.passed
+    assert not found["orders", "expect_column_values_to_not_be_null__gone"].passed
+
+
+def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:
+    """Selecting one asset of the snapshot job copies that table, at a later point."""
+    before = journey.metadata("snapshot/shop/shop/order-20lines")
+    job = journey.defs.resolve_job_def("shop_bootstrap")
+    key = dg.AssetKey(["snapshot", "shop", "shop", "orders"])
+    result = job.execute_in_process(
+        instance=journey.instance,
+        asset_selection=[key],
+        run_config={"ops": {"snapshot_shop": {"config": {"reason": "a test"}}}},
+    )
+    assert [event.asset_key for event in result.get_asset_materialization_events()] == [key]
+    assert journey.metadata("snapshot/shop/shop/orders")["reason"] == "a test"
+    assert journey.metadata("snapshot/shop/shop/order-20lines") == before
+
+
+def test_a_drain_with_an_end_tells_only_what_changed(journey: Location) -> None:
+    """The keeper's kind of run: a table is told of when it changed, and the run ends by itself."""
+    journey.database.execute("INSERT INTO shop.orders VALUES (102, 8, NULL)")
+    run = DrainRun(until="max_seconds", max_seconds=3)
+    result = journey.run("shop_drain", drain_shop=run)
+    told = [event.asset_key for event in result.get_asset_materialization_events()]
+    assert told == [dg.AssetKey(["changes", "shop", "shop", "orders"])]
+    assert journey.metadata("changes/shop/shop/orders")["inserts"] == 1
+
+
+def test_the_sensor_asks_for_a_drain_where_nobody_reads_the_slot(journey: Location) -> None:
+    """Its run request fits the job: the configuration is what the drain takes."""
+    sensor = journey.defs.resolve_sensor_def("shop_slot_drain_sensor")
+    context = dg.build_sensor_context(
+        instance=journey.instance, definitions=journey.defs, resources={"settings": journey.settings}
+    )
+    tick = sensor.evaluate_tick(context)
+    assert tick.run_requests is not None
+    (request,) = tick.run_requests
+    assert request.tags["wal2delta/keeper"] == "true"
+    job = journey.defs.resolve_job_def("shop_drain")
+    assert dg.validate_run_config(job, request.run_config)
+
+
+def test_the_compaction_schedule_asks_for_a_run_only_where_something_waits(journey: Location) -> None:
+    """Rows that have landed are work; once they are in the lake, a tick is skipped."""
+    schedule = journey.defs.resolve_schedule_def("shop_compaction_schedule")
+
+    def tick() -> Any:
+        context = dg.build_schedule_context(instance=journey.instance, resources={"settings": journey.settings})
+        return schedule.evaluate_tick(context)
+
+    assert tick().run_requests
+    journey.run("shop_compaction")
+    assert "is in the lake" in (tick().skip_message or "")
