@@ -9,6 +9,7 @@ import pytest
 from tests.fix_drain import SOURCE, Drained, wait_until
 from wal2delta.drain.totals import Flush
 from wal2delta.drain.until import Until
+from wal2delta.errors import LakeError
 from wal2delta.landing.manifest import Kind
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -187,3 +188,37 @@ def test_a_transaction_beyond_the_limit_waits_on_disk_and_lands_wholly(items: Dr
     assert sum(e.kind == "drain.spill" for e in events) == 2
     assert sum(m.transactions for m in items.chain().manifests()) == 3
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
+
+
+def test_the_server_hears_from_us_while_the_disk_is_slow(items: Drained) -> None:
+    """A flush that takes four times wal_sender_timeout does not cost the connection."""
+    with items.database.connect() as conn:
+        conn.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'")
+        conn.execute("SELECT pg_reload_conf()")
+    try:
+        process = items.start_process(
+            "stopped", "drain.after_data_files@hang:4", flush_interval_s=0.05, status_interval_s=0.2
+        )
+        wait_until(lambda: items.active_pid() is not None)
+        pid = items.active_pid()
+        items.database.execute("INSERT INTO items VALUES (1, 'a', 1)")
+        wait_until(lambda: len(items.folded().get(ITEMS, [])) == 1)
+        assert items.active_pid() == pid
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, "reconnect" in err) == (0, False)
+    finally:
+        with items.database.connect() as conn:
+            conn.execute("ALTER SYSTEM RESET wal_sender_timeout")
+            conn.execute("SELECT pg_reload_conf()")
+
+
+def test_a_landing_that_can_not_be_written_is_named_and_nothing_is_acknowledged(items: Drained) -> None:
+    """The disk is full, or someone put a file where the folder goes."""
+    confirmed = items.confirmed_flush()
+    (items.lake / "shop/landing/000001/data").write_bytes(b"")
+    items.database.execute("INSERT INTO items VALUES (1, 'a', 1)")
+    with pytest.raises(LakeError, match="writing to it failed") as raised:
+        items.drain()
+    assert "make room or mend the disk" in raised.value.remedy
+    assert items.confirmed_flush() == confirmed == items.chain().end
