@@ -278,7 +278,7 @@ def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> Non
     rng = random.Random(seed)
     messages = [message for _ in range(3) for message in Workload(rng).transaction(5)]
     raw = frames(*messages)
-    for _ in range(150):
+    for _ in range(100):
         index = rng.randrange(len(raw))
         damaged = bytearray(raw[index])
         at = rng.randrange(25, len(damaged))

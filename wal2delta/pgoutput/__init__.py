@@ -2,9 +2,9 @@
 
 No socket, file or clock belongs here; the stream that brings the bytes is `wal2delta.postgres.stream`.
 
-    messages.py   what can arrive          decoder.py   one message, exactly
-    relations.py  which shape is in force  rows.py      the columns that come out
-    wire.py       a batch as one buffer    tuples.py    its tuples, column by column
-    places.py     transactions and seqs    assembly.py  texts to typed record batches
-    batch.py      the fast road            assemble.py  the slow one, its oracle
+    messages.py   what can arrive                 decoder.py   one message, exactly
+    relations.py  which shape is in force         rows.py      the columns that come out
+    wire.py       a batch as one buffer           places.py    transactions, positions, seqs
+    controls.py   shapes, truncates, messages     tuples.py    values, column by column
+    batch.py      the fast road                   assemble.py  the slow one, its oracle
 """
