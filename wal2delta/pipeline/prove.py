@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -114,18 +115,15 @@ def _prove_once(  # noqa: PLR0917  as prove
             temporary=True,
             lock_timeout_s=source.snapshot.lock_timeout_s,
         )
-        try:
-            session = slot.__enter__()
-        except TransientError as error:
-            blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
-            return ProofReport(name, None, dict.fromkeys(published, blocked))
-        with session:
-            conn = connect(source.dsn, "wal2delta proof")
+        with ExitStack() as open_until_compared:
             try:
-                proof = _Proof(config, source, spark, session, conn, report)
-                return _at_consistent_point(proof, published, lease, stop)
-            finally:
-                close_quietly(conn)
+                session = open_until_compared.enter_context(slot)
+            except TransientError as error:
+                blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
+                return ProofReport(name, None, dict.fromkeys(published, blocked))
+            conn = connect(source.dsn, "wal2delta proof")
+            open_until_compared.callback(close_quietly, conn)
+            return _at_consistent_point(_Proof(config, source, spark, session, conn, report), published, lease, stop)
 
 
 def _published(source: SourceConfig, tables: Sequence[TableName] | None) -> list[TableName]:

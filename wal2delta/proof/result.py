@@ -13,7 +13,6 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.proof.compare import DifferingKey
 
-
 # `blocked`: nothing was compared. `not applicable`: the sides differ, as they may, since the publication does not send all
 # of the table's changes.
 Status: TypeAlias = Literal["equal", "differs", "blocked", "not applicable"]

@@ -1,0 +1,103 @@
+"""Tables in PostgreSQL and, by the way that rows go, in Delta: for tests of the exact forms and of the proof's comparison.
+
+The lake's side: PostgreSQL's output text, the one caster, Parquet, a Delta table, Spark. Fixtures stand in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from psycopg import sql
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.edges.exact_values import DEFINITIONS, Text
+from wal2delta.config.model import TableConfig
+from wal2delta.names import Oid, TableName
+from wal2delta.postgres.connection import Connection, connect
+from wal2delta.proof import source_form
+from wal2delta.proof.compare import Bucket
+from wal2delta.schema import Identity, SchemaVersion
+from wal2delta.values.cast import cast_column, text_overflow
+from wal2delta.values.types import CatalogType, make_column
+
+_ATTRIBUTES = """
+WITH RECURSIVE base AS (
+    SELECT a.attnum, a.attname::text, a.atttypmod, t.oid AS own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
+           -1 AS base_typmod
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT b.attnum, b.attname, b.atttypmod, b.own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
+           CASE WHEN b.base_typmod = -1 THEN b.typtypmod ELSE b.base_typmod END
+    FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT b.attnum, b.attname, b.atttypmod, t.oid, n.nspname::text, t.typname::text, t.typtype::text, b.oid,
+       b.base_typmod, t.typelem
+FROM base b JOIN pg_type t ON t.oid = b.own JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE b.typtype <> 'd' ORDER BY b.attnum
+"""
+
+
+@contextmanager
+def exact_schema(dsn: str) -> Iterator[Connection]:
+    """A connection of ours whose search_path is the schema `exact`, new and with the types of `DEFINITIONS`."""
+    with connect(SecretStr(dsn)) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS exact CASCADE")
+        connection.execute("CREATE SCHEMA exact")
+        connection.execute("SET search_path = exact")
+        connection.execute(DEFINITIONS)
+        yield connection
+        connection.execute("DROP SCHEMA exact CASCADE")
+
+
+def version_of(
+    conn: Connection, name: str, key: tuple[str, ...] = (), table: TableConfig | None = None
+) -> SchemaVersion:
+    """The schema version of a table of the schema `exact`, from the catalog."""
+    made = []
+    for attnum, column, typmod, oid, schema, type_name, typtype, base, base_typmod, elem in conn.execute(
+        _ATTRIBUTES, (f"exact.{name}",)
+    ):
+        domain = typtype == "d"
+        catalog_type = CatalogType(
+            Oid(oid), schema, type_name, typtype, Oid(base if domain else 0), base_typmod if domain else -1, Oid(elem)
+        )
+        made.append(make_column(column, catalog_type, typmod, attnum=attnum, identity=column in key, table=table))
+    return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(made), key)
+
+
+def fill(conn: Connection, name: str, values: Sequence[Sequence[Text]]) -> None:
+    """Copy columns of texts into a table."""
+    with conn.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
+        for row in zip(*values, strict=True):
+            copy.write_row(row)
+
+
+def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folder: Path) -> DataFrame:
+    """Bring a table into a Delta table the way rows go, from the texts that COPY gives."""
+    columns_sql = sql.SQL(", ").join(sql.Identifier(c.name) for c in version.columns)
+    query = sql.SQL("COPY {} ({}) TO STDOUT").format(sql.Identifier("exact", version.table.name), columns_sql)
+    with conn.cursor().copy(query) as copy:
+        rows = list(copy.rows())
+    texts = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(version.columns))]
+    casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
+    hidden = text_overflow(
+        [(c, t, k.overflow) for c, t, k in zip(version.columns, texts, casts, strict=True)], length=len(rows)
+    )
+    arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_w2d_text": hidden}
+    pq.write_table(pa.table(arrays), folder / "chunk.parquet")
+    landed = spark.read.parquet(str(folder / "chunk.parquet"))
+    named = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_w2d_text"))
+    named.write.format("delta").option("delta.columnMapping.mode", "name").save(str(folder / "current"))
+    return spark.read.format("delta").load(str(folder / "current"))
+
+
+def source_buckets(conn: Connection, relation: source_form.Relation, buckets: int) -> dict[int, Bucket]:
+    """What PostgreSQL says of each bucket."""
+    return {b: Bucket(rows=n, total=int(s)) for b, n, s in conn.execute(source_form.buckets_query(relation, buckets))}
