@@ -1,0 +1,126 @@
+"""An independent comparison of source and lake: plain SQL on one side, delta-rs on the other.
+
+wal2delta's own reader, exact forms and proof take no part in it; that is its point.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import deltalake
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from wal2delta.names import TableName
+
+Rows: TypeAlias = Counter[tuple[str | None, ...]]
+
+_SETTINGS = "-c DateStyle=ISO -c TimeZone=UTC -c extra_float_digits=1 -c bytea_output=hex -c IntervalStyle=postgres"
+
+
+def source_rows(dsn: str, tables: tuple[TableName, ...]) -> dict[TableName, Rows]:
+    """Every row of `tables` as PostgreSQL's text, at one snapshot."""
+    found: dict[TableName, Rows] = {}
+    with psycopg.connect(dsn, options=_SETTINGS) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for table in tables:
+            texts = sql.SQL(", ").join(_form(name, kind) for name, kind in _columns(connection, table))
+            query = sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(table.schema, table.name))
+            found[table] = Counter(tuple(row) for row in connection.execute(query))
+    return found
+
+
+def current_lsn(dsn: str) -> str:
+    """The end of the WAL written so far, as text."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def lake_rows(path: Path, version: int, columns: list[str], attnums: list[int]) -> Rows:
+    """Every row of a current table at a Delta version, read by delta-rs, as PostgreSQL would print it."""
+    table = deltalake.DeltaTable(str(path), version=version)
+    batches = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+    data = pa.table(batches)
+    texts = data.column("_w2d_text").to_pylist()
+    values = [data.column(name).to_pylist() for name in columns]
+    fields = [data.schema.field(name) for name in columns]
+    rows: Rows = Counter()
+    for index, exact in enumerate(texts):
+        kept: Mapping[str, str] = json.loads(exact) if exact else {}
+        row = tuple(
+            kept.get(str(attnum), _text(column[index], column_field.type))
+            for column, column_field, attnum in zip(values, fields, attnums, strict=True)
+        )
+        rows[row] += 1
+    return rows
+
+
+def table_columns(dsn: str, table: TableName) -> tuple[list[str], list[int]]:
+    """The names and attribute numbers of a table's columns, in order."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+            " ORDER BY attnum",
+            (f'"{table.schema}"."{table.name}"',),
+        ).fetchall()
+    return [str(name) for name, _ in rows], [int(number) for _, number in rows]
+
+
+def _columns(connection: psycopg.Connection[Any], table: TableName) -> list[tuple[str, str]]:
+    rows = connection.execute(
+        "SELECT attname, atttypid::regtype::text FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        (f'"{table.schema}"."{table.name}"',),
+    ).fetchall()
+    return [(str(name), str(kind)) for name, kind in rows]
+
+
+def _form(name: str, kind: str) -> sql.Composed:
+    column = sql.Identifier(name)
+    send = {"real": "float4send", "double precision": "float8send"}.get(kind)
+    if send is None:
+        # concat() calls the output function; a cast to text would trim and rewrite some types.
+        return sql.SQL("CASE WHEN {c} IS NULL THEN NULL ELSE concat({c}) END").format(c=column)
+    # The shortest digits of a float depend on who prints it; its bits don't.
+    return sql.SQL("CASE WHEN {c} = 'NaN' THEN 'NaN' ELSE encode({send}({c}), 'hex') END").format(
+        c=column, send=sql.Identifier(send)
+    )
+
+
+def _text(value: Any, kind: pa.DataType) -> str | None:
+    """A value of delta-rs as PostgreSQL's output function would print it; floats by their bits."""
+    if value is None:
+        return None
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case float():
+            return _bits(value, single=pa.types.is_float32(kind))
+        case bytes():
+            return "\\x" + value.hex()
+        case Decimal():
+            return format(value, "f")
+        case datetime():
+            zone = "+00" if value.tzinfo else ""
+            text = value.replace(tzinfo=None).isoformat(" ")
+            return (text.rstrip("0") if "." in text else text) + zone
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def _bits(value: float, *, single: bool) -> str:
+    if value != value:
+        return "NaN"
+    return struct.pack(">f" if single else ">d", value).hex()

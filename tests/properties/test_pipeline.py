@@ -1,0 +1,164 @@
+"""The whole pipeline under a random workload: at every position the lake is what PostgreSQL was.
+
+Single rooms are tested elsewhere; here nothing is taken apart. `WAL2DELTA_SEED` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
+from tests.fix_postgres import Database
+from tests.random_workload import TABLES, RandomWorkload
+from wal2delta.config.model import Config, DrainConfig, SnapshotConfig
+from wal2delta.drain.until import Until
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.report import Stop, silent
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+ROUNDS = 4
+_STEPS_PER_ROUND = 120
+_SOURCE = "shop"
+
+
+@contextmanager
+def _draining(config: Config) -> Iterator[None]:
+    """A drain in a thread for as long as the block lasts; its failure is the block's."""
+    stop, failed = Stop(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            drain(config, _SOURCE, Until.stopped(), silent, stop)
+        except BaseException as error:  # noqa: BLE001  raised again below, in the test's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.request()
+        thread.join(60)
+    if failed:
+        raise failed[0]
+
+
+def _config(database: Database, lake: Path) -> Config:
+    source = database.source(
+        name=_SOURCE,
+        # Small, so that a run has many segments, chunks and ends of cycles inside of segments.
+        drain=DrainConfig(flush_interval_s=0.2, flush_rows=150, progress_interval_s=0.5),
+        snapshot=SnapshotConfig(chunk_pages=1),
+    )
+    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={_SOURCE: source})
+
+
+def _publish(database: Database) -> None:
+    database.execute(
+        "CREATE PUBLICATION pub FOR TABLE w.keyed, w.composite, w.numeric_key, w.bag",
+        "CREATE PUBLICATION pub_inserts FOR TABLE w.log WITH (publish = 'insert')",
+    )
+
+
+def _lake_at_newest_cut(config: Config, database: Database) -> tuple[Lsn, Mapping[TableName, Rows]]:
+    store, paths = open_store(config.lake), LakePaths(config.lake, _SOURCE)
+    cut = newest_cut(store, paths)
+    assert cut is not None
+    assert not cut.held
+    found = {}
+    for table in TABLES:
+        columns, attnums = table_columns(database.dsn, table)
+        path = Path(paths.url(paths.current(table)))
+        found[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
+    return cut.position, found
+
+
+def _differences(lake: Mapping[TableName, Rows], source: Mapping[TableName, Rows]) -> dict[str, tuple[Rows, Rows]]:
+    return {str(t): (lake[t] - source[t], source[t] - lake[t]) for t in TABLES if lake[t] != source[t]}
+
+
+def test_the_lake_equals_the_source_at_every_position_looked_at(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Bootstrap under load, then cuts at remembered positions in the middle of the stream, then a proof: all equal."""
+    print(f"WAL2DELTA_SEED={SEED}")
+    config = _config(database, tmp_path / "lake")
+    workload = RandomWorkload(database.dsn, SEED)
+    workload.create_tables()
+    _publish(database)
+    remembered: list[tuple[Lsn, Mapping[TableName, Rows]]] = []
+    stop_writing = threading.Event()
+    writer = threading.Thread(target=workload.run, args=(stop_writing,))
+    writer.start()
+    bootstrap(config, _SOURCE, None, silent, Stop())
+    with _draining(config):
+        stop_writing.wait(0.5)
+        stop_writing.set()
+        writer.join()
+        for _ in range(ROUNDS):
+            for _ in range(_STEPS_PER_ROUND):
+                workload.step()
+            remembered.append((Lsn.parse(current_lsn(database.dsn)), source_rows(database.dsn, TABLES)))
+        # Some of what follows stays beyond the last position, so that it lies inside the landing too.
+        for _ in range(20):
+            workload.step()
+        drain(config, _SOURCE, Until.caught_up(), silent, Stop())
+        for position, expected in remembered:
+            compact(config, _SOURCE, spark, silent, Stop(), end=position)
+            at, found = _lake_at_newest_cut(config, database)
+            assert at == position
+            assert _differences(found, expected) == {}, f"at {position}, WAL2DELTA_SEED={SEED}"
+        proof = prove(config, _SOURCE, None, spark, silent, Stop())
+    workload.close()
+    assert {str(t): (p.status, p.reason) for t, p in proof.tables.items()} == {
+        str(t): ("equal", None) for t in TABLES
+    }
+    at, found = _lake_at_newest_cut(config, database)
+    assert at == proof.position
+    assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"at the end, WAL2DELTA_SEED={SEED}"
+
+
+def test_a_second_snapshot_changes_nothing_but_what_differs(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A re-snapshot of chosen tables under load enters by correction: the lake stays equal and history goes on."""
+    print(f"WAL2DELTA_SEED={SEED}")
+    config = _config(database, tmp_path / "lake")
+    workload = RandomWorkload(database.dsn, SEED + 1)
+    workload.create_tables()
+    _publish(database)
+    bootstrap(config, _SOURCE, None, silent, Stop())
+    with _draining(config):
+        for _ in range(_STEPS_PER_ROUND):
+            workload.step()
+        drain(config, _SOURCE, Until.caught_up(), silent, Stop())
+        compact(config, _SOURCE, spark, silent, Stop())
+        stop_writing = threading.Event()
+        writer = threading.Thread(target=workload.run, args=(stop_writing,))
+        writer.start()
+        bootstrap(config, _SOURCE, list(TABLES[:4:2]) + [TABLES[3]], silent, Stop())
+        stop_writing.wait(0.3)
+        stop_writing.set()
+        writer.join()
+        drain(config, _SOURCE, Until.caught_up(), silent, Stop())
+        compact(config, _SOURCE, spark, silent, Stop())
+        proof = prove(config, _SOURCE, None, spark, silent, Stop())
+    workload.close()
+    assert {p.status for p in proof.tables.values()} == {"equal"}, f"WAL2DELTA_SEED={SEED}"
+    _, found = _lake_at_newest_cut(config, database)
+    assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"WAL2DELTA_SEED={SEED}"
