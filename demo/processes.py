@@ -49,16 +49,17 @@ class Children:
         patient: bool = True,
         visible: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start `command` in a session of its own, its output in `<state>/<name>.log` or (`visible`) on ours.
+        """Start `command` in a session of its own, its output in `<state>/<name>.log`.
 
-        A `patient` child has `grace_s` seconds from SIGTERM to its end; the others are killed.
+        A `visible` child's stdout is ours. A `patient` child has `grace_s` seconds from SIGTERM to its end; the others
+        are killed.
         """
         with (self.state / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=None if visible else log,
-                stderr=None if visible else subprocess.STDOUT,
+                stderr=log if visible else subprocess.STDOUT,
                 env={**environment, _MARK: str(self.state)},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread has been started when this forks)

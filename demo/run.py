@@ -143,6 +143,8 @@ def _pipeline(state: State, children: Children, environment: dict[str, str]) -> 
     while steps.poll() is None:
         _check_alive(children, but="steps")
         time.sleep(0.1)
+    if steps.returncode not in (0, 1, 2):
+        raise DemoError(f"a step failed (status {steps.returncode}):\n{children.log_tail('steps')}")
     children.stop_one("steps")
     return steps.returncode
 

@@ -35,7 +35,8 @@ def main() -> int:
     try:
         rows = _pipeline(arguments.config, arguments.source)
     except (DemoError, Wal2DeltaError) as error:
-        print(f"\nwal2delta demo: {error}", file=sys.stderr)
+        # To stdout: Spark's own chatter has stderr, which goes to a log.
+        print(f" failed\n\nwal2delta demo: {error}", flush=True)
         return 2
     print_table([
         (str(row.table), count(row.source_rows), count(row.lake_rows), row.position or "-", _word(row.status))
