@@ -151,14 +151,13 @@ class Chain:
         return link
 
     def _open_at(self, newest: int) -> None:
-        previous: tuple[Manifest, str] | None = None
-        for number in range(max(0, newest - LINKS_CHECKED_ON_OPEN), newest + 1):
+        first = max(0, newest - LINKS_CHECKED_ON_OPEN)
+        last = _read(self.store, self.paths, self.incarnation, first)
+        for number in range(first + 1, newest + 1):
             link = _read(self.store, self.paths, self.incarnation, number)
-            if previous is not None:
-                self._check_link(previous, link)
-            previous = link
-        assert previous is not None  # the range has at least one number  # noqa: S101
-        self.newest, self._newest_sha256 = previous
+            self._check_link(last, link)
+            last = link
+        self.newest, self._newest_sha256 = last
 
     def _settle(self) -> None:
         """Make the newest link's name durable: its writer may have died between giving the name and syncing it."""

@@ -42,6 +42,7 @@ SLOT_WAIT_S = 1.0
 # How long another holder of the slot may not move the landing before we stop waiting for it: it need not be a drain of ours.
 FOLLOW_PATIENCE_S = 60.0
 FOLLOW_POLL_S = 0.1
+FOLLOWED = "followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class _Drain:
         if self._goal.target is not None and self._chain.end >= self._goal.target:
             return Ended.REACHED.value
         if meeting.slot.active and not self._until.lasting and self._follow(meeting):
-            return "followed"
+            return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
         while True:
             start = self._chain.end
             with self._open_stream(publications or [self._source.publication], start) as stream:
@@ -223,7 +224,7 @@ class _Drain:
         return True
 
     def _follow(self, meeting: Meeting) -> bool:
-        """Wait while another drain holds the slot: True when the landing has the target, False when the slot is free.
+        """Wait while another drain holds the slot: True when the landing has the target (or on a stop), False when it is free.
 
         Raises TransientError where the landing does not move: the holder is no drain of this landing.
         """
