@@ -224,7 +224,7 @@ class _Drain:
         return True
 
     def _follow(self, meeting: Meeting) -> bool:
-        """Wait while another drain holds the slot: True when the landing has the target (or on a stop), False when it is free.
+        """Wait while another drain holds the slot: True when the landing has the target or on a stop, False when it is free.
 
         Raises TransientError where the landing does not move: the holder is no drain of this landing.
         """
