@@ -21,7 +21,7 @@ PASSWORD = "pa55/w@rd:#%"
 
 
 def test_a_server_says_who_it_is_on_both_makes_of_connection(database: Database) -> None:
-    """identify gives the same system, timeline, database and version over an ordinary and a walsender connection."""
+    """Both give the same system, timeline, database and version over an ordinary and a walsender connection."""
     with connect(database.secret) as ordinary, connect_replication(database.secret) as walsender:
         one, other = identify(ordinary), identify(walsender)
         row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
@@ -54,7 +54,7 @@ def test_settings_of_database_and_role_do_not_reach_our_connections(database: Da
     ],
 )
 def test_a_malformed_dsn_is_refused_without_a_word_of_it(dsn: str) -> None:
-    """libpq quotes the place where it stumbled, which may lie inside the password: its text is not used."""
+    """The place where libpq stumbled, which it quotes, may lie inside the password: its text is not used."""
     with pytest.raises(SourceError) as refusal:
         connect(SecretStr(dsn))
     assert not any(part in str(refusal.value) for part in ("pa55", "w@rd", "12/"))
@@ -122,7 +122,7 @@ def test_a_slot_is_read_as_it_stands(database: Database) -> None:
         state = read_slot(conn, database.name)
         assert state is not None
         assert (state.plugin, state.database, state.confirmed_flush_lsn) == ("pgoutput", database.name, point)
-        assert not (state.active or state.two_phase or state.temporary or state.lost)
+        assert (state.active, state.two_phase, state.temporary, state.lost) == (False, False, False, False)
         assert slot_problem(state, database.name) is None
         assert "belongs to database" in str(slot_problem(state, "another"))
         assert drop_slot(conn, database.name)

@@ -34,7 +34,7 @@ from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, op
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.copying import Copied, TableCopier, order
-from wal2delta.postgres.catalog import PublishedTable, read_tables
+from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import close_quietly, connect
 from wal2delta.postgres.server import ServerIdentity, identify
@@ -115,7 +115,7 @@ class _Bootstrap:
         self._failed: dict[TableName, TableError] = {}
 
     def run(self, wanted: Sequence[TableName] | None) -> SnapshotReport:
-        conn = connect(self._source.dsn, "wal2delta bootstrap")
+        conn = connect(self._source.dsn, "wal2delta bootstrap", lock_timeout_s=self._source.snapshot.lock_timeout_s)
         try:
             refuse(examine(conn, self._source, only=wanted))
             server = identify(conn)
@@ -211,12 +211,13 @@ class _Bootstrap:
         conn = session.connect("wal2delta bootstrap")
         try:
             found = read_tables(conn, self._source, only=set(names))
+            tables = order(measured(conn, found.values()))
         finally:
             close_quietly(conn)
         gone = {name: TableError(f"table {name}", "it was dropped or is not published any more", "run `wal2delta check`")
                 for name in names if name not in found}  # fmt: skip
         with TableCopier(self._source, session, self._store, folder, report=self._report, stop=self._stop) as copier:
-            copied = copier.copy(order(found.values()))
+            copied = copier.copy(tables)
         self._failed.update(copied.failed | gone)
         if copied.done:
             failpoint("bootstrap.after_chunks")

@@ -24,7 +24,10 @@ from wal2delta.postgres.slot import SlotState, name_problem, read_slot
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A published table as it would be kept: by its `key`, or as a bag where that is empty. `bytes` is its size now."""
+    """A published table as it would be kept: by its `key`, or as a bag where that is empty.
+
+    `pages` is the catalog's estimate of its size.
+    """
 
     name: TableName
     identity: str
@@ -32,7 +35,7 @@ class TableSummary:
     columns: int
     exact_text_columns: tuple[str, ...]
     actions: tuple[str, ...]
-    bytes: int
+    pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,5 +110,5 @@ def _summary(table: PublishedTable) -> TableSummary:
         columns=len(version.columns),
         exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
         actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
-        bytes=table.size_bytes,
+        pages=table.pages,
     )

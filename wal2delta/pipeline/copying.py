@@ -2,9 +2,9 @@
 
 Which tables, under which slot, and when they become visible belongs to `wal2delta.pipeline.bootstrap`.
 
-The calling thread guards tables (lock and comparison) and hands their chunks to copying threads, each with a connection in
-the snapshot. At most one table more than there are threads is under guard at a time, so that locks are held for as long as a
-table is copied and no longer. Memory: one block of rows per thread.
+The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf while it is copied,
+and collects them. At most one table more than there are threads is in the works at a time. Memory: one block of rows
+per thread.
 
 Nothing here makes anything visible: chunks count when `snapshot.json` names them. Those of a table that did not come through
 are removed, as far as this process lives to do it.
@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
@@ -30,7 +30,7 @@ from wal2delta.lake.documents import SnapshotTable as TableDoc
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
 from wal2delta.postgres.catalog import PublishedTable
-from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.copy import batch_schema
 from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk
 from wal2delta.report import Event, Report, Stop
@@ -62,10 +62,9 @@ class Copied:
 
 @dataclass(slots=True)
 class _Running:
-    """A table under guard, its chunks on their way."""
+    """A table with its chunks on their way."""
 
     table: PublishedTable
-    guard: ExitStack
     started: float
     futures: list[Future[tuple[ChunkDoc, NewFile]]]
 
@@ -96,7 +95,6 @@ class TableCopier:
         self._abandoned = threading.Event()
         self._local = threading.local()
         self._opened: list[Connection] = []
-        self._guards: list[Connection] = []
         self._threads = source.snapshot.connections
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-copy")
 
@@ -106,7 +104,7 @@ class TableCopier:
     def __exit__(self, *_: object) -> None:
         self._abandoned.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for conn in (*self._opened, *self._guards):
+        for conn in self._opened:
             close_quietly(conn)
 
     def copy(self, tables: Iterable[PublishedTable]) -> Copied:
@@ -116,7 +114,7 @@ class TableCopier:
             while waiting or running:
                 self._check_stop()
                 while waiting and len(running) <= self._threads:
-                    self._begin(waiting.popleft(), running, result)
+                    running.append(self._begin(waiting.popleft()))
                 pending = [f for table in running for f in table.futures if not f.done()]
                 if pending:
                     wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
@@ -132,30 +130,19 @@ class TableCopier:
             raise
         return result
 
-    def _begin(self, table: PublishedTable, running: list[_Running], result: Copied) -> None:
-        guard = ExitStack()
-        conn = self._guards.pop() if self._guards else connect(self._source.dsn, "wal2delta snapshot")
-        guard.callback(self._guards.append, conn)
-        try:
-            guard.enter_context(self._session.guard(conn, self._source, table))
-        except TableMovedError as error:
-            guard.close()
-            result.moved[table.table] = error
-            return
-        except BaseException:
-            guard.close()
-            raise
-        futures = [
-            self._pool.submit(self._copy_chunk, number, chunk)
-            for number, chunk in enumerate(chunks(table, self._source.snapshot.chunk_pages))
-        ]
-        running.append(_Running(table, guard, time.monotonic(), futures))
+    def _begin(self, table: PublishedTable) -> _Running:
+        parts = chunks(table, self._source.snapshot.chunk_pages)
+        started = time.monotonic()
+        return _Running(table, started, [self._pool.submit(self._copy_chunk, *part) for part in enumerate(parts)])
 
     def _advance(self, running: _Running, result: Copied) -> bool:
         """Look after one table; True when it is over."""
         error = running.error()
         if error is not None:
             self._give_up(running)
+            if isinstance(error, TableMovedError):
+                result.moved[running.table.table] = error
+                return True
             if isinstance(error, TableError):
                 result.failed[running.table.table] = error
                 return True
@@ -163,7 +150,6 @@ class TableCopier:
             raise error
         if not running.over:
             return False
-        running.guard.close()
         document = self._document(running)
         copied = result.done[running.table.table] = CopiedTable(document, time.monotonic() - running.started)
         self._report(
@@ -203,30 +189,37 @@ class TableCopier:
             rows = self._write(file, chunk)
         except BaseException:
             file.abandon()
-            # In the middle of COPY, or in a transaction that has failed: of no more use.
-            close_quietly(self._local.__dict__.pop("conn", None))
+            # In the middle of COPY, or in a transaction that has failed: of no more use, and its lock is to go.
+            for conn in getattr(self._local, "connections", None) or ():
+                close_quietly(conn)
+            self._local.connections = None
             raise
         pages = (chunk.from_page, chunk.to_page)
         return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
 
     def _write(self, file: NewFile, chunk: Chunk) -> int:
-        conn = self._connection()
+        conn, outside = self._connections()
         schema = batch_schema(chunk.table.version.columns)
         rows = 0
+        guard = self._session.guard(conn, self._source, chunk.table, leaves=[chunk.leaf], outside=outside)
         # Without dictionaries: half the time and, on rows that differ, three quarters of the size.
-        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+        with guard, pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
             for batch in copy_chunk(conn, chunk, give_up=self._given_up):
                 writer.write_batch(batch)
                 rows += batch.num_rows
         file.finish()
         return rows
 
-    def _connection(self) -> Connection:
-        conn: Connection | None = getattr(self._local, "conn", None)
-        if conn is None:
-            conn = self._local.conn = self._session.connect()
+    def _connections(self) -> tuple[Connection, Connection]:
+        """The calling thread's: one to copy over, and one to look at the catalog of now."""
+        made: tuple[Connection, Connection] | None = getattr(self._local, "connections", None)
+        if made is None:
+            conn = self._session.open()
             self._opened.append(conn)
-        return conn
+            outside = self._session.open()
+            self._opened.append(outside)
+            made = self._local.connections = (conn, outside)
+        return made
 
     def _given_up(self) -> bool:
         return self._abandoned.is_set() or self._stop.requested
@@ -242,7 +235,6 @@ class TableCopier:
         for future in running.futures:
             future.cancel()
         wait([future for future in running.futures if not future.cancelled()])
-        running.guard.close()
         for future in running.futures:
             if not future.cancelled() and future.exception() is None:
                 future.result()[1].abandon()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wal2delta.config.model import SourceConfig, TableConfig
@@ -31,9 +31,10 @@ ACTIONS = ("insert", "update", "delete", "truncate")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One relation with rows of its own: the table itself, or a partition. `pages` counts blocks of `block_bytes`.
+    """One relation with rows of its own: the table itself, or a partition.
 
-    `relfilenode` is the file's number as the reading transaction's snapshot sees it.
+    `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` the catalog's estimate of its
+    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it.
     """
 
     oid: Oid
@@ -41,7 +42,6 @@ class Leaf:
     identity: Identity
     relfilenode: int
     pages: int
-    block_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,8 @@ class PublishedTable:
 
     @property
     def pages(self) -> int:
-        """Blocks of all leaves together, at the moment of reading: a hint for partitioning, not a bound."""
+        """Blocks of all leaves together: a hint, not a bound."""
         return sum(leaf.pages for leaf in self.leaves)
-
-    @property
-    def size_bytes(self) -> int:
-        """The heap of all leaves together, without TOAST and indexes."""
-        return sum(leaf.pages * leaf.block_bytes for leaf in self.leaves)
 
     @property
     def has_identity(self) -> bool:
@@ -111,6 +106,18 @@ def read_tables(
         entries[int(row["oid"])].append(row)
     tables = [_published_table(oid, entries[oid], facts, source) for oid in oids]
     return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+
+
+def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:
+    """The tables with the number of pages that their leaves have now. Raises as `source_errors`."""
+    given = list(tables)
+    oids = sorted({int(leaf.oid) for table in given for leaf in table.leaves})
+    with source_errors("sizes of tables"):
+        pages = {int(row["oid"]): int(row["pages"] or 0) for row in rows(conn, queries.PAGES, {"oids": oids})}
+    return [
+        replace(table, leaves=tuple(replace(leaf, pages=pages.get(int(leaf.oid), 0)) for leaf in table.leaves))
+        for table in given
+    ]
 
 
 def version_of(conn: Connection, source: SourceConfig, relation: Relation) -> SchemaVersion:
@@ -240,8 +247,7 @@ def _leaf(row: dict[str, Any]) -> Leaf:
         table=TableName(row["schema"], row["name"]),
         identity=Identity(row["relreplident"]),
         relfilenode=int(row["relfilenode"]),
-        pages=int(row["pages"] or 0),
-        block_bytes=int(row["block_bytes"]),
+        pages=int(row["pages"]),
     )
 
 

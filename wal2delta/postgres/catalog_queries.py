@@ -77,13 +77,18 @@ WITH RECURSIVE tree AS (
   JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
 )
 SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
-       c.relreplident::text, c.relfilenode::bigint AS relfilenode,
-       (pg_catalog.pg_relation_size(c.oid) + s.block_bytes - 1) / s.block_bytes AS pages, s.block_bytes
+       c.relreplident::text, c.relfilenode::bigint AS relfilenode, c.relpages AS pages
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r' AND c.relpersistence = 'p'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::bigint AS block_bytes) s
 ORDER BY 1, 2
+""")
+
+# The size now; unlike the catalog's own estimate it waits for whoever holds the relation exclusively.
+PAGES = SQL("""
+SELECT c.oid::bigint AS oid,
+       pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint AS pages
+FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
 """)
 
 # `file_then` is the snapshot's, the other two columns are answered for now.

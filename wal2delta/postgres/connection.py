@@ -23,6 +23,8 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 OLDEST_VERSION = 140000
 _CONNECT_TIMEOUT_S = 10
+# Even pg_publication_tables waits for whoever holds a table exclusively: rather an error to be tried again than for ever.
+LOCK_TIMEOUT_S = 10.0
 # Found dead within half a minute, where the kernel's default is two hours.
 _KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
 
@@ -56,13 +58,15 @@ _TRANSIENT_CLASSES = frozenset({"08", "40", "53"})
 _DEFINITE_STATES = frozenset({"53400"})
 
 
-def connect(dsn: SecretStr, application_name: str = "wal2delta") -> Connection:
-    """Open an ordinary connection in autocommit mode.
+def connect(
+    dsn: SecretStr, application_name: str = "wal2delta", *, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> Connection:
+    """Open an ordinary connection in autocommit mode; whoever waits for a lock longer than `lock_timeout_s` gets an error.
 
     Raises SourceError where the DSN, the role or the database is wrong, TransientError where the server can't be
     reached just now.
     """
-    return _open(dsn, application_name, {})
+    return _open(dsn, application_name, {}, f"-c lock_timeout={max(1, int(lock_timeout_s * 1000))}ms")
 
 
 def connect_replication(dsn: SecretStr, application_name: str = "wal2delta") -> Connection:
@@ -71,7 +75,7 @@ def connect_replication(dsn: SecretStr, application_name: str = "wal2delta") -> 
     It speaks the simple protocol only: statements without parameters (`execute(SQL(...).format(Literal(...)))`), the
     replication commands, and through `.pgconn` COPY BOTH. Raises as `connect`.
     """
-    return _open(dsn, application_name, {"replication": "database"})
+    return _open(dsn, application_name, {"replication": "database"}, "")
 
 
 def describe(dsn: SecretStr) -> str:
@@ -100,6 +104,14 @@ def translate(error: psycopg.Error, thing: str) -> Wal2DeltaError:
     reason = _first_line(error.diag.message_primary or str(error))
     if state is None:
         return _lost(thing, reason)
+    if state[:2] == "22":
+        # The messages of this class quote the value.
+        name = type(error).__name__
+        return SourceError(
+            thing, f"PostgreSQL could not give a value: {name} (SQLSTATE {state})", "correct it in the source"
+        )
+    if state == "55P03":
+        return TransientError(thing, "a lock was not to be had in time", "let the ALTER or LOCK finish, then try again")
     if state in _TRANSIENT_STATES or (state[:2] in _TRANSIENT_CLASSES and state not in _DEFINITE_STATES):
         return TransientError(thing, f"{reason} (SQLSTATE {state})", "try again")
     return SourceError(thing, f"{reason} (SQLSTATE {state})", _REMEDIES.get(state, _remedy_of_class(state)))
@@ -136,7 +148,7 @@ def close_quietly(conn: Connection | None) -> None:
             conn.close()
 
 
-def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str]) -> Connection:
+def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defaults: str) -> Connection:
     parts = _parse(dsn)
     own = {
         **_KEEPALIVES,
@@ -144,7 +156,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str]) -> Co
         **parts,
         **extra,
         "application_name": application_name,
-        "options": _options(str(parts.get("options") or "")),
+        "options": _options(f"{defaults} {parts.get('options') or ''}"),
         "client_encoding": "UTF8",
     }
     thing = f"source {describe(dsn)}"

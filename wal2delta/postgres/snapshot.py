@@ -3,8 +3,8 @@
 Writing chunks and choosing tables belongs to `wal2delta.pipeline.bootstrap`, CSV to `wal2delta.postgres.copy`.
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
-    copiers:      BEGIN … ─ SET TRANSACTION SNAPSHOT ─ COPY chunk ─ COPY chunk ─ …
-    table guard:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files and shape ─ (held)
+    each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files and shape ─ COPY chunk
+                  ROLLBACK ─ BEGIN … (the next chunk)
 
 Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, where the slot's
 stream begins. An ordinary snapshot has no LSN: with six writers the LSN read beside it was right in 3 of 60 tries.
@@ -13,13 +13,16 @@ Why the guard. A rewriting ALTER or a TRUNCATE that commits between C and the co
 snapshot, CLUSTER moves every row's ctid: chunks would be wrong without an error. ACCESS SHARE keeps them out from here on,
 and `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now if one came before.
 
+Why each chunk has its own. A lock held by one connection for the whole table would not help another: an ALTER that waits
+for the first makes the second wait behind it, for ever. And an application's ALTER now waits for a chunk, not for a table.
+
 Known weakness: making the slot waits for every transaction that is writing at that moment, a forgotten prepared one
 for ever; so it has a timeout and then names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,6 +84,7 @@ class SnapshotSession:
         self._dsn = dsn
         self.slot = slot
         self.temporary = temporary
+        self._lock_timeout_s = lock_timeout_s
         self._lock_timeout_ms = max(1, int(lock_timeout_s * 1000))
         self._holder: Connection | None = None
         self.consistent_point = Lsn.ZERO
@@ -117,12 +121,21 @@ class SnapshotSession:
             conn.execute(SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
 
-    def connect(self, application_name: str = "wal2delta snapshot") -> Connection:
-        """A new ordinary connection inside this snapshot that may stay there for as long as it takes."""
-        conn = connect(self._dsn, application_name)
+    def open(self, application_name: str = "wal2delta snapshot") -> Connection:
+        """A new ordinary connection for `guard`, with this session's lock timeout and no limit on its transactions."""
+        conn = connect(self._dsn, application_name, lock_timeout_s=self._lock_timeout_s)
         try:
             with source_errors("the source"):
                 hold_open(conn)
+        except BaseException:
+            close_quietly(conn)
+            raise
+        return conn
+
+    def connect(self, application_name: str = "wal2delta snapshot") -> Connection:
+        """A new ordinary connection inside this snapshot that may stay there for as long as it takes."""
+        conn = self.open(application_name)
+        try:
             self.import_into(conn)
         except BaseException:
             close_quietly(conn)
@@ -130,17 +143,32 @@ class SnapshotSession:
         return conn
 
     @contextmanager
-    def guard(self, conn: Connection, source: SourceConfig, table: PublishedTable) -> Iterator[None]:
-        """Keep `table` as the snapshot has it while chunks are copied: locks its leaves, then compares.
+    def guard(
+        self,
+        conn: Connection,
+        source: SourceConfig,
+        table: PublishedTable,
+        *,
+        leaves: Sequence[Leaf] | None = None,
+        outside: Connection | None = None,
+    ) -> Iterator[None]:
+        """A transaction on `conn` in which `table` is as at the snapshot: locks `leaves` (all, where None), then compares.
 
-        `conn` is idle, in autocommit mode, and is so again afterwards. Raises TableMovedError where the table is not what
-        it was at the snapshot, TransientError where the lock was not to be had, else as `source_errors`.
+        Read on this very connection: another one's lock may have to wait behind someone who waits for this one's. `conn` is
+        idle and in autocommit mode, and is so again afterwards; `outside` is another such connection for a look at the
+        catalog of now, opened where None. Raises TableMovedError where the table is not what it was, TransientError where
+        the lock was not to be had, else as `source_errors`.
         """
+        locked = table.leaves if leaves is None else leaves
         self.import_into(conn)
         try:
-            self._lock(conn, table)
-            self._compare_files(conn, table)
-            self._compare_shape(source, table)
+            self._lock(conn, table, locked)
+            self._compare_files(conn, table, locked)
+            if outside is None:
+                with self.open() as opened:
+                    _compare_shape(opened, source, table)
+            else:
+                _compare_shape(outside, source, table)
             yield
         finally:
             with suppress(psycopg.Error):
@@ -166,12 +194,14 @@ class SnapshotSession:
             raise SourceError(f"slot {self.slot}", "the server exported no snapshot", "see the server's log")
         self.snapshot_name = str(row[0])
 
-    def _lock(self, conn: Connection, table: PublishedTable) -> None:
-        names = {table.table: None, **{leaf.table: None for leaf in table.leaves}}
+    def _lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
+        names = dict.fromkeys([table.table, *(leaf.table for leaf in leaves)])
         wanted = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
         try:
             conn.execute(SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")))
             conn.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(wanted))
+            # From here on only an index that is being rebuilt may be waited for, which does not wait for us.
+            conn.execute(SQL("SET LOCAL lock_timeout = 0"))
         except psycopg.errors.LockNotAvailable:
             reason = f"its lock was not to be had within {self._lock_timeout_ms / 1000:g} s"
             raise TransientError(
@@ -182,35 +212,35 @@ class SnapshotSession:
         except psycopg.Error as error:
             raise translate(error, f"table {table.table}") from None
 
-    def _compare_files(self, conn: Connection, table: PublishedTable) -> None:
+    def _compare_files(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
         with source_errors(f"table {table.table}"):
-            found = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in table.leaves]})
+            found = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in leaves]})
         now = {int(row["oid"]): row for row in found}
-        for leaf in table.leaves:
+        for leaf in leaves:
             row = now.get(int(leaf.oid))
             if row is None or not row["same_name"]:
                 raise _moved(table, f"{leaf.table} was renamed or replaced")
             if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
                 raise _moved(table, f"{leaf.table} was rewritten or truncated")
 
-    def _compare_shape(self, source: SourceConfig, table: PublishedTable) -> None:
-        """The catalog under the snapshot against the catalog now, from outside of it, the lock being held."""
-        with connect(self._dsn, "wal2delta snapshot") as conn:
-            now = read_tables(conn, source, only={table.table}).get(table.table)
-        if now is None:
-            raise _moved(table, "it is not published any more")
-        if now.version != table.version:
-            raise _moved(table, "its columns or its identity were changed")
-        if now.row_filter != table.row_filter:
-            raise _moved(table, "its row filter was changed")
-        if {leaf.oid for leaf in now.leaves} != {leaf.oid for leaf in table.leaves}:
-            raise _moved(table, "a partition was attached or detached")
+
+def _compare_shape(outside: Connection, source: SourceConfig, table: PublishedTable) -> None:
+    """The catalog under the snapshot against the catalog now, the lock being held."""
+    now = read_tables(outside, source, only={table.table}).get(table.table)
+    if now is None:
+        raise _moved(table, "it is not published any more")
+    if now.version != table.version:
+        raise _moved(table, "its columns or its identity were changed")
+    if now.row_filter != table.row_filter:
+        raise _moved(table, "its row filter was changed")
+    if {leaf.oid for leaf in now.leaves} != {leaf.oid for leaf in table.leaves}:
+        raise _moved(table, "a partition was attached or detached")
 
 
 def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
     """The table in ctid ranges of `chunk_pages` pages, leaf by leaf, the last of each leaf open-ended.
 
-    The page counts are those of the moment of reading: a leaf that has grown since ends in a larger last chunk.
+    The page counts are hints (see `measured`): a leaf that has grown since ends in a larger last chunk.
     """
     result = []
     for leaf in table.leaves:
@@ -223,7 +253,7 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The chunk's rows with columns `_w2d_text`, `c0`, …, over a connection of the session, its table guarded.
+    """The chunk's rows with columns `_w2d_text`, `c0`, …, over a connection that guards its leaf.
 
     Raises TableError where this table can't be copied, TransientError where the connection is lost, InterruptedError as
     `copy_batches`.
@@ -236,7 +266,7 @@ def copy_chunk(
         )
     except CastError as error:
         raise TableError(thing, str(error), "name the column in the table's as_text in the configuration") from None
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
         reason = f"a text in pages {chunk.from_page} and on of {chunk.leaf.table} is not UTF-8"
         raise TableError(thing, reason, "correct the text in the source") from None
     except psycopg.Error as error:

@@ -1,0 +1,247 @@
+"""What COPY sends is what the chunk holds: each option of the CSV parser, then whole tables against SELECT.
+
+When a snapshot is right is tested in test_snapshot_handoff.py, what can come between in test_snapshot_moves.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from tests.fix_postgres import Database
+from wal2delta.errors import TableError
+from wal2delta.names import TableName
+from wal2delta.postgres.catalog import read_tables
+from wal2delta.postgres.copy import copy_blocks, parse_block
+from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk
+
+Rows = list[tuple[Any, ...]]
+
+
+def test_rows_of_one_null_column_are_not_lost() -> None:
+    """A row of one NULL is an empty line: each counts (ignore_empty_lines)."""
+    assert parse_block(b"\na\n\n\n", 1)[0].to_pylist() == [None, "a", None, None]
+    assert parse_block(b"\n", 1)[0].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "NULL", "NaN", "nan", "N/A", "#N/A", "-nan", "1.#IND"])
+def test_words_for_nothing_are_ordinary_texts(word: str) -> None:
+    """Only the unquoted empty field is NULL (null_values)."""
+    assert parse_block(f"{word},1\n".encode(), 2)[0].to_pylist() == [word]
+
+
+def test_the_unquoted_empty_field_is_null_and_the_quoted_one_is_text() -> None:
+    """NULL and the empty text are told apart (strings_can_be_null, quoted_strings_can_be_null)."""
+    assert parse_block(b',""\n"",\n', 2)[0].to_pylist() == [None, ""]
+    assert parse_block(b',""\n"",\n', 2)[1].to_pylist() == ["", None]
+
+
+def test_line_ends_and_quotes_inside_quotes_belong_to_the_text() -> None:
+    """A newline, a carriage return or a doubled quote does not end the row (newlines_in_values)."""
+    block = b'"a\nb",1\n"c\r\nd",2\n"e""f,g",3\n'
+    assert [column.to_pylist() for column in parse_block(block, 2)] == [["a\nb", "c\r\nd", 'e"f,g'], ["1", "2", "3"]]
+
+
+def test_a_value_larger_than_any_block_of_the_parser_is_whole() -> None:
+    """A row is never cut: the parser's block is as large as what it is given."""
+    long = "x" * 5_000_000
+    assert parse_block(f"1,{long}\n2,y\n".encode(), 2)[1].to_pylist() == [long, "y"]
+
+
+def test_a_byte_order_mark_that_begins_a_block_stays() -> None:
+    """The parser takes one away at the head of its input; there it is a row's first character."""
+    assert parse_block("\ufeffa,b\n\ufeff,c\n".encode(), 2)[0].to_pylist() == ["\ufeffa", "\ufeff"]
+
+
+def test_blanks_around_a_text_stay() -> None:
+    """Nothing is trimmed."""
+    assert parse_block(b" a , \n", 2)[0].to_pylist() == [" a "]
+    assert parse_block(b" a , \n", 2)[1].to_pylist() == [" "]
+
+
+def test_bytes_that_are_not_utf8_are_refused() -> None:
+    """A text that Arrow could not hold is an error, not a replacement character."""
+    with pytest.raises(pa.ArrowInvalid):
+        parse_block(b"caf\xe9\n", 1)
+
+
+def _snapshot(
+    database: Database, *, pages: int = 2, block_bytes: int = 1 << 16, **settings: Any
+) -> dict[TableName, tuple[Rows, int]]:
+    """Every published table: its rows (with `_w2d_text` first) and the number of its chunks."""
+    source = database.source(**settings)
+    found: dict[TableName, tuple[Rows, int]] = {}
+    session = SnapshotSession(database.secret, database.name, temporary=True)
+    with session, session.connect() as reader, session.connect() as copier:
+        for name, table in read_tables(reader, source).items():
+            parts = chunks(table, pages)
+            batches = [b for part in parts for b in copy_chunk(copier, part, block_bytes=block_bytes)]
+            found[name] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
+    return found
+
+
+def _expected(database: Database, table: TableName, columns: str = "*") -> Counter[tuple[Any, ...]]:
+    query = SQL("SELECT NULL, {} FROM {}").format(SQL(columns), Identifier(table.schema, table.name))
+    with database.connect() as conn:
+        conn.execute("SET TimeZone = 'UTC'")
+        return Counter(conn.execute(query).fetchall())
+
+
+def _same(database: Database, table: TableName, columns: str = "*") -> None:
+    rows, _ = _snapshot(database)[table]
+    assert Counter(rows) == _expected(database, table, columns)
+
+
+def test_odd_texts_come_as_they_are(database: Database) -> None:
+    """NULL, empty, NA, quotes, newlines, backslashes, blanks, byte order marks, 5 MB: all as SELECT gives them."""
+    texts = [
+        None,
+        "",
+        "NA",
+        "null",
+        '"',
+        '""',
+        "'",
+        "\n",
+        "\r\n",
+        "\\.",
+        "\\N",
+        ",",
+        " ",
+        "\t",
+        "\ufeffx",
+        "ü😀",
+        "\x7f",
+    ]
+    database.execute(
+        "CREATE TABLE odd (id int PRIMARY KEY, a text, b varchar(20), c char(6))", "CREATE TABLE one (v text)"
+    )
+    with database.connect() as conn, conn.cursor() as cursor:
+        cursor.executemany("INSERT INTO odd VALUES (%s, %s, %s, %s)", [(i, t, t, t) for i, t in enumerate(texts)])
+        cursor.executemany("INSERT INTO one VALUES (%s)", [(text,) for text in texts * 3])
+        conn.execute("INSERT INTO odd VALUES (100, repeat('x', 5000000), '', NULL), (101, 'after', 'the', 'long')")
+        conn.execute("INSERT INTO one SELECT NULL FROM generate_series(1, 1000)")
+    database.execute("CREATE PUBLICATION pub FOR TABLE odd, one WITH (publish = 'insert')")
+    _same(database, TableName("public", "odd"))
+    _same(database, TableName("public", "one"))
+
+
+def test_typed_values_come_as_they_are(database: Database) -> None:
+    """Every typed kind, its extremes and its NULL, equals what SELECT gives; what does not fit stands in _w2d_text."""
+    database.execute(
+        """CREATE TABLE typed (id int PRIMARY KEY, b bool, i2 int2, i8 int8, f4 float4, f8 float8, n numeric(10,2),
+           d date, ts timestamp, tz timestamptz, y bytea, t text)""",
+        """INSERT INTO typed VALUES (1, true, -32768, -9223372036854775808, 1.5, 0.1, -12345678.90, '2024-02-29',
+           '1969-12-31 23:59:59.999999', '2024-03-10 02:30:00.5-08', '\\x00ff5c', 'x'),
+           (2, false, 32767, 9223372036854775807, 'Infinity', '-Infinity', 0, '0001-01-01', '9999-12-31',
+           '0001-01-02 00:00Z', '', '')""",
+        "INSERT INTO typed (id) VALUES (3)",
+        "INSERT INTO typed (id, n, d, ts) VALUES (4, 'NaN', 'infinity', '0044-03-15 BC')",
+        "CREATE PUBLICATION pub FOR TABLE typed",
+    )
+    rows, _ = _snapshot(database)[TableName("public", "typed")]
+    unfit = [row for row in rows if row[0] is not None]
+    with database.connect() as conn:
+        conn.execute("SET TimeZone = 'UTC'")
+        expected = conn.execute("SELECT NULL, * FROM typed WHERE id < 4").fetchall()
+    assert Counter(row for row in rows if row[0] is None) == Counter(expected)
+    assert [(row[0], row[1], row[7:10]) for row in unfit] == [
+        ('{"7":"NaN","8":"infinity","9":"0044-03-15 00:00:00 BC"}', 4, (None, None, None))
+    ]
+
+
+def test_odd_names_of_schemas_tables_and_columns_are_quoted(database: Database) -> None:
+    """Quotes, blanks, dots, percent signs, braces and letters beyond ASCII in names."""
+    table = TableName('sch "ö"', "ta'b.le %s {x}")
+    made = SQL("CREATE TABLE {} ({} int PRIMARY KEY, {} text)").format(
+        Identifier(table.schema, table.name), Identifier('k"ey %'), Identifier("{v} ü")
+    )
+    database.execute(
+        SQL("CREATE SCHEMA {}").format(Identifier(table.schema)),
+        made,
+        SQL("INSERT INTO {} VALUES (1, 'a'), (2, NULL)").format(Identifier(table.schema, table.name)),
+        SQL("CREATE PUBLICATION pub FOR TABLE {}").format(Identifier(table.schema, table.name)),
+    )
+    _same(database, table)
+
+
+def test_the_publication_decides_about_columns_and_rows(database: Database) -> None:
+    """Column list, row filter and generated columns apply to the copy as they do to the stream."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, hidden text, kept text, twice int GENERATED ALWAYS AS (id * 2) STORED)",
+        "CREATE TABLE g (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)",
+        "INSERT INTO t SELECT i, 'no', 'k{}' || i FROM generate_series(1, 50) i",
+        "INSERT INTO g VALUES (1)",
+        "CREATE PUBLICATION pub FOR TABLE t (id, kept) WHERE (id > 40 AND kept <> 'k{}45'), g",
+    )
+    rows, _ = _snapshot(database)[TableName("public", "t")]
+    assert Counter(rows) == Counter((None, i, f"k{{}}{i}") for i in range(41, 51) if i != 45)
+    assert _snapshot(database)[TableName("public", "g")][0] == [(None, 1)]
+
+
+def test_an_empty_table_has_one_chunk_without_rows(database: Database) -> None:
+    """Nothing to copy is not an error, and a reader still learns the columns."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
+    assert _snapshot(database)[TableName("public", "t")] == ([], 1)
+
+
+def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database) -> None:
+    """Many small ranges give every row once, also rows that came after the pages were counted."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT g, repeat('v', g % 200) FROM generate_series(1, 5000) g",
+        "DELETE FROM t WHERE id % 7 = 0",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    rows, parts = _snapshot(database, pages=3)[TableName("public", "t")]
+    assert parts > 10
+    assert Counter(rows) == _expected(database, TableName("public", "t"))
+    with database.connect() as conn:
+        counted = read_tables(conn, database.source())[TableName("public", "t")]
+        conn.execute("INSERT INTO t SELECT g, 'late' FROM generate_series(10001, 15000) g")
+        copied = [
+            block
+            for part in chunks(counted, 1000)
+            for block in copy_blocks(conn, chunk_query(part), block_bytes=1 << 20)
+        ]
+    assert b"".join(copied).count(b"late") == 5000
+
+
+def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_children_stay_out(database: Database) -> None:
+    """Each leaf is copied once, those of sub-partitions too; children by INHERITS are tables of their own."""
+    database.execute(
+        "CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE high (v text, id int NOT NULL) PARTITION BY RANGE (id)",
+        "ALTER TABLE root ATTACH PARTITION high FOR VALUES FROM (100) TO (1000)",
+        "CREATE TABLE top PARTITION OF high DEFAULT",
+        "INSERT INTO root SELECT g, 'r' || g FROM generate_series(0, 999) g",
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child () INHERITS (parent)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (2)",
+        "CREATE PUBLICATION pub FOR TABLE root, ONLY parent WITH (publish_via_partition_root)",
+    )
+    found = _snapshot(database)
+    assert Counter(found[TableName("public", "root")][0]) == _expected(database, TableName("public", "root"))
+    assert found[TableName("public", "parent")][0] == [(None, 1)]
+
+
+def test_a_text_that_is_not_utf8_stops_its_table_with_a_reason(database: Database) -> None:
+    """In a database without an encoding such bytes can stand; the error names the table and no value."""
+    name = f"{database.name}_ascii"
+    database.execute(
+        SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(Identifier(name))
+    )
+    ascii_only = Database(database.server, name, database.server.dsn(name))
+    try:
+        ascii_only.execute("CREATE TABLE t (v text)", "INSERT INTO t VALUES (convert_from('\\x636166e9', 'SQL_ASCII'))")
+        ascii_only.execute("CREATE PUBLICATION pub FOR TABLE t WITH (publish = 'insert')")
+        with pytest.raises(TableError, match=r"public\.t.*not UTF-8"):
+            _snapshot(ascii_only)
+    finally:
+        database.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
