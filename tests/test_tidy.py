@@ -6,6 +6,8 @@ What ruff, mypy and the import contracts can say is said in pyproject.toml, not 
 from __future__ import annotations
 
 import ast
+import functools
+import os
 import re
 import statistics
 from collections.abc import Iterator
@@ -68,6 +70,7 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
