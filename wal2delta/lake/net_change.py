@@ -105,7 +105,7 @@ def net_change(
     if shape.is_bag:
         deletes, images = bag_net_change(shape, events, counts, None if wipe else base)
         checked = () if deletes is None else (deletes,)
-    elif counts.inserts_only:
+    elif counts.inserts_only and not has_old_rows(shape):
         images = pick(events, current_columns(shape))
     elif has_old_rows(shape):
         checked = (newest := _by_digest(shape, events),)
