@@ -17,9 +17,6 @@ from wal2delta.names import TableName
 # Raise it when the same changes would give other rows: the UI then marks what was written before.
 COMPACTION_CODE_VERSION = "1"
 
-# One writer at a time: a proof and a compaction of the same source take turns. 10 + 20 + … + 320 s are ten minutes.
-WHILE_THE_LEASE_IS_HELD = dg.RetryPolicy(max_retries=6, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-
 
 def table_spec(
     config: Config,
