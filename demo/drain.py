@@ -43,7 +43,9 @@ def main() -> int:
             return 1
         time.sleep(0.1)
     run = DrainRun(until="max_seconds", max_seconds=_SECONDS_MAX, event_seconds=_EVENT_S)
-    run_config = dg.RunConfig(ops={f"drain_{arguments.source}": run})
+    # Without a line on stderr per event: the UI has them.
+    quiet = {"console": {"config": {"log_level": "CRITICAL"}}}
+    run_config = dg.RunConfig(ops={f"drain_{arguments.source}": run}, loggers=quiet)
     try:
         job.execute_in_process(run_config=run_config, instance=dg.DagsterInstance.get())
     except dg.DagsterExecutionInterruptedError:

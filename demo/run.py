@@ -34,8 +34,8 @@ DEMO = Path(__file__).resolve().parent
 SOURCE = "shop"
 SEED = 20260101
 # Two cores also carry PostgreSQL, the drain and Spark.
-SHOP_TPS = 100
-PGBENCH_TPS = 50
+SHOP_TPS = 60
+PGBENCH_TPS = 40
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSWORD = "wal2delta"  # noqa: S105  (of a throw-away server on the loopback address)
 _DAGSTER_START_S = 90.0
