@@ -62,7 +62,9 @@ class OpenedLake:
     def _cut(self, source: str) -> Cut:
         cut = self.cuts.get(source)
         if cut is None:
-            raise LakeError(f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`")
+            raise LakeError(
+                f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`"
+            )
         return cut
 
 
