@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.errors import InvariantError, LakeError
@@ -147,7 +147,7 @@ def _append(rows: DataFrame, path: str, commit: CommitInfo, options: Mapping[str
     _writer(rows, commit).options(**options).mode("append").save(path)
 
 
-def _writer(rows: DataFrame, commit: CommitInfo):  # type: ignore[no-untyped-def]  # noqa: ANN202  PySpark's own type is private
+def _writer(rows: DataFrame, commit: CommitInfo) -> DataFrameWriter:
     return (
         rows.write.format("delta")
         .option("txnAppId", commit.app_id)
