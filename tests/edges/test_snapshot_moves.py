@@ -132,7 +132,12 @@ def test_a_table_that_moves_once_is_copied_at_a_later_point(database: Database, 
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
     changes: list[LiteralString] = ["ALTER TABLE t ALTER v TYPE varchar(50)", "ALTER TABLE t ADD n int"]
-    report = bootstrap(config, "shop", None, _at_each_slot(lambda: changes and database.execute(changes.pop())))
+
+    def change() -> None:
+        if changes:
+            database.execute(changes.pop())
+
+    report = bootstrap(config, "shop", None, _at("bootstrap.slot", change))
     assert changes == []
     assert report.tables[U].consistent_point == report.consistent_point < report.tables[T].consistent_point
     assert [set(document.tables) for document in _snapshots(config)] == [{U}, {T}]
@@ -140,8 +145,14 @@ def test_a_table_that_moves_once_is_copied_at_a_later_point(database: Database, 
     assert database.slots() == {database.name}
 
 
-def _at_each_slot(act: Callable[[], object]) -> Callable[[Event], None]:
-    return lambda event: act() if event.kind == "bootstrap.slot" else None  # type: ignore[func-returns-value]
+def _at(kind: str, act: Callable[[], object]) -> Callable[[Event], None]:
+    """A report that acts when an event of that kind comes."""
+
+    def report(event: Event) -> None:
+        if event.kind == kind:
+            act()
+
+    return report
 
 
 def test_a_table_that_keeps_moving_fails_alone(database: Database, tmp_path: Path) -> None:
@@ -149,7 +160,7 @@ def test_a_table_that_keeps_moving_fails_alone(database: Database, tmp_path: Pat
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
     with pytest.raises(SnapshotIncompleteError, match=r"public\.t.*rewritten") as refusal:
-        bootstrap(config, "shop", None, _at_each_slot(lambda: database.execute("CLUSTER t USING t_pkey")))
+        bootstrap(config, "shop", None, _at("bootstrap.slot", lambda: database.execute("CLUSTER t USING t_pkey")))
     assert set(refusal.value.report.tables) == {U}
     assert set(refusal.value.report.failed) == {T}
     assert [set(document.tables) for document in _snapshots(config)] == [{U}]
@@ -159,13 +170,10 @@ def test_a_stop_leaves_no_half_table_and_the_next_run_goes_on(database: Database
     """Asked to stop after the landing has begun: nothing visible, no file left, no temporary slot; then all of it."""
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
-    stop = Stop()
     for kind in ("bootstrap.head", "bootstrap.table"):
         stop = Stop()
         with pytest.raises(TransientError, match="stopped"):
-            bootstrap(
-                config, "shop", None, lambda event, k=kind, s=stop: s.request() if event.kind == k else None, stop
-            )
+            bootstrap(config, "shop", None, _at(kind, stop.request), stop)
         assert _snapshots(config) == []
         assert _files(config) == 2  # source.json and the landing's head
         assert database.slots() == {database.name}
@@ -243,12 +251,7 @@ def test_a_locked_table_is_waited_for_and_then_an_error(database: Database, tmp_
         if when == "before":
             holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(TransientError, match="lock was not to be had"):
-            bootstrap(
-                config,
-                "shop",
-                None,
-                lambda event: holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE") if event.kind == when else None,  # type: ignore[func-returns-value]
-            )
+            bootstrap(config, "shop", None, _at(when, lambda: holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")))
     assert _snapshots(config) == []
 
 

@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 from tests.fix_postgres import Database
 from wal2delta.errors import TableError
 from wal2delta.names import TableName
-from wal2delta.postgres.catalog import read_tables
+from wal2delta.postgres.catalog import measured, read_tables
 from wal2delta.postgres.copy import copy_blocks, parse_block
 from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk
 
@@ -77,10 +77,10 @@ def _snapshot(
     found: dict[TableName, tuple[Rows, int]] = {}
     session = SnapshotSession(database.secret, database.name, temporary=True)
     with session, session.connect() as reader, session.connect() as copier:
-        for name, table in read_tables(reader, source).items():
+        for table in measured(reader, read_tables(reader, source).values()):
             parts = chunks(table, pages)
             batches = [b for part in parts for b in copy_chunk(copier, part, block_bytes=block_bytes)]
-            found[name] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
+            found[table.table] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
     return found
 
 
@@ -201,7 +201,7 @@ def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database
     assert parts > 10
     assert Counter(rows) == _expected(database, TableName("public", "t"))
     with database.connect() as conn:
-        counted = read_tables(conn, database.source())[TableName("public", "t")]
+        [counted] = measured(conn, read_tables(conn, database.source()).values())
         conn.execute("INSERT INTO t SELECT g, 'late' FROM generate_series(10001, 15000) g")
         copied = [
             block

@@ -32,8 +32,17 @@ def _slot(database: Database) -> Lsn:
         return create_slot(walsender, database.name, temporary=False)
 
 
-def _open(database: Database, start: Lsn, publications: tuple[str, ...] = ("pub",), **more: float) -> ReplicationStream:
-    return ReplicationStream.open(database.secret, database.name, publications, start, **more)
+def _open(
+    database: Database,
+    start: Lsn,
+    publications: tuple[str, ...] = ("pub",),
+    *,
+    status_interval_s: float = 10.0,
+    wait_s: float = 0.0,
+) -> ReplicationStream:
+    return ReplicationStream.open(
+        database.secret, database.name, publications, start, status_interval_s=status_interval_s, wait_s=wait_s
+    )
 
 
 def _until(stream: ReplicationStream, end: Lsn, max_bytes: int = 1 << 20) -> list[bytes]:
