@@ -112,12 +112,16 @@ def with_net_change(rows: DataFrame, net: NetChange) -> DataFrame:
 
 def without(rows: DataFrame, gone: DataFrame, key: tuple[str, ...], *, null_safe: bool) -> DataFrame:
     """The rows whose key is not in `gone`."""
+    return _by_key(rows, gone, key, "left_anti", null_safe=null_safe)
+
+
+def _by_key(rows: DataFrame, keys: DataFrame, key: tuple[str, ...], how: str, *, null_safe: bool) -> DataFrame:
     names = [f"_w2d_gone_{i}" for i in range(len(key))]
-    keys = gone.select(*(col(k).alias(n) for k, n in zip(key, names, strict=True)))
+    keys = keys.select(*(col(k).alias(n) for k, n in zip(key, names, strict=True)))
     condition = F.lit(True)
     for k, n in zip(key, names, strict=True):
         condition = condition & (col(k).eqNullSafe(F.col(n)) if null_safe else col(k) == F.col(n))
-    return rows.join(keys, condition, "left_anti")
+    return rows.join(keys, condition, how)
 
 
 def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, change: NetChange) -> Difference:
@@ -134,6 +138,11 @@ def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, chan
     correction = correct(desired, kept, DIGEST, order)
     retracted = pick(correction.retractions, key)
     images = pick(correction.insertions, current_columns(shape))
+    if not shape.is_bag:
+        # A lake that went wrong may have a key twice: all its rows go, so what is desired of it comes whole.
+        retracted = retracted.distinct()
+        whole = pick(_by_key(desired, retracted, key, "left_semi", null_safe=safe), current_columns(shape))
+        images = without(images, retracted, key, null_safe=safe).unionAll(whole)
     if change.images is not None:
         images = images.unionAll(without(change.images, retracted, key, null_safe=safe))
     deletes = retracted if change.deletes is None else retracted.unionAll(change.deletes).distinct()
