@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config, ViewConfig
 from wal2delta.errors import ConfigError
-from wal2delta.lake.columns import column_names, in_lake, pick
 from wal2delta.lake.documents import Cut
+from wal2delta.lake.open import OpenedLake
 from wal2delta.lake.records import newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
@@ -68,13 +68,13 @@ def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
 
 
 def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, store: Store) -> ViewReport:
-    paths = {source: LakePaths(config.lake, source) for source, _ in view.reads.values()}
-    cuts = {source: newest_cut(store, place) for source, place in paths.items()}
+    cuts = {source: newest_cut(store, LakePaths(config.lake, source)) for source, _ in view.reads.values()}
     held = _why_held(view, cuts)
     if held is not None:
         return ViewReport(view.name, None, None, 0, 0, held=held)
-    tables = _bound(session, view, paths, cuts)
     known = {source: cut for source, cut in cuts.items() if cut is not None}
+    opened = OpenedLake(session, config.lake, known)
+    tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
     numbers = {source: cut.number for source, cut in known.items()}
     made = refresh_view(session, store, config.lake, view, tables=tables, sources=numbers)
     return ViewReport(
@@ -95,22 +95,6 @@ def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
         if table in cut.held:
             return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
     return None
-
-
-def _bound(
-    session: SparkSession, view: ViewConfig, paths: Mapping[str, LakePaths], cuts: Mapping[str, Cut | None]
-) -> dict[str, DataFrame]:
-    """Each name that the SQL reads, as the current table at the cut, without hidden columns."""
-    tables = {}
-    for name, (source, table) in view.reads.items():
-        cut = cuts[source]
-        if cut is None:
-            continue
-        at = cut.table(table, source)
-        path = paths[source].url(paths[source].current(table))
-        current = session.read.format("delta").option("versionAsOf", at.current_version).load(path)
-        tables[name] = pick(current, column_names(in_lake(at.version)))
-    return tables
 
 
 def _event(made: ViewReport) -> Event:
