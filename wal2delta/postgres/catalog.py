@@ -158,6 +158,14 @@ class _Facts:
     indexes: Mapping[int, list[dict[str, Any]]]
     leaves: Mapping[int, list[dict[str, Any]]]
     types: Mapping[int, CatalogType]
+    # Before 18 pg_publication_tables lists generated columns (where there is no column list), but the stream has none.
+    sends_generated: bool
+
+    def is_sent(self, column: Mapping[str, Any], listed: Collection[str] | None) -> bool:
+        """Whether the stream has this column of a table whose publication lists these (all, where None)."""
+        if column["attgenerated"] and not self.sends_generated:
+            return False
+        return not column["attgenerated"] if listed is None else column["attname"] in listed
 
     def identity_index(self, oid: int, identity: Identity) -> list[str]:
         """The names of the identity index's columns in the index's order; empty where there is none."""
@@ -168,7 +176,7 @@ class _Facts:
 
 def _read_facts(conn: Connection, oids: Sequence[int], more_types: Iterable[int] = ()) -> _Facts:
     if not oids:
-        return _Facts({}, defaultdict(list), defaultdict(list), defaultdict(list), {})
+        return _Facts({}, defaultdict(list), defaultdict(list), defaultdict(list), {}, sends_generated=False)
     values = {"oids": list(oids)}
     columns = rows(conn, queries.COLUMNS, values)
     type_oids = sorted({int(row["atttypid"]) for row in columns} | set(more_types))
@@ -179,6 +187,7 @@ def _read_facts(conn: Connection, oids: Sequence[int], more_types: Iterable[int]
         indexes=_by(rows(conn, queries.INDEXES, values), "indrelid"),
         leaves=_by(rows(conn, queries.LEAVES, values), "root"),
         types={int(row["oid"]): _type(row) for row in types},
+        sends_generated=conn.info.server_version >= 180000,
     )
 
 
@@ -214,7 +223,7 @@ def _published_table(
     identity = Identity(relation["relreplident"])
     index = facts.identity_index(oid, identity)
     config = source.table_config(table)
-    sent = [r for r in facts.columns[oid] if (not r["attgenerated"] if names is None else r["attname"] in names)]
+    sent = [row for row in facts.columns[oid] if facts.is_sent(row, names)]
     with _configured(table):
         columns = [
             make_column(
