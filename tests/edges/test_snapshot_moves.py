@@ -250,7 +250,7 @@ def test_a_locked_table_is_waited_for_and_then_an_error(database: Database, tmp_
     with database.connect(autocommit=False) as holder:
         if when == "before":
             holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(TransientError, match="lock was not to be had|were open that write"):
+        with pytest.raises(TransientError, match=r"lock was not to be had|were open that write"):
             bootstrap(config, "shop", None, _at(when, lambda: holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")))
     assert _snapshots(config) == []
 
