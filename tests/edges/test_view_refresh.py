@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.fix_lake import SPARK
 from wal2delta.config.model import ViewConfig
 from wal2delta.errors import ConfigError, LakeError, TransientError
 from wal2delta.lake.delta_log import newest_version, read_commit
@@ -139,11 +140,9 @@ def test_a_damaged_view_heals(shop: Shop, damage: str) -> None:
 def _refresh_and_die(folder: str, at: str) -> None:
     """In a process of its own: one refresh that is killed at a failpoint."""
     os.environ["WAL2DELTA_FAILPOINT"] = at
-    from wal2delta.config.model import SparkConfig
     from wal2delta.lake.session import build_session
 
-    spark = build_session(SparkConfig(master="local[1]"), "killed")
-    shop = Shop(spark, Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
+    shop = Shop(build_session(SPARK, "killed"), Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
     shop.cuts = 1
     shop.refresh(sales(("a", 1.0), ("b", 2.0)))
 
@@ -155,8 +154,11 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(shop: Shop, at
     shop.refresh(sales(("a", 1.0)))
     process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder), at))
     process.start()
-    process.join(120)
-    assert process.exitcode == -9
+    process.join(600)
+    code = process.exitcode
+    process.kill()
+    process.join()
+    assert code == -9
     assert newest_version(shop.path) == 1, "committed"
     assert newest_number(open_store(shop.lake)) == 1, "without a cut"
     made = shop.refresh(sales(("b", 2.0), ("b", 2.0)))
