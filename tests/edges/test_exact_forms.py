@@ -61,7 +61,7 @@ def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVe
     ]
     for ours, theirs in list(zip(*wrong, strict=False))[:6]:
         at = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0)
-        print(f"source {ours[max(0, at - 40) : at + 60]!r}, lake {theirs[max(0, at - 40) : at + 60]!r}")  # noqa: T201
+        print(f"source {ours[max(0, at - 40) : at + 60]!r}, lake {theirs[max(0, at - 40) : at + 60]!r}")  # noqa: T201  (shown on failure)
     assert found == source
 
 

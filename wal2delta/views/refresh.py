@@ -34,7 +34,7 @@ from wal2delta.errors import ConfigError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
 from wal2delta.lake.columns import DUP, HIDDEN_PREFIX, KEY, col
-from wal2delta.lake.correction import correct
+from wal2delta.lake.correction import Correction, correct
 from wal2delta.lake.delta_log import NO_VERSION, newest_version, read_commit
 from wal2delta.lake.durable import sync_tables
 from wal2delta.landing.lake_paths import LakePaths
@@ -52,7 +52,7 @@ _STORED = "_w2d_stored"
 class Difference:
     """What goes and what comes: rows of (`_w2d_key`, `_w2d_dup`), and whole rows; None where there are none.
 
-    `wipe` says that everything goes.
+    `wipe` says that everything goes; `found` is what both were made by, to be released when they are written.
     """
 
     retractions: DataFrame | None
@@ -60,6 +60,7 @@ class Difference:
     retracted: int
     inserted: int
     wipe: bool = False
+    found: Correction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ def refresh_view(
         with query_errors(view):
             difference = _difference(target, desired)
             applied = _commit(target, difference, sources)
+        if difference.found is not None:
+            difference.found.release()
     finally:
         desired.unpersist()
     failpoint("view.after_commit")
@@ -154,6 +157,7 @@ def _difference(target: _Target, desired: DataFrame) -> Difference:
         _with_dup(found.insertions, number) if inserted else None,
         retracted,
         inserted,
+        found=found,
     )
 
 
