@@ -15,6 +15,12 @@ No error is handled here, and no message carries a row's value or a secret.
 
 from __future__ import annotations
 
+# The remedy where the landing can't be continued. No command does it yet; docs/operations.md has the steps.
+BEGIN_AGAIN = (
+    "begin the source's lake again: `wal2delta teardown`, keep the old lake folder for its history, then `wal2delta apply`"
+    " and `wal2delta bootstrap` with a new one (docs/operations.md, the slot is lost)"
+)
+
 
 class Wal2DeltaError(Exception):
     """The base: which thing, for what reason, and the remedy.
@@ -65,4 +71,4 @@ class TableError(DefiniteError):
 
 
 class InvariantError(Wal2DeltaError):
-    """An invariant of docs/decisions would be broken: our own mistake."""
+    """An invariant (ARCHITECTURE.md, what must hold) would be broken: our own mistake."""

@@ -1,6 +1,6 @@
 """Whether the slot and the landing meet (invariant no-gap), looked at before every start.
 
-What to do about a gap (a new incarnation) belongs to `wal2delta recover`.
+Nothing is repaired here: docs/operations.md says how a source whose slot is lost begins again.
 
     chain's end:        ──────────────────────┤ E
     confirmed_flush:    ─────────────┤               normal: the server skips what the chain has
@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import GapError, LakeError
+from wal2delta.errors import BEGIN_AGAIN, GapError, LakeError
 from wal2delta.landing.chain import Chain
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
-
-_RECOVER = "run `wal2delta recover {source}`: a new incarnation, every table again by correction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meetin
         raise GapError(
             f"slot {source.slot}",
             f"it does not exist; the landing ends at {chain.end}, and what came after is lost",
-            _RECOVER.format(source=source.name),
+            BEGIN_AGAIN,
         )
     problem = slot_problem(slot, server.database)
     if problem is not None and slot.lost:
@@ -64,7 +62,7 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
         raise GapError(
             f"source {source.name}",
             f"the server is system {server.system_id}, the landing belongs to {head.system_id}",
-            f"correct the dsn; or, if the database has moved, {_RECOVER.format(source=source.name)}",
+            f"correct the dsn; or, if the database has moved, {BEGIN_AGAIN}",
         )
     for what, landed, now in (
         ("database", head.database, server.database),
@@ -75,14 +73,14 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
             raise LakeError(
                 thing,
                 f"it belongs to {what} {landed!r}, the configuration says {now!r}",
-                f"correct the configuration, or {_RECOVER.format(source=source.name)}",
+                f"correct the configuration, or {BEGIN_AGAIN}",
             )
     if head.timeline != server.timeline:
         raise GapError(
             f"source {source.name}",
             f"the server is on timeline {server.timeline}, the landing began on {head.timeline}:"
             " after a failover or a restore its history may be another one",
-            _RECOVER.format(source=source.name),
+            BEGIN_AGAIN,
         )
 
 
@@ -94,14 +92,14 @@ def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConf
             f"it was moved to {confirmed}, the landing ends at {chain.end}:"
             f" the changes of {_bytes(confirmed, chain.end)} of WAL between them are lost"
             " (the slot was made again or advanced elsewhere)",
-            _RECOVER.format(source=source.name),
+            BEGIN_AGAIN,
         )
     if chain.end > server.current_lsn:
         raise GapError(
             f"source {source.name}",
             f"the server's WAL ends at {server.current_lsn}, the landing at {chain.end}: the server was restored"
             " to an earlier time",
-            _RECOVER.format(source=source.name),
+            BEGIN_AGAIN,
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.errors import BEGIN_AGAIN, InvariantError, LakeError, TransientError
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
@@ -26,7 +26,7 @@ LINKS_CHECKED_ON_OPEN = 3
 # A listing is not atomic: beside a writer it may show a new link and miss the one before it.
 _LISTINGS_MAX = 3
 _NAME_LENGTH = len("00000000000000000000.json")
-_REMEDY = "restore the manifests from a backup, or run `wal2delta recover` to begin a new incarnation"
+_REMEDY = f"restore the manifests from a backup, or {BEGIN_AGAIN}"
 
 
 class FencedError(TransientError):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
-from wal2delta.errors import LakeError
+from wal2delta.errors import BEGIN_AGAIN, LakeError
 from wal2delta.landing.fields import Fields, Malformed
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
@@ -152,7 +152,7 @@ def parse(data: bytes, name: str) -> Manifest:
         raise LakeError(
             f"manifest {name}",
             f"it is damaged: {error}",
-            "restore this file from a backup, or run `wal2delta recover` to begin a new incarnation",
+            f"restore this file from a backup, or {BEGIN_AGAIN}",
         ) from error
 
 

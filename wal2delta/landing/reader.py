@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wal2delta.errors import LakeError
+from wal2delta.errors import BEGIN_AGAIN, LakeError
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import DataFile, Manifest
 from wal2delta.landing.store import NotFoundError
@@ -18,7 +18,7 @@ from wal2delta.names import TableName
 from wal2delta.schema import SchemaVersion
 
 _READ_BYTES = 1 << 20
-_REMEDY = "restore the file from a backup, or run `wal2delta recover` to begin a new incarnation"
+_REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 
 
 @dataclass(frozen=True, slots=True)

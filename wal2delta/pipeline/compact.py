@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config
-from wal2delta.errors import ConfigError, LakeError
+from wal2delta.errors import BEGIN_AGAIN, ConfigError, LakeError
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
 from wal2delta.lake.documents import Cut, Held, Intent
 from wal2delta.lake.lease import Lease, hold_lease
@@ -142,7 +142,7 @@ class _Run:
             raise LakeError(
                 f"{self.lease.paths.source}: landing",
                 f"incarnation {self.chain.incarnation} has begun, the lake stands in {cut.incarnation}",
-                "a lake can't follow its source into a new incarnation yet: bootstrap into an empty lake",
+                f"a lake can't follow its source into a new incarnation yet: {BEGIN_AGAIN}",
             )
         return cut
 

@@ -28,7 +28,7 @@ from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
-from wal2delta.errors import GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
+from wal2delta.errors import BEGIN_AGAIN, GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection, close_quietly, connect_replication, rows, source_errors, translate
 from wal2delta.postgres.slot import in_use, read_slot, slot_problem
@@ -192,7 +192,7 @@ class ReplicationStream:
         except psycopg.Error as error:
             if error.sqlstate in ("42704", "55000"):
                 reason = f"the server refused to start: {error.diag.message_primary}"
-                raise GapError(f"slot {slot}", reason, "run `wal2delta recover`") from None
+                raise GapError(f"slot {slot}", reason, BEGIN_AGAIN) from None
             raise translate(error, f"slot {slot}") from None
 
     def _read_into(self, frames: Frames, max_bytes: int, deadline: float) -> None:
@@ -276,7 +276,7 @@ class ReplicationStream:
             return self._failure
         if error.sqlstate == "55000":
             reason = f"the slot can't be read any more: {error.diag.message_primary}"
-            return GapError("replication stream", reason, "run `wal2delta recover`")
+            return GapError("replication stream", reason, BEGIN_AGAIN)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
         return translate(error, "replication stream")
@@ -295,7 +295,7 @@ def _proto_version(server_version: int) -> int:
 def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]) -> None:
     state = read_slot(conn, slot)
     if state is None:
-        raise GapError(f"slot {slot}", "it does not exist", "run `wal2delta bootstrap`, or `recover` if it was dropped")
+        raise GapError(f"slot {slot}", "it does not exist", BEGIN_AGAIN)
     problem = slot_problem(state, conn.info.dbname)
     if problem is not None and state.lost:
         raise GapError(problem.thing, problem.reason, problem.remedy)
