@@ -30,7 +30,7 @@ class Meeting:
 
 
 def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meeting:
-    """Compare chain, slot and server.
+    """Compare chain, slot and server. `chain` is read on where another drain may have gone on since it was opened.
 
     Raises GapError where changes are or may be lost, SourceError for a slot that can't be used, LakeError where the
     landing belongs to another source.
@@ -85,7 +85,12 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
 
 
 def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConfig, chain: Chain) -> None:
+    # Compared before anything is read on: the server's end was asked for after the chain's end was known.
+    restored = chain.end > server.current_lsn
     confirmed = slot.confirmed_flush_lsn
+    if confirmed is not None and confirmed > chain.end:
+        # A drain that is at work has appended and told the slot since the chain was read.
+        chain.refresh()
     if confirmed is not None and confirmed > chain.end:
         raise GapError(
             f"slot {slot.name}",
@@ -94,7 +99,7 @@ def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConf
             " (the slot was made again or advanced elsewhere)",
             BEGIN_AGAIN,
         )
-    if chain.end > server.current_lsn:
+    if restored:
         raise GapError(
             f"source {source.name}",
             f"the server's WAL ends at {server.current_lsn}, the landing at {chain.end}: the server was restored"

@@ -140,6 +140,7 @@ class _Drain:
         if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
             self._goal.target = meeting.server.current_lsn
         if self._goal.target is not None and self._chain.end >= self._goal.target:
+            self._count_followed()
             return Ended.REACHED.value
         if meeting.slot.active and not self._until.lasting and self._follow(meeting):
             return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
@@ -250,9 +251,13 @@ class _Drain:
                     f"it is in use by process {meeting.slot.active_pid}, which has not moved the landing from {end}",
                     "end that process, or wait for it, then try again",
                 )
+        self._count_followed()
+        return True
+
+    def _count_followed(self) -> None:
+        """What another drain has landed since the start."""
         for manifest in self._chain.between(self._start, self._chain.end):
             self._totals.add(manifest)
-        return True
 
     def _slot_is_active(self) -> bool:
         conn = connect(self._source.dsn, "wal2delta drain check")
