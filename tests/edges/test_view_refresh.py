@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -137,9 +136,8 @@ def test_a_damaged_view_heals(shop: Shop, damage: str) -> None:
     assert shop.refresh(rows).inserted == 0
 
 
-def _refresh_and_die(folder: str, at: str) -> None:
-    """In a process of its own: one refresh that is killed at a failpoint."""
-    os.environ["WAL2DELTA_FAILPOINT"] = at
+def _refresh_and_die(folder: str) -> None:
+    """In a process of its own: one refresh, killed at the failpoint that the environment names."""
     from wal2delta.lake.session import build_session
 
     shop = Shop(build_session(SPARK, "killed"), Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
@@ -149,10 +147,13 @@ def _refresh_and_die(folder: str, at: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["view.after_commit", "view.after_sync"])
-def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(shop: Shop, at: str) -> None:
+def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
     """The commit without a cut is part of what is persisted, and its number is not given again."""
     shop.refresh(sales(("a", 1.0)))
-    process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder), at))
+    monkeypatch.setenv("WAL2DELTA_FAILPOINT", at)
+    process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder),))
     process.start()
     process.join(600)
     code = process.exitcode
