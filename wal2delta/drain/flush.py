@@ -27,6 +27,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
 from wal2delta.pgoutput.rows import Batch, TransactionInfo
+from wal2delta.values.cast import CastError
 
 # Enough that the worker always finds work while the stream is read; four units.
 QUEUE_BYTES_MAX = 32 << 20
@@ -190,6 +191,13 @@ def _translate(error: BaseException, chain: Chain) -> BaseException:
     if isinstance(error, ProtocolError):
         translated = SourceError(
             "replication stream", str(error), "nothing was acknowledged; report this message's form"
+        )
+    elif isinstance(error, CastError):
+        translated = SourceError(
+            f"table {error.table}",
+            str(error),
+            "nothing was acknowledged; name the column under as_text of this table in the configuration, then start again:"
+            " this table is held from there on, the others go on",
         )
     elif isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
         translated = LakeError(

@@ -14,7 +14,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
 from wal2delta.pgoutput.messages import LogicalMessage
 from wal2delta.schema import Column, SchemaVersion
-from wal2delta.values.cast import cast_column, text_overflow
+from wal2delta.values.cast import CastError, cast_column, text_overflow
 from wal2delta.values.types import arrow_type
 
 INSERT, BEFORE, UPDATE, DELETE, TRUNCATE = range(5)
@@ -120,12 +120,15 @@ def row_schema(version: SchemaVersion) -> pa.Schema:
 def record_batch(version: SchemaVersion, hidden: HiddenColumns, texts: Iterable[pa.Array]) -> pa.RecordBatch:
     """Cast `texts` (one string array per column, each let go once it is cast) and put the rows together.
 
-    Raises CastError.
+    Raises CastError, which names the table.
     """
     values: list[pa.Array] = []
     overflows: list[tuple[Column, pa.Array, pa.Array | None]] = []
     for column, text in zip(version.columns, texts, strict=True):
-        cast = cast_column(text, column)
+        try:
+            cast = cast_column(text, column)
+        except CastError as error:
+            raise CastError(error.column, error.count, version.table) from None
         values.append(cast.values)
         if cast.overflow is not None:
             overflows.append((column, text, cast.overflow))

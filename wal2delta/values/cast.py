@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wal2delta.names import TableName
 from wal2delta.schema import Column
 from wal2delta.values.types import arrow_type, precision_scale
 
@@ -46,13 +47,18 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
 
 
 class CastError(ValueError):
-    """A text that PostgreSQL does not print for the column's type; the message has no value in it."""
+    """A text that PostgreSQL does not print for the column's type; the message has no value in it.
 
-    def __init__(self, column: Column, count: int) -> None:
+    `table` is named where the caller knows it.
+    """
+
+    def __init__(self, column: Column, count: int, table: TableName | None = None) -> None:
         super().__init__(
             f"column {column.name}: {count} text(s) are not of the shape of {column.kind} ({column.type_name})"
         )
         self.column = column
+        self.count = count
+        self.table = table
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +184,9 @@ def _typed(texts: pa.Array, column: Column) -> pa.Array:
         return pc.equal(texts, "t")
     try:
         values = texts.cast(arrow_type(column))
-    except pa.ArrowInvalid as exc:  # 2023-02-30, 40000 as int2: of the shape, but not a value
-        raise CastError(column, 1) from exc
+    except pa.ArrowInvalid:  # 2023-02-30, 40000 as int2: of the shape, but not a value
+        # Arrow's own words quote the text.
+        raise CastError(column, 1) from None
     if column.kind in ("float4", "float8"):
         _refuse_rounded_to_infinity(values, texts, column)
     return values
