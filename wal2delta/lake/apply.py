@@ -91,15 +91,16 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
     create: TableSpec | None = None,
     bounds: tuple[int, int] | None = None,
     null_safe: bool = False,
+    few: bool = False,
     expected_version: int | None = None,
 ) -> Applied:
     """Commit once: rows whose `key_columns` are in `deletes` go (all, if `wipe`), then `images` come.
 
     `session` must be the caller's own (`spark.newSession()`): its settings carry the transaction while a MERGE runs.
     `images` has all the table's columns; `create` makes the table where there is none; `bounds` are the least and greatest
-    value of a single integer key; `null_safe` makes NULL a key like others. `expected_version` is the version the table
-    should have (found out when None); a commit after it that is not ours raises LakeError, one that is ours and not expected
-    InvariantError.
+    value of a single integer key; `null_safe` makes NULL a key like others; `few` says that what goes and comes fits into
+    the memory of each task. `expected_version` is the version the table should have (found out when None); a commit after
+    it that is not ours raises LakeError, one that is ours and not expected InvariantError.
     """
     before = newest_version(path) if expected_version is None else expected_version
     done = _done(path, before, commit, known=expected_version is not None)
@@ -122,6 +123,7 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
             commit=commit,
             bounds=bounds,
             null_safe=null_safe,
+            few=few,
         )
     elif images is not None:
         _append(images, path, commit, {})
@@ -166,6 +168,7 @@ def _merge(
     commit: CommitInfo,
     bounds: tuple[int, int] | None,
     null_safe: bool,
+    few: bool,
 ) -> None:
     source = deletes.withColumn(_DELETE, F.lit(True))
     if images is not None:
@@ -175,6 +178,9 @@ def _merge(
     condition = [f"s.{_DELETE}", *(f"t.{quoted(k)} {equal} s.{quoted(k)}" for k in key)]
     if bounds is not None and len(key) == 1:
         condition.append(f"t.{quoted(key[0])} BETWEEN {bounds[0]} AND {bounds[1]}")
+    if few:
+        # Delta materialises the source and forgets its size; the target's keys would be shuffled to meet it.
+        source = F.broadcast(source)
     merge = DeltaTable.forPath(session, path).alias("t").merge(source.alias("s"), " AND ".join(condition))
     merge = merge.whenMatchedDelete()
     if images is not None:

@@ -29,6 +29,9 @@ _SETTINGS = {
     # 50 tasks for every small operation otherwise (10 s instead of 1).
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
+    # A table's size is estimated from its compressed files otherwise: 10 M well compressed rows were taken for 10 MB, and a
+    # MERGE sent its whole target to every task (out of memory with a heap of 2 GB).
+    "spark.sql.sources.fileCompressionFactor": "10",
     # A plain Python UDF above a Parquet scan hangs for ever in Spark 4.2.0 otherwise (SPARK-58241).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",

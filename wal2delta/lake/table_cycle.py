@@ -35,6 +35,10 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.schema import SchemaVersion
 
+# A batch up to here is sent whole to every task of its MERGE: rows, and compressed bytes of the landing's files.
+FEW_ROWS = 100_000
+FEW_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
@@ -120,7 +124,8 @@ def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> 
     try:
         history = _append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
         bounds = None if folded.net.deletes is None else key_bounds(at.shape, at.pieces)
-        current = _apply_current(session, context, work, folded.net, bounds)
+        few = at.counts.rows <= FEW_ROWS and sum(p.file.bytes for p in at.pieces) <= FEW_BYTES
+        current = _apply_current(session, context, work, folded.net, bounds, few=few)
     finally:
         folded.release()
     return _written(context, work, history, current, at.counts)
@@ -265,7 +270,13 @@ def _append_history(session: SparkSession, context: CycleContext, work: Work, ev
 
 
 def _apply_current(
-    session: SparkSession, context: CycleContext, work: Work, net: NetChange, bounds: tuple[int, int] | None = None
+    session: SparkSession,
+    context: CycleContext,
+    work: Work,
+    net: NetChange,
+    bounds: tuple[int, int] | None = None,
+    *,
+    few: bool = False,
 ) -> Applied:
     paths = context.lease.paths
     context.lease.check()
@@ -281,6 +292,7 @@ def _apply_current(
         # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
         bounds=bounds if merge_key(net.shape) == net.shape.key and not net.null_safe else None,
         null_safe=net.null_safe,
+        few=few,
         expected_version=NO_VERSION if work.before is None else work.before.current_version,
     )
     failpoint("cycle.after_current")
