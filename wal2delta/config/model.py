@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from wal2delta.config.secret import Dsn
+from wal2delta.errors import ConfigError
 from wal2delta.names import TableName
 
 # Source and view names stand in paths, in Dagster's keys and, for sources, in the slot's default name (wal2delta_<name>).
@@ -266,3 +267,10 @@ class Config(Model):
     proof_interval: Literal["hourly", "daily", "off"] = Field(
         "hourly", description="How often Dagster proves every source."
     )
+
+    def source(self, name: str) -> SourceConfig:
+        """The source of that name; raises ConfigError where there is none."""
+        if name not in self.sources:
+            known = ", ".join(sorted(self.sources))
+            raise ConfigError(f"source {name[:80]}", f"it is not in {self.path}", f"name one of its sources: {known}")
+        return self.sources[name]

@@ -46,12 +46,7 @@ class OpenedLake:
         `table` may be written `schema.table`. Raises LakeError where the cut does not have the table.
         """
         name = table if isinstance(table, TableName) else _parsed(table)
-        cut = self.cuts.get(source)
-        if cut is None:
-            raise LakeError(
-                f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`"
-            )
-        at = cut.table(name, source)
+        at = self._cut(source).table(name, source)
         paths = LakePaths(self.lake, source)
         key, version = paths.current(name), at.current_version
         if layer == "history":
@@ -87,11 +82,8 @@ def open_lake(spark: SparkSession, config: Config, at: At | Mapping[str, At] = "
 
 def _wanted(config: Config, at: At | Mapping[str, At]) -> Mapping[str, At]:
     if isinstance(at, Mapping):
-        unknown = sorted(set(at) - set(config.sources))
-        if unknown:
-            raise ConfigError(
-                f"source {unknown[0]}", "there is no such source", f"choose one of {', '.join(config.sources)}"
-            )
+        for source in at:
+            config.source(source)
         return at
     if at == "newest":
         return {}

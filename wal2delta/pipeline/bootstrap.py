@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import ConfigError, LakeError, SourceError, TableError, TransientError
+from wal2delta.errors import LakeError, SourceError, TableError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.documents import SnapshotDoc, SourceDoc
 from wal2delta.landing.chain import Chain, newest_incarnation, now_text
@@ -97,9 +97,7 @@ def bootstrap(
     where the connection was lost, or where other transactions or locks stood in the way for too long;
     SnapshotIncompleteError (a TableError) after all other tables are complete.
     """
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
-    return _Bootstrap(config, config.sources[name], report, stop or Stop()).run(tables)
+    return _Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
 
 
 class _Bootstrap:

@@ -60,9 +60,7 @@ def check_source(config: Config, name: str) -> CheckReport:
 
     Raises ConfigError where the configuration has no such source.
     """
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
-    source = config.sources[name]
+    source = config.source(name)
     conn = None
     try:
         conn = connect(source.dsn, "wal2delta check")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config
-from wal2delta.errors import BEGIN_AGAIN, ConfigError, LakeError
+from wal2delta.errors import BEGIN_AGAIN, LakeError
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
 from wal2delta.lake.documents import Cut, Held, Intent
 from wal2delta.lake.lease import Lease, hold_lease
@@ -67,9 +67,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     Gives the cycles that ended here, oldest first. Takes the source's lease, unless the caller holds it. Raises LakeError
     where there is no landing, TransientError where another process holds the lease.
     """
-    source = config.sources.get(name)
-    if source is None:
-        raise ConfigError(f"source {name}", "there is no such source", f"choose one of {', '.join(config.sources)}")
+    source = config.source(name)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
     incarnation = newest_incarnation(store, paths)
     if incarnation is None:

@@ -20,7 +20,7 @@ from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
 from wal2delta.drain.until import Mode, Until
-from wal2delta.errors import ConfigError, LakeError, TransientError
+from wal2delta.errors import LakeError, TransientError
 from wal2delta.landing.chain import Chain, FencedError, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -80,9 +80,7 @@ def drain(
     taken over; TransientError where the connection was lost and `until` asks for a position (a lasting drain connects
     again).
     """
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
-    running = _Drain(config, config.sources[name], until, report=report, stop=stop or Stop(), on_flush=on_flush)
+    running = _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush)
     return running.run()
 
 

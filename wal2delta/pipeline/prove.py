@@ -89,8 +89,6 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     lease or the source can't be reached, else what `drain` and `compact` raise.
     """
     stop = Stop() if stop is None else stop
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", f"it is not in {config.path}", "name one of its sources")
     found = _prove_once(config, name, tables, spark, report, stop)
     wrong = found.with_status("differs")
     if not repair or not wrong or stop.requested:
@@ -105,7 +103,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
 def _prove_once(  # noqa: PLR0917  as prove
     config: Config, name: str, tables: Sequence[TableName] | None, spark: SparkSession, report: Report, stop: Stop
 ) -> ProofReport:
-    source = config.sources[name]
+    source = config.source(name)
     paths = LakePaths(config.lake, name)
     published = _published(source, tables)
     with hold_lease(open_store(config.lake), paths) as lease:

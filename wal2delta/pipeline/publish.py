@@ -64,7 +64,7 @@ def plan(config: Config, name: str) -> Plan:
     Raises ConfigError where neither configuration nor publication names tables; SourceError, naming every fault, where a
     table can't be published, or the server can't replicate; TransientError where it can't be reached.
     """
-    source = _source(config, name)
+    source = config.source(name)
     conn = connect(source.dsn, "wal2delta plan")
     try:
         drawn = _draw(conn, source)
@@ -78,7 +78,7 @@ def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Pla
 
     Raises SourceError where the server refuses one (nothing is then changed), TransientError where it can't be reached.
     """
-    source = _source(config, name)
+    source = config.source(name)
     if plan.source != name:
         raise ConfigError(f"source {name}", f"the plan is one for {plan.source}", "make it again")
     if plan.empty:
@@ -94,12 +94,6 @@ def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Pla
     for statement in plan.statements:
         report(Event("apply.statement", statement, {"source": name}))
     return plan
-
-
-def _source(config: Config, name: str) -> SourceConfig:
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
-    return config.sources[name]
 
 
 def _draw(conn: Connection, source: SourceConfig) -> _Draft:

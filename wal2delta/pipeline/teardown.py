@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Identifier
 
 from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import ConfigError, TransientError
+from wal2delta.errors import TransientError
 from wal2delta.postgres.catalog import publications_of
 from wal2delta.postgres.connection import Connection, close_quietly, connect, rows, source_errors
 from wal2delta.postgres.server import identify
@@ -37,9 +37,7 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     `end_drain` ends the connection of whoever reads the slot. Raises TransientError where the slot is in use otherwise,
     SourceError where it is not one of this source or the role may not drop something; what was dropped before stays so.
     """
-    if name not in config.sources:
-        raise ConfigError(f"source {name}", "the configuration has no such source", "correct its name")
-    source = config.sources[name]
+    source = config.source(name)
     conn = connect(source.dsn, "wal2delta teardown")
     try:
         released = _drop_slot(conn, source, end_drain=end_drain)
