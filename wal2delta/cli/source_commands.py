@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from wal2delta.pipeline.check import CheckReport
     from wal2delta.pipeline.publish import Plan
 
+# Of nearly every server: for people, and of an estimate.
+_PAGE_BYTES = 8192
 _CHECK_HEADINGS = ("published table", "identity", "key", "columns", "kept as text", "size", "published")
 _DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
 _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
@@ -138,7 +140,7 @@ def _check_page(name: str, report: CheckReport) -> str:
                 ", ".join(table.key) or "none: a bag of rows",
                 table.columns,
                 len(table.exact_text_columns),
-                octets(table.bytes),
+                octets(_PAGE_BYTES * table.pages),
                 ", ".join(table.actions),
             )
             for table in report.tables

@@ -1,0 +1,46 @@
+"""The page of `wal2delta check`, from what the step found."""
+
+from __future__ import annotations
+
+import argparse
+import io
+
+import pytest
+
+from wal2delta.cli import source_commands
+from wal2delta.cli.context import Context
+from wal2delta.cli.interruption import Interruption
+from wal2delta.cli.progress import JsonProgress
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pipeline import check as step
+from wal2delta.postgres.findings import note
+from wal2delta.postgres.server import ServerIdentity
+from wal2delta.report import Stop
+
+SERVER = ServerIdentity("7300000000000000001", 1, "app", 180006, Lsn(1), in_recovery=False)
+TABLE = step.TableSummary(
+    name=TableName("shop", "orders"),
+    identity="default",
+    key=("id",),
+    columns=3,
+    exact_text_columns=("status",),
+    actions=("insert", "update"),
+    pages=1000,
+)
+
+
+def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings first, then the tables as they would be kept."""
+    found = step.CheckReport("shop", SERVER, None, ("pub",), (TABLE,), (note("table shop.orders", "small", "none"),))
+    monkeypatch.setattr(step, "check_source", lambda _config, _name: found)
+    monkeypatch.setattr(Context, "config", None)
+    monkeypatch.setattr(Context, "sources", lambda _self, _name: ["shop"])
+    stop = Stop()
+    context = Context("check", None, False, JsonProgress(io.StringIO()), stop, Interruption(stop))
+    outcome = source_commands.check(context, argparse.Namespace(source=None))
+    assert outcome.status == 0
+    assert "source shop: PostgreSQL 18, ready" in outcome.text
+    assert outcome.text.splitlines()[-1].split() == [
+        "shop.orders", "default", "id", "3", "1", "8.2", "MB", "insert,", "update",
+    ]  # fmt: skip
