@@ -11,7 +11,7 @@ from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.lake.documents import Cut
 from wal2delta.lake.records import newest_cut, newest_number
-from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.pipeline.status import StatusReport, status
@@ -54,12 +54,11 @@ class Settings(dg.ConfigurableResource[Config]):
         """
         lake = self.config().lake
         store, paths = open_store(lake), LakePaths(lake, source)
-        incarnation = newest_incarnation(store, paths)
-        if incarnation is None:
+        chain = Chain.open_newest(store, paths)
+        if chain is None:
             return False
         cut = newest_cut(store, paths)
         if newest_number(store, paths.intents) > (cut.number if cut else 0):
             return True
-        chain = Chain.open(store, paths, incarnation)
         start = chain.head.end_lsn if cut is None else cut.position
         return any(manifest.rows for manifest in chain.between(start, chain.end))

@@ -56,6 +56,12 @@ class Chain:
         return chain
 
     @classmethod
+    def open_newest(cls, store: Store, paths: LakePaths) -> Chain | None:
+        """Open the newest incarnation's chain, None where the source has no landing; raises LakeError as `open`."""
+        incarnation = newest_incarnation(store, paths)
+        return None if incarnation is None else cls.open(store, paths, incarnation)
+
+    @classmethod
     def create(
         cls, store: Store, paths: LakePaths, incarnation: Incarnation, *, start: Lsn, source: ChainSource, writer: str
     ) -> Chain:

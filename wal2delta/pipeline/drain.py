@@ -21,7 +21,7 @@ from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
 from wal2delta.drain.until import Mode, Until
 from wal2delta.errors import LakeError, TransientError
-from wal2delta.landing.chain import Chain, FencedError, newest_incarnation
+from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.landing.sweep import sweep
@@ -283,9 +283,9 @@ class _Drain:
 
 def _open_chain(config: Config, source: SourceConfig) -> Chain:
     store, paths = open_store(config.lake), LakePaths(config.lake, source.name)
-    incarnation = newest_incarnation(store, paths)
-    if incarnation is None:
+    chain = Chain.open_newest(store, paths)
+    if chain is None:
         raise LakeError(
             f"landing {paths.url(paths.landings)}", "it has not begun", f"run `wal2delta bootstrap {source.name}`"
         )
-    return Chain.open(store, paths, incarnation)
+    return chain

@@ -16,7 +16,7 @@ from wal2delta.errors import TransientError, Wal2DeltaError
 from wal2delta.lake.documents import Cut, Held
 from wal2delta.lake.lease import lease_holder
 from wal2delta.lake.records import newest_cut, pending_snapshots
-from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
@@ -150,7 +150,7 @@ class _Problems:
 def _source(store: Store, config: Config, source: SourceConfig) -> SourceStatus:
     problems = _Problems()
     paths = LakePaths(config.lake, source.name)
-    chain = problems.look(lambda: _chain(store, paths))
+    chain = problems.look(lambda: Chain.open_newest(store, paths))
     cut = problems.look(lambda: newest_cut(store, paths))
     server, slot = problems.look(lambda: _server(source)) or (None, None)
     _judge_slot(source, server, slot, chain, problems)
@@ -171,11 +171,6 @@ def _source(store: Store, config: Config, source: SourceConfig) -> SourceStatus:
         lease=problems.look(lambda: lease_holder(store, paths)),
         problems=tuple(problems.found),
     )
-
-
-def _chain(store: Store, paths: LakePaths) -> Chain | None:
-    incarnation = newest_incarnation(store, paths)
-    return None if incarnation is None else Chain.open(store, paths, incarnation)
 
 
 def _landing(chain: Chain) -> LandingStatus:
