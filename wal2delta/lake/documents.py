@@ -97,7 +97,7 @@ class SnapshotTable:
     @classmethod
     def from_fields(cls, f: Fields) -> SnapshotTable:
         version = f.version("version", f.text("schema_id"))
-        chunks = tuple(Chunk.from_fields(c) for c in f.each("chunks"))
+        chunks = tuple(Chunk.from_fields(c) for c in f.objects("chunks"))
         rows = f.count("rows")
         if rows != sum(c.rows for c in chunks):
             raise f.damaged("rows", "is not the sum of its chunks' rows")
@@ -177,7 +177,7 @@ class TableIntent:
 
     @classmethod
     def from_fields(cls, f: Fields) -> TableIntent:
-        return cls(f.lsn("from_lsn"), f.text("schema_id"), f.maybe_text("snapshot"))
+        return cls(f.lsn("from_lsn"), f.text("schema_id"), f.optional("snapshot", lambda: f.text("snapshot")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Intent:
             incarnation=Incarnation(f.count("incarnation")),
             start_lsn=f.lsn("start_lsn"),
             end_lsn=f.lsn("end_lsn"),
-            segments=tuple(SegmentBase(s.count("number"), s.count("base")) for s in f.each("segments")),
+            segments=tuple(SegmentBase(s.count("number"), s.count("base")) for s in f.objects("segments")),
             tables={t: TableIntent.from_fields(v) for t, v in f.tables("tables").items()},
             held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
             epoch=f.count("epoch"),
@@ -308,7 +308,7 @@ class Cut:
             kind=f.one_of("kind", KINDS),
             incarnation=Incarnation(f.count("incarnation")),
             position=f.lsn("position"),
-            commit_time=f.maybe_text("commit_time"),
+            commit_time=f.optional("commit_time", lambda: f.text("commit_time")),
             tables={t: CutTable.from_fields(v) for t, v in f.tables("tables").items()},
             held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
             next_segment=f.count("next_segment"),

@@ -16,12 +16,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from uuid import uuid4
 
 from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.fields import read_document, write_document
+from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, Store
 
@@ -85,7 +85,7 @@ def _take(store: Store, paths: LakePaths) -> Lease:
         writer=writer,
         host=socket.gethostname(),
         pid=os.getpid(),
-        created_at=datetime.now(timezone.utc).isoformat(),
+        created_at=now_text(),
     )
     try:
         store.put_if_absent(paths.lease(epoch), data)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
 
 from wal2delta.errors import BEGIN_AGAIN, InvariantError, LakeError, TransientError
+from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
@@ -194,11 +194,6 @@ def newest_incarnation(store: Store, paths: LakePaths) -> Incarnation | None:
 def verify_chain(chain: Chain, from_number: int = 0) -> int:
     """Read and check every link from `from_number`; gives how many. Raises LakeError at the first that is wrong."""
     return sum(1 for _ in chain.manifests(from_number))
-
-
-def now_text() -> str:
-    """The time for `created_at`."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _read(store: Store, paths: LakePaths, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:

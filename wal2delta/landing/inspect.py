@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from wal2delta.errors import LakeError
 from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.landing.fields import time_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import DataFile, Manifest, parse, time_text
+from wal2delta.landing.manifest import DataFile, Manifest, parse
 from wal2delta.landing.reader import verify_file, verify_files
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn

@@ -7,16 +7,14 @@ anything (a field too many, another spelling of the same JSON, a digit that was 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
 from wal2delta.errors import BEGIN_AGAIN, LakeError
-from wal2delta.landing.fields import Fields, Malformed
+from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object, time_text
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
 from wal2delta.schema import SchemaVersion
@@ -28,7 +26,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change shape at once need 150 MB.
 _BYTES_MAX = 256 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Kind(Enum):
@@ -118,8 +115,8 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The canonical document, with its own checksum; `parse` gives the manifest back."""
         document = {**self._to_json(), "sha256": ""}
-        document["sha256"] = hashlib.sha256(_canonical(document)).hexdigest()
-        return _canonical(document)
+        document["sha256"] = hashlib.sha256(canonical(document)).hexdigest()
+        return canonical(document)
 
     def _to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -156,17 +153,6 @@ def parse(data: bytes, name: str) -> Manifest:
         ) from error
 
 
-def time_text(us: int | None) -> str | None:
-    """ISO 8601 in UTC with six decimals, of microseconds since 1970."""
-    if us is None:
-        return None
-    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _canonical(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-
 def _schema_to_json(entry: SchemaEntry) -> dict[str, Any]:
     return {
         "id": entry.version.id,
@@ -192,29 +178,29 @@ def _file_to_json(file: DataFile) -> dict[str, Any]:
 def _parse(data: bytes) -> Manifest:
     if len(data) > _BYTES_MAX:
         raise Malformed(f"it has {len(data)} bytes")
-    fields = Fields.parse(data)
+    fields = Fields(parse_object(data))
     found = fields.text("format")
     if found != FORMAT:
         raise Malformed(f"its format is {found[:40]!r}, not {FORMAT!r}")
     files = tuple(_parse_file(f) for f in fields.objects("files"))
     manifest = Manifest(
         kind=Kind(fields.one_of("kind", [k.value for k in Kind])),
-        number=fields.integer("number"),
-        incarnation=Incarnation(fields.integer("incarnation")),
+        number=fields.count("number"),
+        incarnation=Incarnation(fields.count("incarnation")),
         start_lsn=fields.lsn("start_lsn"),
         end_lsn=fields.lsn("end_lsn"),
         previous_sha256=fields.optional("previous_sha256", lambda: fields.matching("previous_sha256", _SHA256)),
         writer=fields.matching("writer", _WRITER),
         created_at=fields.text("created_at"),
-        transactions=fields.integer("transactions"),
+        transactions=fields.count("transactions"),
         first_commit_us=fields.optional("first_commit_time", lambda: fields.time_us("first_commit_time")),
         last_commit_us=fields.optional("last_commit_time", lambda: fields.time_us("last_commit_time")),
         schemas=tuple(_parse_schema(s) for s in fields.objects("schemas")),
         files=files,
         source=_parse_source(fields.object("source")) if fields.has("source") else None,
     )
-    if fields.integer("rows") != manifest.rows:
-        raise Malformed(f"rows is {fields.integer('rows')}, its files add up to {manifest.rows}")
+    if fields.count("rows") != manifest.rows:
+        raise Malformed(f"rows is {fields.count('rows')}, its files add up to {manifest.rows}")
     fields.matching("sha256", _SHA256)
     fields.end()
     _check(manifest)
@@ -248,13 +234,13 @@ def _check_schemas(entries: Iterable[SchemaEntry], manifest: Manifest) -> None:
 def _parse_file(fields: Fields) -> DataFile:
     file = DataFile(
         path=fields.path("path"),
-        oid=Oid(fields.integer("oid")),
+        oid=Oid(fields.count("oid")),
         schema_id=fields.matching("schema_id", _SCHEMA_ID),
         table=fields.table("table"),
-        rows=fields.integer("rows"),
-        bytes=fields.integer("bytes"),
+        rows=fields.count("rows"),
+        bytes=fields.count("bytes"),
         sha256=fields.matching("sha256", _SHA256),
-        **{name: fields.integer(name) for name in COUNTS},
+        **{name: fields.count(name) for name in COUNTS},
     )
     fields.end()
     if file.changes + file.befores != file.rows:
@@ -264,7 +250,7 @@ def _parse_file(fields: Fields) -> DataFile:
 
 def _parse_schema(fields: Fields) -> SchemaEntry:
     version = fields.schema_version("version")
-    entry = SchemaEntry(version, fields.lsn("from_lsn"), fields.integer("from_seq"))
+    entry = SchemaEntry(version, fields.lsn("from_lsn"), fields.count("from_seq"))
     found = fields.text("id")
     if found != version.id:
         raise Malformed(f"the schema called {found[:16]!r} is {version.id}")
@@ -275,11 +261,11 @@ def _parse_schema(fields: Fields) -> SchemaEntry:
 def _parse_source(fields: Fields) -> ChainSource:
     source = ChainSource(
         system_id=fields.text("system_id"),
-        timeline=fields.integer("timeline"),
+        timeline=fields.count("timeline"),
         database=fields.text("database"),
         slot=fields.text("slot"),
         publication=fields.text("publication"),
-        server_version=fields.integer("server_version"),
+        server_version=fields.count("server_version"),
     )
     fields.end()
     return source

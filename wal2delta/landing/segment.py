@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from wal2delta.errors import InvariantError
 from wal2delta.failpoints import failpoint
-from wal2delta.landing.chain import Chain, FencedError, now_text
+from wal2delta.landing.chain import Chain, FencedError
+from wal2delta.landing.fields import now_text
 from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn

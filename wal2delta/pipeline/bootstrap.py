@@ -27,7 +27,8 @@ from wal2delta.drain.gap import check_no_gap
 from wal2delta.errors import LakeError, SourceError, TableError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.documents import SnapshotDoc, SourceDoc
-from wal2delta.landing.chain import Chain, newest_incarnation, now_text
+from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, open_store
