@@ -14,7 +14,7 @@ from wal2delta.landing import segment as segment_module
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.inspect import inspect, inspect_text
 from wal2delta.landing.manifest import Kind
-from wal2delta.landing.reader import file_url, find_version, slices, verify_file
+from wal2delta.landing.reader import file_url, slices, verify_file
 from wal2delta.landing.segment import SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -111,15 +111,6 @@ def test_slices_say_which_files_and_whether_wholly(chain: Chain) -> None:
     found = [(s.number, s.whole) for s in slices(chain, Lsn(2000), Lsn(3500))]
     assert found == [(2, True), (3, False)]
     assert not list(slices(chain, Lsn(0), Lsn(9000), TableName("public", "other")))
-
-
-def test_a_schema_is_found_backwards(chain: Chain) -> None:
-    """The manifest that brought it may be older than the file."""
-    for end in (2000, 3000):
-        add_segment(chain, end)
-    assert find_version(chain, version().id, 2) == version()
-    with pytest.raises(LakeError, match="describes the schema"):
-        find_version(chain, "0" * 16, 2)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])

@@ -23,10 +23,10 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
-from wal2delta.pgoutput.decoder import decode
+from wal2delta.pgoutput.decoder import HEADER_BYTES, decode
 from wal2delta.pgoutput.messages import Commit, Insert
 from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
-from wal2delta.postgres.stream import HEADER_BYTES, ReplicationStream
+from wal2delta.postgres.stream import ReplicationStream
 
 TABLES = (TableName("public", "a"), TableName("public", "b"))
 WRITERS = 3

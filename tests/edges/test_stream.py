@@ -18,11 +18,11 @@ from demo.server import EmbeddedPostgres
 from tests.fix_postgres import Database
 from wal2delta.errors import GapError, InvariantError, SourceError, TransientError
 from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.decoder import decode
+from wal2delta.pgoutput.decoder import HEADER_BYTES, decode
 from wal2delta.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
 from wal2delta.postgres.connection import connect, connect_replication
 from wal2delta.postgres.slot import create_slot, read_slot
-from wal2delta.postgres.stream import HEADER_BYTES, Frames, ReplicationStream
+from wal2delta.postgres.stream import Frames, ReplicationStream
 
 
 def _slot(database: Database) -> Lsn:

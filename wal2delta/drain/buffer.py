@@ -19,14 +19,13 @@ from wal2delta.drain.spill import Spill
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.postgres.stream import HEADER_BYTES
+from wal2delta.pgoutput.decoder import HEADER_BYTES, POSTGRES_EPOCH_US
 
 # Decoding by column pays from some 10 000 messages on; 8 MB are some 40 000 of 200 bytes, and small beside spill_bytes.
 UNIT_BYTES = 8 << 20
 _BEGIN, _COMMIT, _MESSAGE = b"BCM"
 _BEGIN_FORM = struct.Struct(">cQqI")
 _COMMIT_FORM = struct.Struct(">cBQQq")
-_EPOCH_US = 946_684_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class LargeTransaction:
         self.size = size
         self.end_lsn = _end_of(frames[-1])
         self.xid = Xid(xid)
-        self.commit_time_us = time_us + _EPOCH_US
+        self.commit_time_us = time_us + POSTGRES_EPOCH_US
         self.memory_bytes = sum(map(len, frames))
         self.others = (spill.count if spill is not None else 0) + len(frames) - 2
         self._spill = spill

@@ -15,7 +15,6 @@ from wal2delta.landing.manifest import DataFile, Manifest
 from wal2delta.landing.store import NotFoundError
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
-from wal2delta.schema import SchemaVersion
 
 _READ_BYTES = 1 << 20
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
@@ -46,23 +45,6 @@ def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -
 def file_url(chain: Chain, file: DataFile) -> str:
     """Where Spark and pyarrow find a data file."""
     return chain.paths.url(_key(chain, file))
-
-
-def find_version(chain: Chain, schema_id: str, number: int) -> SchemaVersion:
-    """The schema version that a file of segment `number` names, looked for backwards.
-
-    Every drain names a table's version again where it first meets it, so this reads few links.
-    Raises LakeError where no link names it.
-    """
-    for at in range(number, -1, -1):
-        for entry in chain.manifest(at).schemas:
-            if entry.version.id == schema_id:
-                return entry.version
-    raise LakeError(
-        f"manifest {chain.paths.url(chain.paths.manifest(chain.incarnation, number))}",
-        f"neither it nor a link before it describes the schema {schema_id}",
-        _REMEDY,
-    )
 
 
 def verify_files(chain: Chain, manifest: Manifest) -> None:

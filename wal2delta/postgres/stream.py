@@ -30,16 +30,14 @@ from pydantic import SecretStr
 
 from wal2delta.errors import BEGIN_AGAIN, GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
 from wal2delta.lsn import Lsn
+from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
 from wal2delta.postgres.connection import Connection, close_quietly, connect_replication, rows, source_errors, translate
 from wal2delta.postgres.slot import in_use, read_slot, slot_problem
 from wal2delta.postgres.wire import end_of_copy, start_copy, wait_readable
 
-HEADER_BYTES = 25  # 'w', start, end, time: what stands before the pgoutput message in each frame
 _XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
 _KEEPALIVE_FORM = struct.Struct(">cqqB")
 _STATUS_FORM = struct.Struct(">cQQQqB")
-# Microseconds from 1970 to 2000, where PostgreSQL's clock begins.
-_EPOCH_US = 946_684_800_000_000
 
 _PAUSE_S = 150e-6
 _FULL_READ_BYTES = 12_000
@@ -253,7 +251,7 @@ class ReplicationStream:
 
     def _send_status(self) -> None:
         lsn = self.confirmed.value
-        clock = time.time_ns() // 1000 - _EPOCH_US
+        clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         self._pgconn.put_copy_data(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, 0))
         self._unsent = bool(self._pgconn.flush())
         self._status_at = time.monotonic()

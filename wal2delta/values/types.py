@@ -168,11 +168,6 @@ _KIND_BY_OID = MappingProxyType(
 )
 
 
-def kind_of(catalog_type: CatalogType, typmod: int, table: TableOptions | None = None, column: str = "") -> str:
-    """The kind of `column` of this type and `pg_attribute.atttypmod`; raises ValueError as `settle` does."""
-    return settle(catalog_type, typmod, table, column)[0]
-
-
 def settle(
     catalog_type: CatalogType, typmod: int, table: TableOptions | None = None, column: str = ""
 ) -> tuple[str, int]:
