@@ -8,7 +8,7 @@ compaction chooses its way, and a table without changes is seen, without a Spark
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -161,9 +161,9 @@ def _count_part(url: str, start: Lsn, end: Lsn) -> Counts:
     return total
 
 
-def _parts(url: str, columns: list[str], start: Lsn, end: Lsn) -> list[pa.RecordBatch]:
+def _parts(url: str, columns: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
+    """One batch at a time: a file may hold one transaction of any size."""
     with pq.ParquetFile(url) as file:
-        return [
-            batch.filter(pc.and_(pc.greater(batch.column(LSN), int(start)), pc.less_equal(batch.column(LSN), int(end))))
-            for batch in file.iter_batches(columns=columns)
-        ]
+        for batch in file.iter_batches(columns=columns):
+            lsn = batch.column(LSN)
+            yield batch.filter(pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end))))
