@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = _command(commands, "check", "look at the configuration and at each source, change nothing")
     check.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
-    plan = _command(commands, "plan", "show the SQL that would make or change the publication and the slot")
+    plan = _command(commands, "plan", "show the SQL that would make or change the publication")
     apply = _command(commands, "apply", "show that SQL, then run it")
     bootstrap = _command(commands, "bootstrap", "copy the published tables at one consistent point")
     drain = _command(commands, "drain", "follow the slot into the landing, until stopped")

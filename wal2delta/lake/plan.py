@@ -22,7 +22,8 @@ from wal2delta.schema import SchemaVersion
 
 ORDINAL_BITS = 36
 _RESHAPED = (
-    "undo the change in PostgreSQL and bootstrap the table again; following a change of shape is not supported yet"
+    "undo the change (in PostgreSQL, or in the table's configuration) and bootstrap the table again; following a change of"
+    " shape is not supported yet (docs/operations.md, a table is held)"
 )
 
 
