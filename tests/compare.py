@@ -6,6 +6,7 @@ wal2delta's own reader, exact forms and proof take no part in it; that is its po
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -121,6 +122,6 @@ def _text(value: Any, kind: pa.DataType) -> str | None:
 
 
 def _bits(value: float, *, single: bool) -> str:
-    if value != value:
+    if math.isnan(value):
         return "NaN"
     return struct.pack(">f" if single else ">d", value).hex()

@@ -31,9 +31,15 @@ CREATE TABLE w.log (message text, at timestamp, amount numeric(20,6));
 
 TABLES = tuple(TableName("w", name) for name in ("keyed", "composite", "numeric_key", "bag", "log"))
 
-_TEXTS = ("", " ", "NULL", "na", 'quo"te', "back\\slash", "new\nline", "tab\t", "ünï", "e\u0301", "\u00e9", "🦆", "'", "{}", "~", "1:a")
+_TEXTS = (
+    "", " ", "NULL", "na", 'quo"te', "back\\slash",
+    "new\nline", "tab\t", "ünï", "e\u0301", "\u00e9", "🦆", "'", "{}", "~", "1:a",
+)  # fmt: skip
 _FLOATS = ("0", "-0", "NaN", "Infinity", "-Infinity", "1e-300", "0.1", "3.141592653589793", "-2.5e17")
-_TIMES = ("2024-02-29 23:59:59.999999+00", "infinity", "-infinity", "0044-03-15 12:00:00+00 BC", "1970-01-01 00:00:00+00", "0999-12-31 00:00:00.5+00")
+_TIMES = (
+    "2024-02-29 23:59:59.999999+00", "infinity", "-infinity",
+    "0044-03-15 12:00:00+00 BC", "1970-01-01 00:00:00+00", "0999-12-31 00:00:00.5+00",
+)  # fmt: skip
 _DAYS = ("2024-02-29", "infinity", "0044-03-15 BC", "9999-12-31", "10000-01-01", "1582-10-10")
 _STAMPS = ("2024-02-29 23:59:59.9", "infinity", "0001-01-01 00:00:00", "1900-01-01 00:00:00.000001")
 _REALS = ("0", "-0", "1.1", "NaN", "1e-40", "16777217")
@@ -118,9 +124,12 @@ class RandomWorkload:
                 "INSERT INTO w.keyed VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET"
                 " a = excluded.a, n = excluded.n, at = excluded.at, f = excluded.f",
                 (
-                    self._id(), self._text(), self._doc(),
+                    self._id(),
+                    self._text(),
+                    self._doc(),
                     self._random.choice((None, "NaN", "0", "-1.5", "9999999999.99")),
-                    self._random.choice(_TIMES), self._random.choice(_FLOATS),
+                    self._random.choice(_TIMES),
+                    self._random.choice(_FLOATS),
                     self._random.choice(('{"b": 1, "a": [1.0, null]}', "null", None)),
                     self._random.choice(([], None, ["a", None, 'x"y'], ["{}", ""])),
                 ),
@@ -201,4 +210,6 @@ class RandomWorkload:
         cursor.execute("INSERT INTO w.log VALUES (%s, %s, %s)", (self._text(), self._random.choice(_STAMPS), "12.5"))
 
     def _truncate(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
-        cursor.execute(self._random.choice(("TRUNCATE w.keyed, w.bag", "TRUNCATE w.composite", "TRUNCATE w.numeric_key")))
+        cursor.execute(
+            self._random.choice(("TRUNCATE w.keyed, w.bag", "TRUNCATE w.composite", "TRUNCATE w.numeric_key"))
+        )

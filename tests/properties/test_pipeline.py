@@ -96,7 +96,6 @@ def test_the_lake_equals_the_source_at_every_position_looked_at(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Bootstrap under load, then cuts at remembered positions in the middle of the stream, then a proof: all equal."""
-    print(f"WAL2DELTA_SEED={SEED}")
     config = _config(database, tmp_path / "lake")
     workload = RandomWorkload(database.dsn, SEED)
     workload.create_tables()
@@ -125,9 +124,7 @@ def test_the_lake_equals_the_source_at_every_position_looked_at(
             assert _differences(found, expected) == {}, f"at {position}, WAL2DELTA_SEED={SEED}"
         proof = prove(config, _SOURCE, None, spark, silent, Stop())
     workload.close()
-    assert {str(t): (p.status, p.reason) for t, p in proof.tables.items()} == {
-        str(t): ("equal", None) for t in TABLES
-    }
+    assert {str(t): (p.status, p.reason) for t, p in proof.tables.items()} == {str(t): ("equal", None) for t in TABLES}
     at, found = _lake_at_newest_cut(config, database)
     assert at == proof.position
     assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"at the end, WAL2DELTA_SEED={SEED}"
@@ -137,7 +134,6 @@ def test_a_second_snapshot_changes_nothing_but_what_differs(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A re-snapshot of chosen tables under load enters by correction: the lake stays equal and history goes on."""
-    print(f"WAL2DELTA_SEED={SEED}")
     config = _config(database, tmp_path / "lake")
     workload = RandomWorkload(database.dsn, SEED + 1)
     workload.create_tables()
@@ -151,7 +147,7 @@ def test_a_second_snapshot_changes_nothing_but_what_differs(
         stop_writing = threading.Event()
         writer = threading.Thread(target=workload.run, args=(stop_writing,))
         writer.start()
-        bootstrap(config, _SOURCE, list(TABLES[:4:2]) + [TABLES[3]], silent, Stop())
+        bootstrap(config, _SOURCE, [*TABLES[:4:2], TABLES[3]], silent, Stop())
         stop_writing.wait(0.3)
         stop_writing.set()
         writer.join()
