@@ -201,7 +201,7 @@ def _float8_text(x: str) -> str:
     exponent = f"if(contains({mantissa}, '0x1.'), {_exponent(java)} + 1023, 0)"
     head = f"lpad(lower(hex(if(startswith({java}, '-'), 2048, 0) + {exponent})), 3, '0')"
     bits = f"concat({head}, {_fraction(java)})"
-    return _not_finite(x, "7ff8000000000000", "7ff0000000000000", "fff0000000000000", bits)
+    return _not_finite(java, "7ff8000000000000", "7ff0000000000000", "fff0000000000000", bits)
 
 
 def _float4_text(x: str) -> str:
@@ -213,7 +213,7 @@ def _float4_text(x: str) -> str:
     subnormal = f"shiftright(4503599627370496 | {fraction}, 29 - 126 - {exponent})"
     size = f"if({x} = 0, 0L, if({exponent} >= -126, {normal}, {subnormal}))"
     bits = f"lpad(lower(hex(if(startswith({java}, '-'), 2147483648L, 0L) | {size})), 8, '0')"
-    return _not_finite(x, "7fc00000", "7f800000", "ff800000", bits)
+    return _not_finite(java, "7fc00000", "7f800000", "ff800000", bits)
 
 
 def _exponent(java: str) -> str:
@@ -224,10 +224,11 @@ def _fraction(java: str) -> str:
     return f"rpad(substring_index(substring_index({java}, 'p', 1), '.', -1), 13, '0')"
 
 
-def _not_finite(x: str, nan: str, infinity: str, minus_infinity: str, otherwise: str) -> str:
+def _not_finite(java: str, nan: str, infinity: str, minus_infinity: str, otherwise: str) -> str:
+    """By Java's text alone, whose first comparison always runs: so Spark formats each value once and shares the text."""
     return (
-        f"case when {x} is null then null when isnan({x}) then '{nan}' "
-        f"when {x} = double('Infinity') then '{infinity}' when {x} = double('-Infinity') then '{minus_infinity}' "
+        f"case when {java} = 'null' then null when {java} = 'NaN' then '{nan}' "
+        f"when {java} = 'Infinity' then '{infinity}' when {java} = '-Infinity' then '{minus_infinity}' "
         f"else {otherwise} end"
     )
 
