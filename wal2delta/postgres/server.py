@@ -60,8 +60,3 @@ def identify(conn: Connection) -> ServerIdentity:
         current_lsn=Lsn.parse(row["lsn"]),
         in_recovery=row["recovering"] == "true",
     )
-
-
-def current_lsn(conn: Connection) -> Lsn:
-    """The end of the flushed WAL now: nothing beyond it can have been streamed. Raises as `source_errors`."""
-    return identify(conn).current_lsn

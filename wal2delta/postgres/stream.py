@@ -78,7 +78,6 @@ class ReplicationStream:
         self.server_version = conn.info.server_version
         self.proto_version = proto_version
         self.confirmed = start
-        self.started_at = start
         self._status_interval_s = status_interval_s
         self._status_at = time.monotonic()
         self._reply_wanted = False
