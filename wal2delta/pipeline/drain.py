@@ -129,12 +129,7 @@ class _Drain:
                 return self._result(reason)
 
     def _attempt(self) -> str:
-        conn = connect(self._source.dsn, "wal2delta drain check")
-        try:
-            meeting = check_no_gap(conn, self._source, self._chain)
-            publications = publications_of(conn, self._source)
-        finally:
-            close_quietly(conn)
+        meeting, publications = self._check()
         if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
             self._goal.target = meeting.server.current_lsn
         if self._goal.target is not None and self._chain.end >= self._goal.target:
@@ -148,7 +143,16 @@ class _Drain:
                 # Whoever had the slot before may have appended after we looked: the stream must begin at the chain's end.
                 self._chain.refresh()
                 if self._chain.end == start:
+                    # And whoever had it may have told it of more than that: only now can nobody move it but us.
+                    self._check()
                     return self._session(stream).value
+
+    def _check(self) -> tuple[Meeting, list[str]]:
+        conn = connect(self._source.dsn, "wal2delta drain check")
+        try:
+            return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
+        finally:
+            close_quietly(conn)
 
     def _open_stream(self, publications: Sequence[str], start: Lsn) -> ReplicationStream:
         return ReplicationStream.open(
@@ -258,11 +262,8 @@ class _Drain:
             self._totals.add(manifest)
 
     def _slot_is_active(self) -> bool:
-        conn = connect(self._source.dsn, "wal2delta drain check")
-        try:
-            return check_no_gap(conn, self._source, self._chain).slot.active
-        finally:
-            close_quietly(conn)
+        meeting, _ = self._check()
+        return meeting.slot.active
 
     def _result(self, reason: str) -> DrainReport:
         return DrainReport(

@@ -1,0 +1,70 @@
+"""A slot that a stranger held between our look at it and our start: what the stranger was given never came to us."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from psycopg.pq import ExecStatus
+from psycopg.sql import SQL, Identifier
+from pydantic import SecretStr
+
+from tests.fix_drain import Drained, wait_until
+from wal2delta.drain.until import Until
+from wal2delta.errors import GapError
+from wal2delta.pipeline import drain as pipeline
+from wal2delta.postgres.connection import Connection, close_quietly, connect_replication
+from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.postgres.wire import start_copy
+
+pytestmark = pytest.mark.postgres
+
+_STATUS = struct.Struct(">cQQQqB")
+
+
+@contextmanager
+def _stranger(begun: Drained) -> Iterator[Connection]:
+    """Another reader of the slot, not a drain of ours."""
+    conn = connect_replication(SecretStr(begun.dsn), "stranger")
+    try:
+        options = SQL("proto_version '1', publication_names 'shop'")
+        command = SQL("START_REPLICATION SLOT {} LOGICAL 0/0 ({})").format(Identifier(begun.slot), options)
+        start_copy(conn.pgconn, command.as_bytes(conn), ExecStatus.COPY_BOTH)
+        yield conn
+    finally:
+        close_quietly(conn)
+
+
+def _confirm(conn: Connection, begun: Drained) -> None:
+    end = begun.database.end_of_wal()
+    conn.pgconn.put_copy_data(_STATUS.pack(b"r", end.value, end.value, end.value, 0, 0))
+    while conn.pgconn.flush():
+        time.sleep(0.01)
+    wait_until(lambda: begun.confirmed_flush() == end)
+
+
+def test_a_slot_moved_while_a_lasting_drain_waits_for_it_is_a_gap(
+    drained: Drained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain sees a slot in order, waits for its holder to go, and must look again once the slot is its own."""
+    drained.database.execute("CREATE TABLE items (id int PRIMARY KEY)")
+    drained.begin()
+    drained.drain()
+    end = drained.chain().end
+    opened = ReplicationStream.open
+    with _stranger(drained) as stranger:
+
+        def stranger_goes_first(*given: Any, **named: Any) -> ReplicationStream:
+            drained.database.execute("INSERT INTO items VALUES (1)")
+            _confirm(stranger, drained)
+            close_quietly(stranger)
+            return opened(*given, **named)
+
+        monkeypatch.setattr(pipeline.ReplicationStream, "open", stranger_goes_first)
+        with pytest.raises(GapError, match="advanced elsewhere"):
+            drained.drain(Until.seconds(5))
+    assert drained.chain().end == end
