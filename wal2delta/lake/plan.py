@@ -95,12 +95,18 @@ def plan_cycle(
     active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}
     active |= {t: TableIntent(p.consistent_point, p.table.version.id, p.key) for t, p in entering.items()}
     first = min([start, *(p.consistent_point for p in entering.values())])
-    return Plan(start, stop, segment_bases(chain, first, stop, number), active, held)
+    rows = max((p.table.rows for p in entering.values()), default=0)
+    return Plan(start, stop, segment_bases(chain, first, stop, number, snapshot_rows=rows), active, held)
 
 
-def segment_bases(chain: Chain, start: Lsn, end: Lsn, number: CycleNumber) -> tuple[SegmentBase, ...]:
-    """The segments with rows in (start, end], numbered through from `number * 2**36`."""
-    base = number << ORDINAL_BITS
+def segment_bases(
+    chain: Chain, start: Lsn, end: Lsn, number: CycleNumber, *, snapshot_rows: int = 0
+) -> tuple[SegmentBase, ...]:
+    """The segments with rows in (start, end], numbered through from `number * 2**36 + snapshot_rows`.
+
+    A snapshot's rows are older than the changes that follow it, so the first ordinals are theirs.
+    """
+    base = snapshot_ordinal(number) + snapshot_rows
     bases = []
     for manifest in chain.between(start, end):
         if manifest.kind is Kind.SEGMENT:
@@ -109,6 +115,11 @@ def segment_bases(chain: Chain, start: Lsn, end: Lsn, number: CycleNumber) -> tu
     if base >= (number + 1) << ORDINAL_BITS:
         raise InvariantError(f"cycle {number}", "it has more rows than ordinals", "lower compaction.cycle_rows")
     return tuple(bases)
+
+
+def snapshot_ordinal(number: CycleNumber) -> int:
+    """The `_w2d_ord` of a table's first snapshot row in a cycle."""
+    return number << ORDINAL_BITS
 
 
 def ordinal_after(chain: Chain, segments: Iterable[SegmentBase], number: CycleNumber) -> int:

@@ -26,7 +26,7 @@ from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, state_rows
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.net_change import Folded, NetChange, fold
-from wal2delta.lake.plan import ordinal_after
+from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
 from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
 from wal2delta.landing.chain import Chain
@@ -133,8 +133,8 @@ def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> 
 
 def _write_first(session: SparkSession, context: CycleContext, work: Work, entering: Entering) -> Written:
     """A table's first rows: the snapshot with what has changed since, and history from the snapshot on."""
-    at, first = _since_snapshot(context, work, entering)
-    snapshot = _snapshot(session, context, at.shape, entering, first)
+    at = _since_snapshot(context, work, entering)
+    snapshot = _snapshot(session, context, at.shape, entering)
     folded = _fold(session, at, snapshot)
     try:
         events = state_rows(at.shape, snapshot, SNAPSHOT, entering.consistent_point)
@@ -157,8 +157,8 @@ def _write_again(
 ) -> Written:
     """A table that is in the lake: its changes (unless it was held and has missed some) and a correction, in one commit."""
     start = context.intent.start_lsn
-    at, first = _since_snapshot(context, work, entering)
-    snapshot = _snapshot(session, context, at.shape, entering, first)
+    at = _since_snapshot(context, work, entering)
+    snapshot = _snapshot(session, context, at.shape, entering)
     persisted = _current(session, context, work, before)
     since = _fold(session, at, snapshot)
     own = _own_changes(session, context, work, persisted) if before.at_lsn == start else None
@@ -166,7 +166,11 @@ def _write_again(
     found = difference(
         snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
     )
-    first += entering.table.rows
+    intent = context.intent
+    first = max(
+        ordinal_after(context.chain, intent.segments, intent.number),
+        snapshot_ordinal(intent.number) + entering.table.rows,
+    )
     retractions = numbered(session, found.correction.retractions, first)
     insertions = numbered(session, found.correction.insertions, first + retractions.count)
     try:
@@ -225,18 +229,15 @@ class _Range:
         return Changes(self.shape, frame, self.counts)
 
 
-def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> tuple[_Range, int]:
-    """The changes after a snapshot, and the first ordinal for its rows."""
+def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> _Range:
+    """The changes after a snapshot."""
     point = entering.consistent_point
-    files = list(slices(context.chain, point, context.intent.end_lsn, work.table))
-    first = ordinal_after(context.chain, context.intent.segments, context.intent.number)
-    return _Range(context, work, files, point), first
+    return _Range(context, work, list(slices(context.chain, point, context.intent.end_lsn, work.table)), point)
 
 
-def _snapshot(
-    session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering, first: int
-) -> DataFrame:
-    return snapshot_rows(session, shape, entering.table, context.lease.paths.url(entering.key), first)
+def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering) -> DataFrame:
+    folder = context.lease.paths.url(entering.key)
+    return snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number))
 
 
 def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
