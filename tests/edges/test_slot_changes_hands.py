@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from tests.fix_drain import Drained, wait_until
 from wal2delta.drain.until import Until
 from wal2delta.errors import GapError
-from wal2delta.pipeline import drain as pipeline
 from wal2delta.postgres.connection import Connection, close_quietly, connect_replication
 from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.postgres.wire import start_copy
@@ -64,7 +63,7 @@ def test_a_slot_moved_while_a_lasting_drain_waits_for_it_is_a_gap(
             close_quietly(stranger)
             return opened(*given, **named)
 
-        monkeypatch.setattr(pipeline.ReplicationStream, "open", stranger_goes_first)
+        monkeypatch.setattr(ReplicationStream, "open", stranger_goes_first)
         with pytest.raises(GapError, match="advanced elsewhere"):
             drained.drain(Until.seconds(5))
     assert drained.chain().end == end
