@@ -82,7 +82,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     *,
     repair: bool = False,
 ) -> ProofReport:
-    """Compare `tables` (all that are published, where None) of the source `name` with the lake.
+    """Compare `tables` (all that are published or in the lake, where None) of the source `name` with the lake.
 
     With `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises
     ConfigError for a name that is not known or a table that is not published, TransientError where another process holds the
@@ -105,8 +105,11 @@ def _prove_once(  # noqa: PLR0917  as prove
 ) -> ProofReport:
     source = config.source(name)
     paths = LakePaths(config.lake, name)
+    store = open_store(config.lake)
     published = _published(source, tables)
-    with hold_lease(open_store(config.lake), paths) as lease:
+    if tables is None:
+        published += _stale(newest_cut(store, paths), published)
+    with hold_lease(store, paths) as lease:
         slot = SnapshotSession(
             source.dsn,
             f"wal2delta_proof_{secrets.token_hex(6)}",
@@ -134,6 +137,11 @@ def _published(source: SourceConfig, tables: Sequence[TableName] | None) -> list
                 f"table {table}", f"publication {source.publication} does not have it", "name a published table"
             )
     return list(known if tables is None else dict.fromkeys(tables))
+
+
+def _stale(cut: Cut | None, published: Sequence[TableName]) -> list[TableName]:
+    """The lake's tables that the source publishes no more: nothing tells us of their changes, so they are not equal."""
+    return [] if cut is None else sorted(set(cut.tables) - set(published))
 
 
 def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
@@ -180,7 +188,8 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
 
 def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
     if side is None:
-        return TableProof("blocked", reason="it was not published any more when the snapshot was taken")
+        reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
+        return TableProof("blocked", reason=reason)
     if side.buckets is None:
         return TableProof("blocked", reason=side.blocked)
     source = rows_in(side.buckets)

@@ -1,0 +1,38 @@
+"""A table that the lake has and the source publishes no more stands still: a proof of everything says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.prove import prove
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+
+def test_a_table_taken_out_of_its_publication_is_blocked_and_not_passed_over(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its changes come no more, and nothing in the stream says so; the other tables are proved as ever."""
+    database.execute(
+        "CREATE TABLE kept (id int PRIMARY KEY)",
+        "CREATE TABLE left_out (id int PRIMARY KEY)",
+        "CREATE PUBLICATION pub FOR TABLE kept, left_out",
+    )
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    assert prove(config, "shop", None, spark).equal
+    database.execute("ALTER PUBLICATION pub DROP TABLE left_out", "INSERT INTO left_out VALUES (1)")
+    found = prove(config, "shop", None, spark)
+    kept, left_out = TableName("public", "kept"), TableName("public", "left_out")
+    assert (found.tables[kept].status, found.tables[left_out].status) == ("equal", "blocked")
+    assert "not published any more" in (found.tables[left_out].reason or "")
+    assert not found.equal
