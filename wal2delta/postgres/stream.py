@@ -309,5 +309,6 @@ def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]
 
 
 def _lost_publication(notice: str) -> SourceError:
-    remedy = "make the publication again, then `wal2delta bootstrap` its tables: changes were left out"
-    return SourceError("replication stream", notice, remedy)
+    # Made again it is no help: the slot's place in the WAL is before that, where there is none for the server.
+    reason = f"{notice}: it was made after the slot's position, and changes from there on would be left out"
+    return SourceError("replication stream", reason, BEGIN_AGAIN)
