@@ -223,24 +223,37 @@ def unprivileged_user() -> pwd.struct_passwd | None:
 def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
     """Where `user` can run PostgreSQL's programs: the installed package, or a copy outside a private checkout."""
     installed = _installed()
-    if user is None or _can_run(installed / "bin" / "postgres", user):
+    if user is None or _can_run(installed / "bin" / "initdb", user):
         return installed / "bin"
     stamp = (installed / "bin" / "postgres").stat()
-    copy = Path(tempfile.gettempdir()) / f"wal2delta-postgres-{stamp.st_size}-{int(stamp.st_mtime)}"
+    name = f"wal2delta-postgres-{os.geteuid()}-{stamp.st_size}-{int(stamp.st_mtime)}"
+    copy = Path(tempfile.gettempdir()) / name
     if not copy.exists():
-        fresh = Path(tempfile.mkdtemp(prefix="wal2delta-postgres-"))
-        shutil.copytree(installed, fresh / "pginstall", symlinks=True)
-        fresh.chmod(0o755)
-        try:
-            fresh.rename(copy)
-        except OSError:
-            # Someone else made the same copy meanwhile.
-            shutil.rmtree(fresh, ignore_errors=True)
-    if not _can_run(copy / "pginstall" / "bin" / "postgres", user):
+        _copy(installed, copy)
+    if copy.lstat().st_uid != os.geteuid():
+        raise ServerError(f"{copy} belongs to someone else, and its programs would be run; remove it, or set TMPDIR")
+    programs = copy / installed.parent.name / installed.name / "bin"
+    if not _can_run(programs / "initdb", user):
         raise ServerError(
             f"{user.pw_name} can't run PostgreSQL from {copy}; set TMPDIR to a folder that user can read, without noexec"
         )
-    return copy / "pginstall" / "bin"
+    return programs
+
+
+def _copy(installed: Path, copy: Path) -> None:
+    # The programs find their libraries beside the package: `<package>.libs`, by a path relative to themselves.
+    package = installed.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    fresh = Path(tempfile.mkdtemp(prefix="wal2delta-postgres-"))
+    shutil.copytree(installed, fresh / package.name / installed.name, symlinks=True)
+    if libraries.is_dir():
+        shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
+    fresh.chmod(0o755)
+    try:
+        fresh.rename(copy)
+    except OSError:
+        # Someone else made the same copy meanwhile.
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _installed() -> Path:

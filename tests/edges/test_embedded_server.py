@@ -1,0 +1,55 @@
+"""The embedded server, where root's PostgreSQL user can't read the installed one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from demo import server as module
+from demo.server import EmbeddedPostgres, ServerError
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs the installed programs as they are")
+
+
+@pytest.fixture
+def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package as in a checkout under a folder of mode 0700, and a TMPDIR of this test's own."""
+    installed = module._installed()
+    package = installed.parent
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    for folder in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(folder, private / folder.name, symlinks=True)
+    monkeypatch.setattr(module, "_installed", lambda: private / package.name / installed.name)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return private
+
+
+@needs_root
+@pytest.mark.usefixtures("private_install")
+def test_a_server_runs_from_a_private_checkout() -> None:
+    """Its programs are copied, with the libraries beside them, to where its user can run them."""
+    with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert server.run("psql", "-c", "SELECT 1").returncode == 0
+
+
+@needs_root
+@pytest.mark.usefixtures("private_install")
+def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) -> None:
+    """The copy's name can be guessed, and the folder for temporary files is everyone's."""
+    stamp = (module._installed() / "bin" / "postgres").stat()
+    planted = tmp_path / f"wal2delta-postgres-0-{stamp.st_size}-{int(stamp.st_mtime)}"
+    planted.mkdir()
+    os.chown(planted, 65534, 65534)
+    server = EmbeddedPostgres()
+    with pytest.raises(ServerError, match="belongs to someone else"):
+        server.start()
+    server.stop()
