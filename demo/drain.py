@@ -1,4 +1,4 @@
-"""One drain of the demonstration's source as a Dagster run, in a process of its own, until SIGTERM.
+"""One drain of the demonstration's source as a Dagster run, in a process of its own, until it is asked to end.
 
 The drain belongs to `wal2delta.pipeline.drain`; here it only waits for the landing's head, so that it starts while the
 first copy is still going on.
@@ -7,8 +7,13 @@ first copy is still going on.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import signal
 import sys
+import threading
 import time
+import uuid
 from pathlib import Path
 
 import dagster as dg
@@ -32,6 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("source")
+    parser.add_argument("end", type=Path, help="a file that asks for the end when it appears")
     arguments = parser.parse_args()
     config = load(arguments.config)
     job = build(config).resolve_job_def(drain_job_name(arguments.source))
@@ -46,12 +52,22 @@ def main() -> int:
     # Without a line on stderr per event: the UI has them.
     quiet = {"console": {"config": {"log_level": "CRITICAL"}}}
     run_config = dg.RunConfig(ops={f"drain_{arguments.source}": run}, loggers=quiet)
-    try:
-        job.execute_in_process(run_config=run_config, instance=dg.DagsterInstance.get())
-    except dg.DagsterExecutionInterruptedError:
-        # SIGTERM: the drain has made its last segment durable and told the slot.
-        return 0
+    instance, run_id = dg.DagsterInstance.get(), str(uuid.uuid4())
+    threading.Thread(target=_cancel_at, args=(arguments.end, instance, run_id), daemon=True).start()
+    # After SIGTERM the drain has made its last segment durable and told the slot.
+    with contextlib.suppress(dg.DagsterExecutionInterruptedError):
+        job.execute_in_process(run_config=run_config, instance=instance, run_id=run_id)
     return 0
+
+
+def _cancel_at(end: Path, instance: dg.DagsterInstance, run_id: str) -> None:
+    """End the run as a person's *Terminate* does: a bare SIGTERM would be recorded as a failure."""
+    while not end.exists():
+        time.sleep(0.2)
+    run = instance.get_run_by_id(run_id)
+    if run is not None:
+        instance.report_run_canceling(run)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,14 @@ class Children:
         text = (self.state / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.strip().splitlines()[-12:])
 
+    def await_one(self, name: str) -> None:
+        """Wait `grace_s` seconds for the child `name`, which ends by itself; end it then."""
+        for child in self._running:
+            if child.name == name:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(self.grace_s)
+        self.stop_one(name)
+
     def stop_one(self, name: str) -> None:
         """End the child `name`, and wait for it; the others go on."""
         self._end([child for child in self._running if child.name == name])

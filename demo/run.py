@@ -138,7 +138,7 @@ def _configure(state: State, server: EmbeddedPostgres) -> dict[str, str]:
 def _pipeline(state: State, children: Children, environment: dict[str, str]) -> int:
     """The status of `demo.steps`, with a drain beside it."""
     arguments = [str(state.config), SOURCE]
-    children.start("drain", [*_PYTHON, "demo.drain", *arguments], environment)
+    children.start("drain", [*_PYTHON, "demo.drain", *arguments, str(state.end_of_drain)], environment)
     steps = children.start("steps", [*_PYTHON, "demo.steps", *arguments], environment, patient=False, visible=True)
     while steps.poll() is None:
         _check_alive(children, but="steps")
@@ -151,7 +151,8 @@ def _pipeline(state: State, children: Children, environment: dict[str, str]) -> 
 
 def _leave_open(port: int, state: State, children: Children, environment: dict[str, str]) -> None:
     with step("Dagster: web server and daemon; its sensor takes the drain over"):
-        children.stop_one("drain")
+        state.end_of_drain.touch()
+        children.await_one("drain")
         children.start("dagster", dagster_command(port), environment)
         _await_ui(port, children)
     print(f"\n  Dagster's UI: http://127.0.0.1:{port}   (Ctrl-C ends everything)")

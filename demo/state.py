@@ -46,6 +46,11 @@ class State:
         """DAGSTER_HOME."""
         return self.root / "dagster"
 
+    @property
+    def end_of_drain(self) -> Path:
+        """The file that asks the demonstration's own drain to end."""
+        return self.root / "drain.end"
+
     def close(self) -> None:
         """Let the next demonstration begin."""
         self._lock.close()
