@@ -5,6 +5,7 @@ It shares no code with the engine's folding; real servers are in `fix_postgres.p
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -183,7 +184,8 @@ class SimulatedSource:
                 place = Path(self.paths.url(f"{folder}/{path}"))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 pq.write_table(self._values(table.version, rows), place, compression="zstd")
-                chunks.append(Chunk(path, len(rows), place.stat().st_size, "0" * 64, (number, number + 1), name))
+                sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
+                chunks.append(Chunk(path, len(rows), place.stat().st_size, sha256, (number, number + 1), name))
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks))
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)

@@ -34,7 +34,7 @@ from wal2delta.lake.plan import Plan
 from wal2delta.lake.records import read_snapshot, write_cut, write_intent
 from wal2delta.lake.table_cycle import CycleContext, Entering, Work, Written, write_table
 from wal2delta.landing.chain import Chain
-from wal2delta.landing.reader import Slice, slices
+from wal2delta.landing.reader import Slice, slices, verify, verify_file
 from wal2delta.names import CycleNumber, TableName
 
 
@@ -126,7 +126,7 @@ def _write_tables(
     refused: dict[TableName, TableError] = {}
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="w2d-table") as pool:
         # A session of its own: a MERGE's transaction is a setting of its session.
-        futures = {w.table: pool.submit(write_table, spark.newSession(), context, w) for w in works}
+        futures = {w.table: pool.submit(_write_table, spark.newSession(), context, w) for w in works}
         try:
             for table, future in futures.items():
                 try:
@@ -137,6 +137,20 @@ def _write_tables(
             pool.shutdown(cancel_futures=True)
             raise
     return written, refused
+
+
+def _write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
+    """Write one table from files that are what was made durable: a flipped bit may well be a readable, other value."""
+    pieces, entering = work.files, work.entering
+    if entering is not None:
+        store, paths = context.lease.store, context.lease.paths
+        for chunk in entering.table.chunks:
+            key = f"{entering.key}/{chunk.path}"
+            verify(store, key, f"snapshot file {paths.url(key)}", chunk.bytes, chunk.sha256)
+        pieces = list(slices(context.chain, entering.consistent_point, context.intent.end_lsn, work.table))
+    for piece in pieces:
+        verify_file(context.chain, piece.file)
+    return write_table(session, context, work)
 
 
 def _sync(context: CycleContext, tables: Sequence[TableName]) -> None:

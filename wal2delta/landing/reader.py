@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from wal2delta.errors import BEGIN_AGAIN, LakeError
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import DataFile, Manifest
-from wal2delta.landing.store import NotFoundError
+from wal2delta.landing.store import NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 
@@ -54,21 +54,25 @@ def verify_files(chain: Chain, manifest: Manifest) -> None:
 
 
 def verify_file(chain: Chain, file: DataFile) -> None:
-    """Read one data file and compare its size and checksum with the manifest's."""
+    """Read one data file and compare its size and checksum with the manifest's; raises LakeError."""
     key = _key(chain, file)
-    thing = f"segment file {chain.paths.url(key)}"
+    verify(chain.store, key, f"segment file {chain.paths.url(key)}", file.bytes, file.sha256)
+
+
+def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
+    """Read the file `key` and compare its size and SHA-256; raises LakeError about `thing` where it is not what it was."""
     digest = hashlib.sha256()
-    size = 0
+    found = 0
     try:
-        with chain.store.open(key) as opened:
+        with store.open(key) as opened:
             while data := opened.read(_READ_BYTES):
                 digest.update(data)
-                size += len(data)
+                found += len(data)
     except NotFoundError:
         raise LakeError(thing, "it is missing", _REMEDY) from None
-    if size != file.bytes:
-        raise LakeError(thing, f"it has {size} bytes, its manifest says {file.bytes}", _REMEDY)
-    if digest.hexdigest() != file.sha256:
+    if found != size:
+        raise LakeError(thing, f"it has {found} bytes, its manifest says {size}", _REMEDY)
+    if digest.hexdigest() != sha256:
         raise LakeError(thing, "its checksum is not the one its manifest says", _REMEDY)
 
 
