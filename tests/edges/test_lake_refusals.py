@@ -29,14 +29,18 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(spark: Spar
         SimulatedTable(shape("toast", ITEM, ("id",), Identity.DEFAULT, 2), large=(1,)),
         SimulatedTable(shape("twice", ITEM, ("id",), Identity.FULL, 3)),
         SimulatedTable(shape("good", ITEM, ("id",), Identity.DEFAULT, 4)),
+        SimulatedTable(shape("later", ITEM, ("id",), Identity.FULL, 5)),
     ]
     source = SimulatedSource(tmp_path, tables)
     config = make_config(tmp_path)
-    names = ["bag", "toast", "twice", "good"]
+    names = ["bag", "toast", "twice", "good", "later"]
+    bag, toast, twice, good, later = tables
+    source.insert(later, (5, "the first of its key"))
+    source.commit(rng)
+    source.flush()
     source.snapshot(names)
     run_compact(spark, config)
 
-    bag, toast, twice, good = tables
     source.insert(bag, ("ghost",), lost=True)
     source.insert(toast, (1, "large"), lost=True)
     source.commit(rng)
@@ -44,6 +48,7 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(spark: Spar
     source.update(toast, (1, "large"), (2, "large"))
     source.insert(twice, (1, "one"))
     source.insert(twice, (1, "other"))
+    source.insert(later, (5, "the second of its key, in a later cycle"))
     source.insert(good, (1, "x"))
     source.commit(rng)
     source.flush()
@@ -54,6 +59,7 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(spark: Spar
         "bag": "a row that the source deleted or updated is not in the lake, or not as often",
         "toast": "the row that an unchanged large value would come from is not in the lake",
         "twice": "the configured key is not unique",
+        "later": "the configured key is not unique",
     }
     check(spark, config, source, ["good"])
     lake = open_lake(spark, config)
@@ -61,7 +67,16 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(spark: Spar
         assert lake.table(SOURCE, table.version.table).isEmpty()
         assert lake.table(SOURCE, table.version.table, layer="history").isEmpty()
 
+    # As long as the key is none, a snapshot does not bring the table back.
     source.delete(twice, (1, "other"))
+    source.commit(rng)
+    source.snapshot(["later"])
+    source.flush()
+    assert [h.reason for h in run_compact(spark, config)[-1].held.values()].count(
+        "the configured key is not unique"
+    ) == 2
+
+    source.delete(later, (5, "the second of its key, in a later cycle"))
     source.insert(good, (2, "lost"), lost=True)
     source.commit(rng)
     source.snapshot(names)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests.simulated_rows import Cell, Exact, Row, images_of, rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 from wal2delta.config.model import CompactionConfig, Config, SourceConfig
-from wal2delta.lake.open import open_lake
+from wal2delta.lake.open import OpenedLake, open_lake
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.pipeline.compact import CutReport, compact
@@ -213,3 +215,24 @@ def _check_history(spark: SparkSession, config: Config, source: SimulatedSource)
         assert images_of(history, table.version) == table.images, f"history of {name}, seed {SEED}"
         ordinals = [r[0] for r in history.select("_w2d_ord").collect()]
         assert len(ordinals) == len(set(ordinals)), f"ordinals of {name}"
+    table = source.table("order lines")
+    current = Counter(repr(tuple(r)) for r in lake.table(SOURCE, table.version.table).collect())
+    assert _folded(lake, table) == current, f"history of order lines in its order, seed {SEED}"
+
+
+def _folded(lake: OpenedLake, table: SimulatedTable) -> Counter[str]:
+    """The table that its history makes, read row by row in the order of `_w2d_ord`."""
+    history = lake.table(SOURCE, table.version.table, layer="history", hidden=True)
+    names = [c.name for c in table.version.columns]
+    rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for change in history.orderBy("_w2d_ord").collect():
+        values = tuple(change[n] for n in names)
+        key = tuple(change[k] for k in table.version.key)
+        match change["_w2d_op"]:
+            case "insert" | "update" | "snapshot" | "correct_insert":
+                rows[key] = values
+            case "delete" | "before" | "correct_delete":
+                rows.pop(key, None)
+            case "truncate":
+                rows.clear()
+    return Counter(repr(values) for values in rows.values())

@@ -31,8 +31,8 @@ from wal2delta.pipeline.prove import prove
 from wal2delta.report import Stop, silent
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-ROUNDS = 4
-_STEPS_PER_ROUND = 120
+ROUNDS = 2
+_STEPS_PER_ROUND = 150
 _SOURCE = "shop"
 
 

@@ -36,6 +36,8 @@ from wal2delta.lake.refusal import refuse_table
 from wal2delta.lake.toast import resolve
 from wal2delta.schema import SchemaVersion
 
+NOT_UNIQUE = "the configured key is not unique"
+
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
@@ -108,7 +110,7 @@ def net_change(
     elif counts.inserts_only and not has_old_rows(shape):
         images = pick(events, current_columns(shape))
     elif has_old_rows(shape):
-        checked = (newest := _by_digest(shape, events),)
+        checked = (newest := _by_digest(shape, events, None if wipe else base),)
         chosen = events.join(newest.select("_w2d_image"), F.col(ORD) == F.col("_w2d_image"), "left_semi")
         deletes, images = pick(newest, merge_key(shape)), pick(chosen, current_columns(shape))
     else:
@@ -125,8 +127,8 @@ def _newest(shape: SchemaVersion, events: DataFrame) -> tuple[DataFrame, DataFra
     return pick(events, key).distinct(), pick(alive, current_columns(shape))
 
 
-def _by_digest(shape: SchemaVersion, events: DataFrame) -> DataFrame:
-    """The keys whose rows differ, and in `_w2d_image` the ordinal of the row that comes; refused where two rows would."""
+def _by_digest(shape: SchemaVersion, events: DataFrame, base: DataFrame | None) -> DataFrame:
+    """The keys whose rows differ, and in `_w2d_image` the ordinal of the row that comes; refused where two rows would be."""
     key = merge_key(shape)
     counted = (
         signed(shape, events)
@@ -134,12 +136,30 @@ def _by_digest(shape: SchemaVersion, events: DataFrame) -> DataFrame:
         .agg(F.sum("_w2d_sign").alias("_w2d_net"), F.max(F.when(F.col("_w2d_sign") > 0, F.col(ORD))).alias("_w2d_at"))
         .where(F.col("_w2d_net") != 0)
     )
-    come = F.sum(F.greatest(F.col("_w2d_net"), F.lit(0)))
-    twice = refuse_table("the configured key is not unique", "bigint")
     newest = counted.groupBy(*(col(k) for k in key)).agg(
-        come.alias("_w2d_come"), F.max(F.when(F.col("_w2d_net") > 0, F.col("_w2d_at"))).alias("_w2d_image")
+        F.sum(F.greatest(F.col("_w2d_net"), F.lit(0))).alias("_w2d_come"),
+        F.sum(F.greatest(-F.col("_w2d_net"), F.lit(0))).alias("_w2d_go"),
+        F.max(F.when(F.col("_w2d_net") > 0, F.col("_w2d_at"))).alias("_w2d_image"),
     )
-    return newest.withColumn("_w2d_image", F.when(F.col("_w2d_come") > 1, twice).otherwise(F.col("_w2d_image")))
+    newest = _with_place(newest, key, base)
+    left = F.col("_w2d_there") + F.col("_w2d_come") - F.col("_w2d_go")
+    twice = refuse_table(NOT_UNIQUE, "bigint")
+    refused = (F.col("_w2d_come") > 1) | ((F.col("_w2d_come") == 1) & (left > 1))
+    return newest.withColumn("_w2d_image", F.when(refused, twice).otherwise(F.col("_w2d_image")))
+
+
+def _with_place(newest: DataFrame, key: tuple[str, ...], base: DataFrame | None) -> DataFrame:
+    """`_w2d_there`: how many rows with the key the lake has, by one scan of its key columns."""
+    if base is None:
+        return newest.withColumn("_w2d_there", F.lit(0))
+    names = [f"_w2d_in_{i}" for i in range(len(key))]
+    same = F.lit(True)
+    for k, n in zip(key, names, strict=True):
+        same = same & col(k).eqNullSafe(F.col(n))
+    keys = base.select(*(col(k).alias(n) for k, n in zip(key, names, strict=True)))
+    wanted = F.broadcast(newest.where(F.col("_w2d_come") > 0).select(*(col(k) for k in key)))
+    found = keys.join(wanted, same, "left_semi").groupBy(*names).agg(F.count(F.lit(1)).alias("_w2d_there"))
+    return newest.join(found, same, "left").drop(*names).fillna(0, ["_w2d_there"])
 
 
 def _truncates(changes: Changes) -> list[int]:

@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from wal2delta.errors import InvariantError, TableError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
 from wal2delta.lake.changes import Changes, Counts, count_changes, key_bounds, read_changes
-from wal2delta.lake.columns import ORD, in_lake, merge_key
+from wal2delta.lake.columns import ORD, col, has_old_rows, in_lake, merge_key
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_log import NO_VERSION
 from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, state_rows
 from wal2delta.lake.lease import Lease
-from wal2delta.lake.net_change import Folded, NetChange, fold
+from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
 from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
@@ -236,8 +237,16 @@ def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> _R
 
 
 def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering) -> DataFrame:
+    """A snapshot's rows; refused where a key that a person has configured is not one."""
     folder = context.lease.paths.url(entering.key)
-    return snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number))
+    rows = snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number))
+    if has_old_rows(shape) and not shape.is_bag:
+        by_key = rows.groupBy(*(col(k) for k in merge_key(shape))).agg(F.count(F.lit(1)).alias("_w2d_rows"))
+        if not by_key.where(F.col("_w2d_rows") > 1).isEmpty():
+            raise TableError(
+                str(shape.table), NOT_UNIQUE, "configure a key that is unique, or none, and bootstrap again"
+            )
+    return rows
 
 
 def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
@@ -246,7 +255,8 @@ def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
 
 def _base(session: SparkSession, context: CycleContext, work: Work, counts: Counts) -> DataFrame | None:
     """The table before the range, where its rows may be needed; opening it costs a look at its log."""
-    needed = counts.unchanged > 0 or (work.version.is_bag and not counts.inserts_only)
+    by_digest = not counts.inserts_only if work.version.is_bag else has_old_rows(work.version)
+    needed = counts.unchanged > 0 or by_digest
     return _current(session, context, work, work.before) if needed and work.before is not None else None
 
 
