@@ -61,6 +61,11 @@ class SimulatedTable:
         names = [c.name for c in self.version.columns]
         return [names.index(k) for k in self.version.key]
 
+    def remove(self, row: Row) -> None:
+        """Take one such row away; `list.remove` would take a 0.0 for a -0.0."""
+        wanted = canonical(row)
+        del self.rows[next(i for i, r in enumerate(self.rows) if canonical(r) == wanted)]
+
     def key_of(self, row: Row) -> Row:
         """The key's cells."""
         return tuple(row[i] for i in self.key)
@@ -107,7 +112,7 @@ class SimulatedSource:
 
     def update(self, table: SimulatedTable, old: Row, new: Row) -> None:
         """Change a row; large values that stay the same are not sent unless the identity is FULL."""
-        table.rows.remove(old)
+        table.remove(old)
         table.rows.append(new)
         full = table.version.identity is Identity.FULL
         if full or canonical(table.key_of(old)) != canonical(table.key_of(new)):
@@ -117,7 +122,7 @@ class SimulatedSource:
 
     def delete(self, table: SimulatedTable, row: Row, *, lost: bool = False) -> None:
         """Remove a row."""
-        table.rows.remove(row)
+        table.remove(row)
         if not lost:
             self._emit(table, Event("delete", table.old_image(row)))
 
