@@ -1,0 +1,29 @@
+"""Every benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
+
+What is measured and how belongs to the benchmarks themselves.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_BENCHMARKS = (
+    ("bench.decoder",),
+    ("bench.drain",),
+    ("bench.bootstrap",),
+    ("bench.cycle", "--rows", "100000", "10000000"),
+)
+
+
+def main() -> int:
+    """The number of benchmarks that failed."""
+    failed = 0
+    for module, *arguments in _BENCHMARKS:
+        print(f"== python -m {module} {' '.join(arguments)}", flush=True)
+        failed += subprocess.run([sys.executable, "-m", module, *arguments], check=False).returncode != 0
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
