@@ -28,8 +28,9 @@ class Shape:
 class RelationCache:
     """The latest Relation message of each table of one connection, and what the resolver made of it.
 
-    The resolver is asked once per message that differs from the table's latest; it returns None to have the table's changes
-    left out. Its errors pass through.
+    The resolver is asked at every message, since the server sends one after each DDL and not every DDL shows in it: a column
+    dropped and made again under its name and type is another column. It returns None to have the table's changes left out.
+    Its errors pass through.
     """
 
     def __init__(self, resolve: Resolver) -> None:
@@ -44,14 +45,19 @@ class RelationCache:
         """Take a Relation message; gives the shape in force from it on, the same object where nothing changed."""
         relation = replace(relation, xid=None)
         known = self._shapes.get(relation.oid)
-        if known is not None and known.relation == relation:
-            return known
         version = self._resolve(relation)
+        if known is not None and known.relation == relation and (version == known.version or _is_behind(version)):
+            return known
         if version is not None:
             _check(version, relation)
         shape = Shape(relation, version)
         self._shapes[relation.oid] = shape
         return shape
+
+
+def _is_behind(version: SchemaVersion | None) -> bool:
+    """Whether the catalog has gone on and lost a column that the stream still sends: what was known then holds here."""
+    return version is not None and any(column.attnum == 0 for column in version.columns)
 
 
 def _check(version: SchemaVersion, relation: Relation) -> None:
