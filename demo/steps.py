@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,13 @@ def main() -> int:
     except (DemoError, Wal2DeltaError) as error:
         # To stdout: Spark's own chatter has stderr, which goes to a log.
         print(f" failed\n\nwal2delta demo: {error}", flush=True)
+        return 2
+    except Exception as error:  # noqa: BLE001  (the status 1 says "differs", and Python's own for this is 1)
+        traceback.print_exc()
+        log = arguments.config.with_name("steps.log")
+        print(
+            f" failed\n\nwal2delta demo: {type(error).__name__}, which is our mistake; {log} has all of it", flush=True
+        )
         return 2
     print_table([
         (str(row.table), count(row.source_rows), count(row.lake_rows), row.position or "-", _word(row.status))
