@@ -6,7 +6,6 @@ import random
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -195,25 +194,6 @@ def test_a_repeated_relation_is_no_new_shape() -> None:
     """The server repeats them after each ANALYZE."""
     batch = both(*transaction(1, relation(), relation(), Insert(T1, ("1", "a")), relation()))
     assert [entry.version for entry in batch.schemas] == [resolve(relation())]
-
-
-@pytest.mark.parametrize(("attnum", "shapes"), [(9, 2), (0, 1)], ids=["made again", "gone from the catalog"])
-def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shapes: int) -> None:
-    """Its Relation message is the same; the catalog tells. One that the catalog has lost meanwhile is still the old one."""
-    answers = 0
-
-    def catalog(announced: Relation) -> SchemaVersion:
-        nonlocal answers
-        answers += 1
-        version = resolve(announced)
-        if answers == 1:
-            return version
-        return replace(version, columns=(version.columns[0], replace(version.columns[1], attnum=attnum)))
-
-    messages = transaction(1, relation(), Insert(T1, ("1", "a")), relation(), Insert(T1, ("2", "b")))
-    batch = BatchDecoder(RelationCache(catalog)).decode(frames(*messages))
-    assert len(batch.schemas) == shapes
-    assert len(batch.changes) == shapes
 
 
 def test_what_does_not_fit_its_type_stands_in_the_hidden_text() -> None:
