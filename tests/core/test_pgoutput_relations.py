@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.test_pgoutput_batch import T1, frames, relation, resolve, transaction
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import resolve
+from tests.core.test_pgoutput_batch import T1, relation, transaction
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.messages import Insert, Relation
 from wal2delta.pgoutput.relations import RelationCache
