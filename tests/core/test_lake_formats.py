@@ -1,0 +1,63 @@
+"""The lake's documents, byte for byte as format 1 has them: a change here is a change of the format.
+
+Damaged documents are in `test_lake_documents.py`; manifests in `test_landing_manifest.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.core.test_lake_documents import CUT, INTENT, SNAPSHOT, SOURCE
+from wal2delta.lake.lease import hold_lease
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import CycleNumber
+from wal2delta.views.cuts import ViewCut
+
+GOLDEN = Path(__file__).parent / "golden"
+PAGE = Path(__file__).parents[2] / "wal2delta" / "lake" / "FORMAT.md"
+VIEW_CUT = ViewCut(
+    number=CycleNumber(3),
+    view="revenue",
+    delta_version=2,
+    definition_sha256="0" * 64,
+    sources={"shop": CycleNumber(7)},
+    inserted=4,
+    retracted=1,
+    created_at="2026-01-01T00:00:00+00:00",
+)
+DOCUMENTS = {
+    "source": SOURCE.to_bytes(),
+    "snapshot": SNAPSHOT.to_bytes(),
+    "intent": INTENT.to_bytes(),
+    "cut": CUT.to_bytes(),
+    "viewcut": VIEW_CUT.to_bytes(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_a_document_has_the_bytes_of_its_format(name: str) -> None:
+    """Stored lakes have these; who reads format 1 must go on reading them."""
+    assert DOCUMENTS[name] == (GOLDEN / f"{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_the_page_names_every_field_of_a_document(name: str) -> None:
+    """FORMAT.md speaks of each field, as a word of its own."""
+    spoken = set(re.findall(r"[a-z_0-9]+", PAGE.read_text(encoding="utf-8")))
+    assert set(json.loads(DOCUMENTS[name])) - {"format"} <= spoken
+
+
+def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
+    """Its values are the process's own, so the names and kinds are pinned."""
+    store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
+    with hold_lease(store, paths) as lease:
+        written = json.loads(store.get(paths.lease(lease.epoch)))
+    assert {k: type(v).__name__ for k, v in written.items()} == {
+        "format": "str", "epoch": "int", "writer": "str", "host": "str", "pid": "int", "created_at": "str",
+    }  # fmt: skip
+    assert written["format"] == "wal2delta.lease/1"
