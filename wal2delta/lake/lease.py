@@ -62,7 +62,9 @@ def newest_epoch(store: Store, paths: LakePaths) -> int:
 @contextmanager
 def hold_lease(store: Store, paths: LakePaths) -> Iterator[Lease]:
     """Take the next epoch and keep it for the block; raises TransientError where a living process holds the lease."""
-    with _locked(Path(paths.url(paths.lease_lock)), paths.source):
+    with exclusive(
+        Path(paths.url(paths.lease_lock)), f"{paths.source}: lease", "another process is writing to this source's lake"
+    ):
         yield _take(store, paths)
 
 
@@ -97,7 +99,8 @@ def _take(store: Store, paths: LakePaths) -> Lease:
 
 
 @contextmanager
-def _locked(path: Path, source: str) -> Iterator[None]:
+def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
+    """Hold the lock file `path`; raises TransientError about `thing`, for `reason`, where another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not inherited by the JVM or workers: the lock must die with this process.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -105,11 +108,7 @@ def _locked(path: Path, source: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TransientError(
-                f"{source}: lease",
-                "another process is writing to this source's lake",
-                "wait until it has ended, then try again",
-            ) from None
+            raise TransientError(thing, reason, "wait until it has ended, then try again") from None
         yield
     finally:
         os.close(descriptor)

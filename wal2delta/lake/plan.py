@@ -125,7 +125,7 @@ def snapshot_ordinal(number: CycleNumber) -> int:
 def ordinal_after(chain: Chain, segments: Iterable[SegmentBase], number: CycleNumber) -> int:
     """The first `_w2d_ord` of the cycle that no change has."""
     last = max(segments, key=lambda s: s.base, default=None)
-    return number << ORDINAL_BITS if last is None else last.base + chain.manifest(last.number).rows
+    return snapshot_ordinal(number) if last is None else last.base + chain.manifest(last.number).rows
 
 
 def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:

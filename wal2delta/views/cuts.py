@@ -8,14 +8,13 @@ refresh was killed between its Delta commit and its cut: the next one of that vi
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.fields import read_document, write_document
+from wal2delta.lake.lease import exclusive
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, Store, local_folder
 from wal2delta.names import CycleNumber
@@ -111,19 +110,9 @@ def one_refresh(lake: str) -> Iterator[None]:
 
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """
-    path = local_folder(lake) / "views" / _LOCK
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TransientError(
-                "views", "another process is refreshing views of this lake", "wait until it has ended, then try again"
-            ) from None
+    lock = local_folder(lake) / "views" / _LOCK
+    with exclusive(lock, "views", "another process is refreshing views of this lake"):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _number(key: str) -> CycleNumber:
