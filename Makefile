@@ -1,7 +1,7 @@
 # Everything a newcomer runs. `make` alone lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test check bench lock format clean
+.PHONY: help setup demo ui test test-all check bench lock format clean
 
 # Variables a caller may set: PYTHON (which interpreter), PORT (the UI's), ONCE=1 (demo exits), and for `ui`
 # WAL2DELTA_CONFIG (which wal2delta.yaml).
@@ -29,6 +29,7 @@ help:
 	@echo 'make demo          the whole pipeline on this machine, then the Dagster UI on PORT (3000); Ctrl-C ends it'
 	@echo 'make demo ONCE=1   the same without the UI: exits 0 only if every table is proved equal'
 	@echo 'make test          sets everything up, then all checks and tests, with the time of each part'
+	@echo 'make test-all      the same with the whole of every random suite; hours, not minutes'
 	@echo 'make check         lint, format, strict types, import contracts, unit tests, tidy rules'
 	@echo 'make ui            Dagster on WAL2DELTA_CONFIG (wal2delta.yaml), on PORT'
 	@echo 'make bench         the benchmarks of docs/benchmarks.md'
@@ -51,6 +52,10 @@ ui:
 test:
 	$(call prepare,--server)
 	@exec $(VENV) scripts/parts.py test
+
+test-all:
+	$(call prepare,--server)
+	@exec $(VENV) scripts/parts.py test-all
 
 check:
 	$(call prepare,)

@@ -1,4 +1,4 @@
-"""The list of fixture plugins, one per subject, and the head of a run's log.
+"""The list of fixture plugins, one per subject, the head of a run's log, and what `--full` adds to a run.
 
 Fixtures themselves don't belong here but in `tests/fix_<subject>.py`.
 """
@@ -8,14 +8,32 @@ from __future__ import annotations
 import os
 import platform
 import random
+import re
 from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 _SUBJECTS = ("fix_postgres", "fix_drain", "fix_lake", "fix_dagster")
 pytest_plugins = [f"tests.{name}" for name in _SUBJECTS if Path(__file__).with_name(f"{name}.py").exists()]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.
 os.environ.setdefault("WAL2DELTA_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--full`, as `make test-all` gives it."""
+    parser.addoption("--full", action="store_true", help="also the tests marked full, as `make test-all` runs them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what is marked full, unless `--full` or an `-m` that speaks of it asks for it."""
+    if config.getoption("--full") or re.search(r"\bfull\b", config.getoption("-m")):
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 def pytest_report_header() -> list[str]:
