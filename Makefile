@@ -29,7 +29,7 @@ help:
 	@echo 'make demo          the whole pipeline on this machine, then the Dagster UI on PORT (3000); Ctrl-C ends it'
 	@echo 'make demo ONCE=1   the same without the UI: exits 0 only if every table is proved equal'
 	@echo 'make test          sets everything up, then all checks and tests, with the time of each part'
-	@echo 'make test-all      the same with the whole of every random suite; hours, not minutes'
+	@echo 'make test-all      the same with the whole of every random suite, then on PostgreSQL 14 to 17; hours'
 	@echo 'make check         lint, format, strict types, import contracts, unit tests, tidy rules'
 	@echo 'make ui            Dagster on WAL2DELTA_CONFIG (wal2delta.yaml), on PORT'
 	@echo 'make bench         the benchmarks of docs/benchmarks.md'

@@ -1,7 +1,8 @@
-"""An embedded PostgreSQL 18 for the demonstration, the tests and the benchmarks.
+"""An embedded PostgreSQL, 18 where nothing else is said, for the demonstration, the tests and the benchmarks.
 
-Workloads and wal2delta's own connections don't belong here. PostgreSQL refuses to run as root, so a root caller's server
-runs as an unprivileged user: `WAL2DELTA_PG_USER`, else `postgres`, else `nobody`.
+Workloads and wal2delta's own connections don't belong here, nor where another version comes from (`scripts/servers.py`).
+PostgreSQL refuses to run as root, so a root caller's server runs as an unprivileged user: `WAL2DELTA_PG_USER`, else
+`postgres`, else `nobody`.
 """
 
 from __future__ import annotations
@@ -45,19 +46,21 @@ class EmbeddedPostgres:
     """One PostgreSQL cluster and its process.
 
     `state` holds the cluster and its log and is made where it is missing; without it a temporary folder is used
-    and removed by `stop`. `conf` adds to postgresql.conf. Usable as a context manager.
+    and removed by `stop`. `conf` adds to postgresql.conf. `install` is a folder with another server's bin, lib and share;
+    the programs that it lacks are 18's. Usable as a context manager.
     """
 
     state: Path | None = None
     port: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
     password: str = "wal2delta"  # noqa: S105  (a throw-away server on the loopback address)
+    install: Path | None = None
 
     def __post_init__(self) -> None:
         self._temporary = self.state is None
         self._process: subprocess.Popen[bytes] | None = None
         self._user = unprivileged_user()
-        self._bin: Path | None = None
+        self._bins: list[Path] = []
         if self.state is None:
             self.state = Path(tempfile.mkdtemp(prefix="wal2delta-pg-"))
 
@@ -91,9 +94,10 @@ class EmbeddedPostgres:
 
     def program(self, name: str) -> Path:
         """The path of one of PostgreSQL's programs, e.g. `pgbench` or `pg_recvlogical`."""
-        if self._bin is None:
-            self._bin = _readable_binaries(self._user)
-        return self._bin / name
+        if not self._bins:
+            installs = [self.install, _installed()] if self.install is not None else [_installed()]
+            self._bins = [_readable_binaries(install, self._user) for install in installs]
+        return next((folder / name for folder in self._bins if (folder / name).exists()), self._bins[0] / name)
 
     def dsn(self, database: str = "postgres", user: str = "postgres", password: str | None = None) -> str:
         """A libpq conninfo with its password."""
@@ -220,9 +224,8 @@ def unprivileged_user() -> pwd.struct_passwd | None:
     )
 
 
-def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
-    """Where `user` can run PostgreSQL's programs: the installed package, or a copy outside a private checkout."""
-    installed = _installed()
+def _readable_binaries(installed: Path, user: pwd.struct_passwd | None) -> Path:
+    """Where `user` can run the programs of `installed`: there, or in a copy outside a private checkout."""
     if user is None or _can_run(installed / "bin" / "initdb", user):
         return installed / "bin"
     stamp = (installed / "bin" / "postgres").stat()
@@ -241,7 +244,7 @@ def _readable_binaries(user: pwd.struct_passwd | None) -> Path:
 
 
 def _copy(installed: Path, copy: Path) -> None:
-    # The programs find their libraries beside the package: `<package>.libs`, by a path relative to themselves.
+    # Those of a Python package find their libraries beside it: `<package>.libs`, by a path relative to themselves.
     package = installed.parent
     libraries = package.with_name(f"{package.name}.libs")
     fresh = Path(tempfile.mkdtemp(prefix="wal2delta-postgres-"))

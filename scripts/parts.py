@@ -39,14 +39,16 @@ CHECK = (
 )
 _FOLDERS = ("properties", "edges", "shell", "scenarios")
 TESTS = tuple(Part(name, (*_PYTEST, f"tests/{name}")) for name in _FOLDERS)
-PARTS = {
-    "check": CHECK,
-    "test": CHECK + TESTS,
-    "test-all": tuple(
-        replace(part, arguments=(*part.arguments, "--full")) if _PYTEST[1] in part.arguments else part
-        for part in CHECK + TESTS
-    ),
-}
+# The whole of each random suite on the newest server, then on each older one all that uses a server.
+WHOLE = tuple(
+    replace(part, arguments=(*part.arguments, "--full")) if _PYTEST[1] in part.arguments else part
+    for part in CHECK + TESTS
+)
+OLDER = (
+    Part("fetch servers", ("scripts/servers.py",)),
+    *(Part(f"PostgreSQL {major}", (*_PYTEST, "--servers", str(major), "tests")) for major in (17, 16, 15, 14)),
+)
+PARTS = {"check": CHECK, "test": CHECK + TESTS, "test-all": WHOLE + OLDER}
 
 
 def main() -> int:

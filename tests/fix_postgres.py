@@ -1,12 +1,14 @@
-"""A real PostgreSQL for the tests: one embedded server per run, a new database per test.
+"""A real PostgreSQL for the tests: one embedded server per run and version, a new database per test.
 
-What a test puts in it belongs to the test; a landing to drain into to `fix_drain.py`.
+What a test puts in it belongs to the test; a landing to drain into to `fix_drain.py`. A run is on PostgreSQL 18; with
+`--servers 14,17` (or WAL2DELTA_SERVERS) on those, one after the other, and without the tests that use no server.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +20,12 @@ from pydantic import SecretStr
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from scripts.servers import fetch
 from wal2delta.config.model import SourceConfig
 from wal2delta.lsn import Lsn
+
+NEWEST = 18
+VARIABLE = "WAL2DELTA_SERVERS"
 
 _CONF = {
     # A test's data is thrown away: only a server that is killed on purpose would miss what was not synced.
@@ -87,10 +93,70 @@ class Database:
         return SourceConfig(**given)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which servers the tests run on."""
+    help_text = f"PostgreSQL versions, as 14,17: only tests that use a server, on each of these ({VARIABLE})"
+    parser.addoption("--servers", default=os.environ.get(VARIABLE, ""), help=help_text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker that says which versions a test is about."""
+    config.addinivalue_line("markers", "since(major): what it is about came with this version of PostgreSQL")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Once per version for whoever uses a server."""
+    majors = _majors(metafunc.config)
+    if majors and "server_version" in metafunc.fixturenames:
+        metafunc.parametrize("server_version", majors, indirect=True, scope="session", ids=lambda major: f"pg{major}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A run on named servers is about servers, and about what each of them has."""
+    if not _majors(config):
+        return
+    left_out = {item for item in items if not _is_about_its_server(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_about_its_server(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or "server_version" not in callspec.params:
+        return False
+    since = item.get_closest_marker("since")
+    return since is None or bool(callspec.params["server_version"] >= since.args[0])
+
+
+def _majors(config: pytest.Config) -> list[int]:
+    return [int(part) for part in config.getoption("--servers").split(",") if part.strip()]
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    """The run's server: PostgreSQL 18 with wal_level=logical."""
-    with EmbeddedPostgres(conf=_CONF) as server:
+def server_version(request: pytest.FixtureRequest) -> int:
+    """The major version that this test's servers have."""
+    major: int = getattr(request, "param", NEWEST)
+    return major
+
+
+MakeServer = Callable[..., EmbeddedPostgres]
+
+
+@pytest.fixture(scope="session")
+def make_server(server_version: int) -> MakeServer:
+    """Makes servers of the run's version, not started; takes what `EmbeddedPostgres` takes."""
+
+    def made(**given: Any) -> EmbeddedPostgres:
+        return EmbeddedPostgres(install=None if server_version == NEWEST else fetch(server_version), **given)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def postgres(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
+    """The run's server, with wal_level=logical."""
+    with make_server(conf=_CONF) as server:
         yield server
 
 
@@ -107,7 +173,8 @@ def new_database(server: EmbeddedPostgres) -> Iterator[Database]:
     name = f"test_{secrets.token_hex(6)}"
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
         # Copied file by file: the WAL of a template's copy would be decoded with everything else.
-        admin.execute(SQL("CREATE DATABASE {} STRATEGY file_copy").format(Identifier(name)))
+        strategy = SQL("STRATEGY file_copy" if admin.info.server_version >= 150000 else "")
+        admin.execute(SQL("CREATE DATABASE {} {}").format(Identifier(name), strategy))
     made = Database(server, name, server.dsn(name))
     try:
         yield made

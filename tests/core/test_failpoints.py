@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import dis
+import re
 import subprocess
 import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from wal2delta.failpoints import Armed, failpoint
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -51,3 +59,50 @@ def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
         [sys.executable, "-c", code], env={"WAL2DELTA_FAILPOINT": "x.y"}, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (-9, b"")
+
+
+def test_a_passing_costs_nothing_when_it_is_off() -> None:
+    """One look-up of one name and one comparison; nothing is called, and nothing is built."""
+    operations: list[str] = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is not failpoint.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            operations.append(dis.opname[frame.f_code.co_code[frame.f_lasti]])
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        failpoint("drain.received")
+    finally:
+        sys.settrace(before)
+    assert sum(name.startswith("LOAD_GLOBAL") for name in operations) == 1
+    assert not any("CALL" in name or "BUILD" in name or "ATTR" in name for name in operations)
+    assert len(operations) < 10
+
+
+def test_every_failpoint_is_one_where_a_test_kills() -> None:
+    """A place where no test dies would be a claim."""
+    places = {
+        str(node.args[0].value)
+        for path in (ROOT / "wal2delta").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "failpoint"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    texts = {
+        str(node.value)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path != Path(__file__)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    named = [
+        re.fullmatch(r"((?:drain|bootstrap|cycle|view|prove)\.[a-z_]+)(?::\d+)?(@hang:.*)?", text) for text in texts
+    ]
+    killed_at = {match[1] for match in named if match is not None and match[2] is None}
+    assert len(places) > 10
+    assert places - killed_at == set()

@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from demo.server import EmbeddedPostgres
 from tests.core.pgoutput_same import assert_same
+from tests.fix_postgres import MakeServer
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, TableName
 from wal2delta.pgoutput.assemble import assemble
@@ -70,9 +71,9 @@ FAR = (
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
+def server(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
     """A server with the tables above and a slot."""
-    with EmbeddedPostgres() as postgres:
+    with make_server() as postgres:
         _execute(postgres, *SETUP)
         yield postgres
 

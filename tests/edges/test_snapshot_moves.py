@@ -85,7 +85,7 @@ def _files(config: Config) -> int:
         ("ALTER TABLE t RENAME v TO w", T),
         ("ALTER TABLE t REPLICA IDENTITY FULL", T),
         ("ALTER TABLE t RENAME TO t2", T),
-        ("ALTER PUBLICATION pub SET TABLE u, t WHERE (id > 5)", T),
+        pytest.param("ALTER PUBLICATION pub SET TABLE u, t WHERE (id > 5)", T, marks=pytest.mark.since(15)),
         ("ALTER PUBLICATION pub DROP TABLE t", T),
         ("DROP TABLE t", T),
         ("TRUNCATE u2", U),

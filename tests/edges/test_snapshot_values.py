@@ -169,6 +169,7 @@ def test_odd_names_of_schemas_tables_and_columns_are_quoted(database: Database) 
     _same(database, table)
 
 
+@pytest.mark.since(15)
 def test_the_publication_decides_about_columns_and_rows(database: Database) -> None:
     """Column list, row filter and generated columns apply to the copy as they do to the stream."""
     database.execute(
@@ -181,6 +182,16 @@ def test_the_publication_decides_about_columns_and_rows(database: Database) -> N
     rows, _ = _snapshot(database)[TableName("public", "t")]
     assert Counter(rows) == Counter((None, i, f"k{{}}{i}") for i in range(41, 51) if i != 45)
     assert _snapshot(database)[TableName("public", "g")][0] == [(None, 1)]
+
+
+def test_generated_columns_are_left_out_of_the_copy_as_out_of_the_stream(database: Database) -> None:
+    """In every version, as long as no publication asks for them."""
+    database.execute(
+        "CREATE TABLE g (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, v text)",
+        "INSERT INTO g (id, v) VALUES (1, 'a')",
+        "CREATE PUBLICATION pub FOR TABLE g",
+    )
+    assert _snapshot(database)[TableName("public", "g")][0] == [(None, 1, "a")]
 
 
 def test_an_empty_table_has_one_chunk_without_rows(database: Database) -> None:

@@ -15,8 +15,8 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import LiteralString
 
-from demo.server import EmbeddedPostgres, free_port
-from tests.fix_postgres import Database, new_database
+from demo.server import free_port
+from tests.fix_postgres import Database, MakeServer, new_database
 from wal2delta.config.model import Config, DrainConfig, TableConfig
 from wal2delta.errors import ConfigError, SourceError
 from wal2delta.names import TableName
@@ -259,10 +259,10 @@ def test_an_unknown_source_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[Database]:
+def narrow(make_server: MakeServer) -> Iterator[Database]:
     """A server without logical decoding, whose one slot is taken and whose one walsender is busy."""
     conf = {"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1", "fsync": "off"}
-    with EmbeddedPostgres(conf=conf) as server:
+    with make_server(conf=conf) as server:
         database = Database(server, "postgres", server.dsn())
         database.execute("SELECT pg_create_physical_replication_slot('taken')")
         yield database

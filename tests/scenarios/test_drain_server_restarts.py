@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.server import EmbeddedPostgres
 from tests.fix_drain import Drained, wait_until
-from tests.fix_postgres import new_database
+from tests.fix_postgres import MakeServer, new_database
 from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -34,9 +33,11 @@ def state() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_fast_shutdown_is_acknowledged_at_once_and_the_drain_goes_on_afterwards(state: Path, tmp_path: Path) -> None:
+def test_a_fast_shutdown_is_acknowledged_at_once_and_the_drain_goes_on_afterwards(
+    make_server: MakeServer, state: Path, tmp_path: Path
+) -> None:
     """With a flush interval of ten minutes: the server's pings end the segment."""
-    with EmbeddedPostgres(state=state / "pg") as server, new_database(server) as database:
+    with make_server(state=state / "pg") as server, new_database(server) as database:
         database.execute("CREATE PUBLICATION shop FOR ALL TABLES", "CREATE TABLE items (id int PRIMARY KEY)")
         drained = Drained(database, tmp_path / "lake")
         drained.begin()

@@ -150,6 +150,12 @@ class DrainConfig(Model):
     status_interval_s: Seconds = Field(
         10.0, gt=0, le=3600, description="The server hears from the drain at least this often, in seconds."
     )
+    silence_timeout_s: Seconds = Field(
+        300.0,
+        ge=1,
+        le=86_400,
+        description="A server that says nothing for this long, though it is asked to answer, is given up, in seconds.",
+    )
     spill_bytes: Whole = Field(
         256 * 1024 * 1024,
         ge=1,

@@ -161,6 +161,7 @@ class _Drain:
             publications,
             start,
             status_interval_s=self._source.drain.status_interval_s,
+            silence_timeout_s=self._source.drain.silence_timeout_s,
             application_name=f"wal2delta drain {self._source.name}"[:63],
             wait_s=SLOT_WAIT_S,
         )

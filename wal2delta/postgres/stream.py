@@ -10,6 +10,9 @@ as fast; 2 ms made it five times slower, since libpq reads at most 16 kB at a ti
 Why it never blocks in libpq. `get_copy_data(0)` holds the interpreter's lock, and the server must hear from us by the clock:
 it counts silence, not acknowledgements, and ends a connection after wal_sender_timeout.
 
+Why it asks. An idle server says nothing, and neither does one behind a proxy that has forgotten the connection: TCP is
+content with the proxy. So after half of `silence_timeout_s` the server is asked to answer, as by PostgreSQL's receiver.
+
 Two-phase is never asked for: the option would set a flag of the slot for good.
 """
 
@@ -72,7 +75,14 @@ class ReplicationStream:
     `proto_version` what was agreed on.
     """
 
-    def __init__(self, conn: Connection, start: Lsn, proto_version: int, status_interval_s: float) -> None:
+    def __init__(
+        self,
+        conn: Connection,
+        start: Lsn,
+        proto_version: int,
+        status_interval_s: float,
+        silence_timeout_s: float = 300.0,
+    ) -> None:
         self._conn = conn
         self._pgconn = conn.pgconn
         self.server_version = conn.info.server_version
@@ -80,6 +90,9 @@ class ReplicationStream:
         self.confirmed = start
         self._status_interval_s = status_interval_s
         self._status_at = time.monotonic()
+        self._silence_timeout_s = silence_timeout_s
+        self._silent_since: float | None = None
+        self._asked_at: float | None = None
         self._reply_wanted = False
         self._pings = 0
         self._unsent = False
@@ -96,6 +109,7 @@ class ReplicationStream:
         start: Lsn,
         *,
         status_interval_s: float = 10.0,
+        silence_timeout_s: float = 300.0,
         application_name: str = "wal2delta drain",
         wait_s: float = 0.0,
     ) -> ReplicationStream:
@@ -110,7 +124,7 @@ class ReplicationStream:
             try:
                 _check_before_start(conn, slot, publications)
                 proto = _proto_version(conn.info.server_version)
-                stream = cls(conn, start, proto, status_interval_s)
+                stream = cls(conn, start, proto, status_interval_s, silence_timeout_s)
                 stream._start(slot, publications, start)
             except psycopg.errors.ObjectInUse:
                 error = in_use(conn, slot)
@@ -183,7 +197,11 @@ class ReplicationStream:
             slot=Identifier(slot), lsn=SQL(str(start)), options=options
         )
         try:
-            start_copy(self._pgconn, command.as_bytes(self._conn), ExecStatus.COPY_BOTH)
+            given_up_at = time.monotonic() + self._silence_timeout_s
+            give_up = lambda: time.monotonic() > given_up_at  # noqa: E731  one line beside its deadline
+            start_copy(self._pgconn, command.as_bytes(self._conn), ExecStatus.COPY_BOTH, give_up)
+        except InterruptedError:
+            raise self._silent() from None
         except psycopg.errors.ObjectInUse:
             raise
         except psycopg.Error as error:
@@ -227,11 +245,29 @@ class ReplicationStream:
             if self._reply_wanted:
                 longest = min(longest, _REPLY_INTERVAL_S)
             if not wait_readable(self._pgconn, longest, unsent=self._unsent):
+                self._listen(time.monotonic())
                 return not in_hand
+        self._silent_since = self._asked_at = None
         self._pgconn.consume_input()
         if self._unsent:
             self._unsent = bool(self._pgconn.flush())
         return True
+
+    def _listen(self, now: float) -> None:
+        """Nothing has come: ask for an answer in time, and give up where none comes."""
+        half = self._silence_timeout_s / 2
+        if self._silent_since is None:
+            self._silent_since = now
+        elif self._asked_at is None and now - self._silent_since >= half:
+            self._asked_at = now
+            self._send_status(ask=True)
+        elif self._asked_at is not None and now - self._asked_at >= half:
+            self._failure = self._silent()
+            raise psycopg.OperationalError(self._failure.reason)
+
+    def _silent(self) -> TransientError:
+        reason = f"nothing came from the server for {self._silence_timeout_s:g} s, though it was asked to answer"
+        return TransientError("replication stream", reason, "connect again")
 
     def _on_control(self, message: bytes, frames: Frames) -> None:
         if message[0] != _KEEPALIVE or len(message) != _KEEPALIVE_FORM.size:
@@ -248,10 +284,10 @@ class ReplicationStream:
         silence_s = now - self._status_at
         return silence_s >= (_REPLY_INTERVAL_S if self._reply_wanted else self._status_interval_s)
 
-    def _send_status(self) -> None:
+    def _send_status(self, *, ask: bool = False) -> None:
         lsn = self.confirmed.value
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-        self._pgconn.put_copy_data(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, 0))
+        self._pgconn.put_copy_data(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
         self._unsent = bool(self._pgconn.flush())
         self._status_at = time.monotonic()
         self._reply_wanted = False
@@ -274,6 +310,9 @@ class ReplicationStream:
         if error.sqlstate == "55000":
             reason = f"the slot can't be read any more: {error.diag.message_primary}"
             return GapError("replication stream", reason, BEGIN_AGAIN)
+        if error.sqlstate == "42704" and error.diag.message_primary:
+            # Up to PostgreSQL 17 an error, from 18 on the warning of `_on_notice`: all publications were there at the start.
+            return _lost_publication(error.diag.message_primary)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
         return translate(error, "replication stream")
