@@ -27,7 +27,7 @@ from wal2delta.landing.fields import now_text
 from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.batch import Batch, TableChanges
+from wal2delta.pgoutput.rows import Batch, TableChanges
 from wal2delta.schema import SchemaVersion
 
 # A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.

@@ -14,7 +14,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
 from wal2delta.pgoutput.messages import LogicalMessage
 from wal2delta.schema import Column, SchemaVersion
-from wal2delta.values.cast import CastError, cast_column, text_overflow
+from wal2delta.values.cast import Cast, CastError, cast_column, text_overflow
 from wal2delta.values.types import arrow_type
 
 INSERT, BEFORE, UPDATE, DELETE, TRUNCATE = range(5)
@@ -117,21 +117,21 @@ def row_schema(version: SchemaVersion) -> pa.Schema:
     return pa.schema([*_HIDDEN, *values])
 
 
-def record_batch(version: SchemaVersion, hidden: HiddenColumns, texts: Iterable[pa.Array]) -> pa.RecordBatch:
-    """Cast `texts` (one string array per column, each let go once it is cast) and put the rows together.
+def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterable[pa.Array | Cast]) -> pa.RecordBatch:
+    """Put the rows together; `columns` are typed already, or the texts that are cast here, each let go once it is.
 
     Raises CastError, which names the table.
     """
     values: list[pa.Array] = []
     overflows: list[tuple[Column, pa.Array, pa.Array | None]] = []
-    for column, text in zip(version.columns, texts, strict=True):
+    for column, given in zip(version.columns, columns, strict=True):
         try:
-            cast = cast_column(text, column)
+            cast = given if isinstance(given, Cast) else cast_column(given, column)
         except CastError as error:
             raise CastError(error.column, error.count, version.table) from None
         values.append(cast.values)
         if cast.overflow is not None:
-            overflows.append((column, text, cast.overflow))
+            overflows.append((column, given, cast.overflow))
     arrays = [
         hidden.lsn,
         hidden.seq,

@@ -1,102 +1,222 @@
-"""The tuples of many messages of one table, walked column by column.
+"""The tuples of one table's messages, walked row by row into cells: one compiled pass over the bytes.
 
     message   I | oid | N | count | t len ...text... | n | u |
-                            at ───►│ column 0 ───────►│ 1 │ 2 │ ◄── end
+    cells     start, size by column and row: a text's place, or NULL, or UNCHANGED (`wal2delta.values.spans`)
 
-All messages stand before their column j at once: one read of the tags, one of the lengths, one step. The cost is a few array
-operations per column, none per value. Every step is checked against its message's end before the next.
+Every length is checked against its message's end before anything behind it is read, so nothing outside a message is touched.
+An unchanged value takes the text of the old image where that has one.
 
-Which row a tuple becomes belongs to `batch.py`.
+Memory: 8 bytes per cell; a cell has at least one byte in its message, so at most 8 times the messages.
+
+What the texts mean belongs to `wal2delta.values`, the rows' place in the stream to `table_rows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from wal2delta.pgoutput.wire import Flags, Ints, Octets, Wire
+from wal2delta.pgoutput.rows import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
+from wal2delta.pgoutput.wire import Ints, Octets, Wire
+from wal2delta.values.compiled import compiled
+from wal2delta.values.spans import NULL, UNCHANGED
 
-TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
+_TEXT_TAG, _NULL_TAG, _UNCHANGED_TAG = b"tnu"
+_INSERT_TAG, _DELETE_TAG, _TRUNCATE_TAG = b"IDT"
+_NEW, _KEY, _ROW = b"NKO"
+
+# What the loop answers with instead of a number of rows, by its negative.
+_REASONS = (
+    "",
+    "the message ends in a tuple's count",
+    "a tuple does not have the columns of its relation",
+    "the message ends before a value",
+    "the message ends in a length",
+    "a value is longer than its message",
+    "a value's tag is unknown or binary",
+    "a tuple begins with an unknown letter",
+    "an old image has an unchanged value",
+    "no new tuple follows the old one",
+    "a value is unchanged that the old row does not have",
+    "bytes are left over",
+)
+(
+    _NO_COUNT,
+    _WRONG_COUNT,
+    _NO_VALUE,
+    _NO_LENGTH,
+    _TOO_LONG,
+    _WRONG_TAG,
+    _WRONG_LETTER,
+    _OLD_UNCHANGED,
+    _NO_NEW,
+    _NEVER_HAD,
+    _LEFT_OVER,
+) = range(-1, -len(_REASONS), -1)
+
+Cells = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """One column: the tag of each value, and where in the buffer its text stands.
+class Rows:
+    """Rows in stream order: the message and the operation of each, and the cells by column and row.
 
-    `start` never decreases along the rows: a value without text has size 0 and the place after its tag.
+    `missing` counts for each column the rows without a text, `unchanged` those of them that are UNCHANGED.
     """
 
-    tag: Octets
-    start: npt.NDArray[np.int32]
-    size: npt.NDArray[np.int32]
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Cells], order: Ints) -> Cells:
-        """The cells of `parts` one after the other, then taken in `order`."""
-        return cls(
-            np.concatenate([part.tag for part in parts])[order],
-            np.concatenate([part.start for part in parts])[order],
-            np.concatenate([part.size for part in parts])[order],
-        )
-
-    @classmethod
-    def empty(cls, start: Ints) -> Cells:
-        """NULLs at these places."""
-        rows = len(start)
-        return cls(np.full(rows, NULL, np.uint8), start.astype(np.int32), np.zeros(rows, np.int32))
+    message: Ints
+    operation: Octets
+    start: Cells
+    size: Cells
+    missing: Ints
+    unchanged: Ints
 
 
-def walk(wire: Wire, messages: Ints, at: Ints, columns: int) -> tuple[list[Cells], Ints]:
-    """The cells of one tuple per message, each beginning at `at` with its count, and the offsets after them.
+def walk(wire: Wire, items: Ints, rows: int, columns: int) -> Rows:
+    """The rows of these messages, ascending, of one table with so many columns.
 
-    Raises ProtocolError where a tuple has another count than `columns`, runs past its message, or has an unknown tag.
+    Changes of 8 bytes at least; a Truncate message stands among `items` once for each row it makes of this table. `rows`
+    is how many there are altogether. Raises ProtocolError.
     """
-    end = wire.end[messages]
-    _require(wire, messages, at + 2 <= end, "the message ends in a tuple's count")
-    _require(wire, messages, wire.uint16(at) == columns, f"a tuple does not have the {columns} columns of its relation")
-    at = at + 2
-    cells = []
-    for _ in range(columns):
-        _require(wire, messages, at < end, "the message ends before a value")
-        tag = wire.octets[at]
-        at = at + 1
-        is_text = tag == TEXT
-        _require(wire, messages, is_text | (tag == NULL) | (tag == UNCHANGED), "a value's tag is unknown or binary")
-        if is_text.all():
-            _require(wire, messages, at + 4 <= end, "the message ends in a length")
-            size, at = wire.int32(at), at + 4
+    message, operation = np.empty(rows, np.int64), np.empty(rows, np.uint8)
+    start, size = np.empty((columns, rows), np.int32), np.empty((columns, rows), np.int32)
+    missing, unchanged = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+    failed, reason = _walk(wire.octets, wire.at, wire.end, items, message, operation, start, size, missing, unchanged)
+    if reason:
+        wire.refuse(int(failed), _REASONS[-reason])
+    return Rows(message, operation, start, size, missing, unchanged)
+
+
+@compiled
+def _walk(
+    octets: Octets,
+    at: Ints,
+    end: Ints,
+    items: Ints,
+    message: Ints,
+    operation: Octets,
+    start: Cells,
+    size: Cells,
+    missing: Ints,
+    unchanged: Ints,
+) -> tuple[int, int]:
+    """Fill the arrays; the message at which it failed and why, or (0, 0)."""
+    # Typed, since a bare 0 is a type of its own and would have what is called compiled twice.
+    row = np.int64(0)
+    for item in items:
+        tag = octets[at[item]]
+        message[row] = item
+        if tag == _TRUNCATE_TAG:
+            operation[row] = TRUNCATE
+            _no_values(row, start, size, missing)
+            row += 1
+            continue
+        stop = end[item]
+        letter = octets[at[item] + 5]
+        is_old = letter in (_KEY, _ROW)
+        if (letter != _NEW and not is_old) or (tag == _INSERT_TAG and is_old) or (tag == _DELETE_TAG and not is_old):
+            return item, _WRONG_LETTER
+        place = _tuple(octets, at[item] + 6, stop, row, start, size, missing, unchanged)
+        if place >= 0 and is_old and _has_unchanged(row, size):
+            place = _OLD_UNCHANGED
+        operation[row] = INSERT if tag == _INSERT_TAG else DELETE if tag == _DELETE_TAG else UPDATE
+        if place >= 0 and is_old and tag != _DELETE_TAG:
+            operation[row] = BEFORE
+            row += 1
+            message[row] = item
+            operation[row] = UPDATE
+            place = _second_tuple(octets, place, stop, row, letter == _ROW, start, size, missing, unchanged)
+        if place < 0:
+            return item, place
+        if place != stop:
+            return item, _LEFT_OVER
+        row += 1
+    return 0, 0
+
+
+@compiled
+def _no_values(row: int, start: Cells, size: Cells, missing: Ints) -> None:
+    for column in range(len(start)):
+        start[column, row] = 0
+        size[column, row] = NULL
+        missing[column] += 1
+
+
+@compiled
+def _has_unchanged(row: int, size: Cells) -> bool:
+    found = False
+    for column in range(len(size)):
+        found |= size[column, row] == UNCHANGED
+    return found
+
+
+@compiled
+def _tuple(
+    octets: Octets, place: int, stop: int, row: int, start: Cells, size: Cells, missing: Ints, unchanged: Ints
+) -> int:
+    """The cells of the tuple that begins with its count at `place`; the place after it, or why not."""
+    if place + 2 > stop:
+        return _NO_COUNT
+    if (np.int64(octets[place]) << 8) + np.int64(octets[place + 1]) != len(start):
+        return _WRONG_COUNT
+    place += 2
+    for column in range(len(start)):
+        if place >= stop:
+            return _NO_VALUE
+        tag = octets[place]
+        place += 1
+        if tag == _TEXT_TAG:
+            if place + 4 > stop:
+                return _NO_LENGTH
+            length = np.int64(octets[place]) << 24 | np.int64(octets[place + 1]) << 16
+            length |= np.int64(octets[place + 2]) << 8 | np.int64(octets[place + 3])
+            place += 4
+            if length > stop - place:
+                return _TOO_LONG
+            start[column, row] = place
+            size[column, row] = length
+            place += length
+        elif tag == _NULL_TAG:
+            start[column, row] = place
+            size[column, row] = NULL
+            missing[column] += 1
+        elif tag == _UNCHANGED_TAG:
+            start[column, row] = place
+            size[column, row] = UNCHANGED
+            missing[column] += 1
+            unchanged[column] += 1
         else:
-            _require(wire, messages, ~is_text | (at + 4 <= end), "the message ends in a length")
-            size = np.where(is_text, wire.int32(np.where(is_text, at, 0)), 0)
-            at = at + np.where(is_text, 4, 0)
-        _require(wire, messages, (size >= 0) & (size <= end - at), "a value is longer than its message")
-        cells.append(Cells(tag, at.astype(np.int32), size.astype(np.int32)))
-        at = at + size
-    return cells, at
+            return _WRONG_TAG
+    return place
 
 
-def gather(wire: Wire, cells: Cells, source: Ints) -> pa.Array:
-    """The texts of a column as a binary array, row i's from the cell `source[i]`; NULL where that has no text.
-
-    The starts and ends are themselves an Arrow array over the buffer: every other element of it is a value, the ones between
-    are the bytes in between. So a `take` copies the texts, and nothing is done per value here.
-    """
-    rows = len(cells.start)
-    if rows == 0:
-        return pa.array([], pa.binary())
-    bounds = np.empty(2 * rows, np.int32)
-    bounds[0::2] = cells.start
-    bounds[1::2] = cells.start + cells.size
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(wire.data)]
-    spans = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, buffers)
-    missing = cells.tag[source] != TEXT
-    return spans.take(pa.array(2 * source, mask=missing if missing.any() else None))
-
-
-def _require(wire: Wire, messages: Ints, good: Flags, reason: str) -> None:
-    if not good.all():
-        wire.refuse(int(messages[np.flatnonzero(~good)[0]]), reason)
+@compiled
+def _second_tuple(
+    octets: Octets,
+    place: int,
+    stop: int,
+    row: int,
+    whole_old: bool,
+    start: Cells,
+    size: Cells,
+    missing: Ints,
+    unchanged: Ints,
+) -> int:
+    """The new tuple behind an old one, its unchanged values with the texts of the row above; as `_tuple`."""
+    if place >= stop or octets[place] != _NEW:
+        return _NO_NEW
+    place = _tuple(octets, place + 1, stop, row, start, size, missing, unchanged)
+    if place < 0:
+        return place
+    for column in range(len(start)):
+        if size[column, row] == UNCHANGED:
+            if size[column, row - 1] >= 0:
+                start[column, row] = start[column, row - 1]
+                size[column, row] = size[column, row - 1]
+                missing[column] -= 1
+                unchanged[column] -= 1
+            elif whole_old:
+                return _NEVER_HAD
+    return place
