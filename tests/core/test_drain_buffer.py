@@ -8,8 +8,10 @@ import struct
 import pytest
 
 from wal2delta.drain import buffer as buffer_module
-from wal2delta.drain.buffer import LargeTransaction, TransactionBuffer, Unit
-from wal2delta.drain.spill import Spill
+from wal2delta.drain import units as units_module
+from wal2delta.drain.buffer import TransactionBuffer
+from wal2delta.drain.units import LargeTransaction, Unit
+from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 
 _HEADER = b"w" + bytes(24)
@@ -17,7 +19,7 @@ _EPOCH_US = 946_684_800_000_000
 
 
 def _begin(xid: int) -> bytes:
-    return _HEADER + struct.pack(">cQqI", b"B", 1, 5, xid)
+    return _HEADER + struct.pack(">cQqI", b"B", xid - 1, 5, xid)
 
 
 def _commit(end: int) -> bytes:
@@ -38,15 +40,20 @@ def _frames(units: list[Unit | LargeTransaction]) -> list[bytes]:
         if isinstance(unit, Unit):
             found += [f for f in unit.frames if f[25:26] == b"I"]
         else:
-            found += [f for part in unit.parts() for f in part]
+            found += [f for part in unit.parts() for f in part.frames]
             unit.close()
     return found
+
+
+def _small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    for module in (buffer_module, units_module):
+        monkeypatch.setattr(module, "UNIT_BYTES", size)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever pieces the socket brings, and wherever the limits fall."""
-    monkeypatch.setattr(buffer_module, "UNIT_BYTES", 2000)
+    _small_units(monkeypatch, 2000)
     chance = random.Random(seed)
     transactions = [_transaction(end, chance.choice((0, 1, 5, 40, 300))) for end in range(10, 40)]
     stream = [frame for transaction in transactions for frame in transaction]
@@ -60,7 +67,7 @@ def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.M
         most = max(most, buffer.complete_bytes)
         units += buffer.take(everything=chance.random() < 0.1)
     units += buffer.take(everything=True)
-    assert buffer.empty
+    assert buffer.settled
     assert most < 2000
     ends = [unit.end_lsn for unit in units]
     assert ends == sorted(ends)
@@ -74,46 +81,75 @@ def test_an_open_transaction_stays_until_its_commit() -> None:
     buffer = TransactionBuffer(spill_bytes=1 << 20)
     buffer.feed([*_transaction(10, 2), *_transaction(20, 2)[:-1]])
     assert [u.end_lsn for u in buffer.take(everything=True)] == [Lsn(10)]
-    assert (buffer.transaction_open, buffer.complete, buffer.empty) == (True, False, False)
+    assert (buffer.transaction_open, buffer.complete, buffer.settled) == (True, False, False)
     buffer.feed([_commit(20)])
     assert buffer.complete_end == Lsn(20)
-    assert (buffer.take(everything=True)[0].others, buffer.empty) == (2, True)
-
-
-def test_a_message_between_transactions_opens_none() -> None:
-    """A heartbeat alone must not stand in the way of progress."""
-    buffer = TransactionBuffer(spill_bytes=1 << 20)
-    message = _HEADER + b"M" + bytes(20)
-    buffer.feed([message])
-    assert buffer.empty
-    buffer.feed([message, *_transaction(10, 1), message])
-    assert (len(buffer.take(everything=True)), buffer.empty) == (1, True)
+    assert (buffer.take(everything=True)[0].others, buffer.settled) == (2, True)
 
 
 def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory there is never more than the limit and one read; its xid and time are its begin's."""
-    monkeypatch.setattr(buffer_module, "UNIT_BYTES", 1000)
+    _small_units(monkeypatch, 1000)
     buffer = TransactionBuffer(spill_bytes=3000)
     frames = _transaction(77, 500)
     for at in range(0, len(frames), 10):
         buffer.feed(frames[at : at + 10])
-        assert sum(map(len, buffer._open)) < 3000
+        assert buffer._memory._used_bytes <= 3000
     (unit,) = buffer.take(everything=False)
     assert isinstance(unit, LargeTransaction)
     assert (unit.spilled, unit.end_lsn, unit.xid, unit.commit_time_us) == (True, Lsn(77), 77, _EPOCH_US + 5)
-    assert unit.memory_bytes < 3000 < unit.size == sum(map(len, frames))
-    parts = list(unit.parts())
-    assert all(sum(map(len, part)) < 1100 for part in parts)
+    assert unit.memory_bytes < 3000 < unit.size == sum(map(len, frames[1:-1]))
+    parts = [part.frames for part in unit.parts()]
+    assert all(sum(map(len, part)) <= 1000 + 10 * 80 for part in parts)
     assert [f for part in parts for f in part] == frames[1:-1]
     unit.close()
+    assert (buffer._memory._used_bytes, len(buffer._files)) == (0, 0)
 
 
-def test_a_spill_gives_back_what_was_written() -> None:
-    """Empty frames too, in order, more than once."""
-    spill = Spill()
-    frames = [b"", b"a", bytes(100_000), b"\xff"]
-    spill.write(frames[:2])
-    spill.write(frames[2:])
-    assert (spill.count, spill.size) == (4, 100_002)
-    assert list(spill.frames()) == list(spill.frames()) == frames
-    spill.close()
+def test_messages_that_belong_to_no_transaction_wait_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit's where one follows, a keepalive's behind them, or the next one's place where many come; none is lost."""
+    _small_units(monkeypatch, 400)
+    buffer = TransactionBuffer(spill_bytes=1 << 20)
+    buffer.feed([_message(5), _message(6), *_transaction(10, 1), _message(10)])
+    (unit,) = buffer.take(everything=True)
+    assert isinstance(unit, Unit)
+    assert (unit.end_lsn, unit.frames[:2], buffer.settled) == (Lsn(10), [_message(5), _message(6)], False)
+    buffer.keepalive(Lsn(10))
+    assert not buffer.complete
+    buffer.feed([_message(12)])
+    buffer.keepalive(Lsn(12))
+    assert _ends(buffer.take(everything=True)) == [(Lsn(12), [_message(10)])]
+    buffer.feed([_message(20 + n) for n in range(20)])
+    assert _ends(buffer.take(everything=True)) == [(Lsn(39), [_message(12), *(_message(n) for n in range(20, 39))])]
+    buffer.keepalive(Lsn(40))
+    assert _ends(buffer.take(everything=True)) == [(Lsn(40), [_message(39)])]
+    assert buffer.settled
+
+
+def _message(lsn: int) -> bytes:
+    return _HEADER + b"M\0" + struct.pack(">Q", lsn) + b"beat\0" + struct.pack(">I", 1) + b"x"
+
+
+def _ends(units: list[Unit | LargeTransaction]) -> list[tuple[Lsn, list[bytes]]]:
+    return [(unit.end_lsn, unit.frames) for unit in units if isinstance(unit, Unit)]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"w" + bytes(24)],
+        [_begin(7)[:-1], *([_change(1)] * 20), _commit(7)],
+        [_begin(7), *([_change(1)] * 20), _commit(8)],
+        [_begin(7), *([_change(1)] * 20), _commit(7) + b"x"],
+        [_change(1), *([_change(1)] * 20), _commit(7)],
+    ],
+    ids=["no message", "a begin cut off", "another commit", "a longer commit", "no begin"],
+)
+def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an accident of Python's."""
+    _small_units(monkeypatch, 100)
+    buffer = TransactionBuffer(spill_bytes=1000)
+    with pytest.raises(SourceError):
+        for frame in frames:
+            buffer.feed([frame])
+    buffer.close()

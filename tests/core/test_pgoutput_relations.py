@@ -9,6 +9,7 @@ import pytest
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import resolve
 from tests.core.test_pgoutput_batch import T1, relation, transaction
+from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.messages import Insert, Relation
 from wal2delta.pgoutput.relations import RelationCache
@@ -32,3 +33,39 @@ def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shape
     batch = BatchDecoder(RelationCache(catalog)).decode(frames(*messages))
     assert len(batch.schemas) == shapes
     assert len(batch.changes) == shapes
+
+
+def _columns(count: int) -> Relation:
+    whole = relation()
+    return replace(whole, columns=whole.columns[:count])
+
+
+@pytest.mark.parametrize(
+    ("arrived", "in_force"),
+    [((99, 4), 1), ((100, 4), 2), ((250, 9), 2)],
+    ids=["before the ordinary one", "right behind it", "much later"],
+)
+def test_what_arrived_last_is_in_force_behind_a_streamed_transaction(arrived: tuple[int, int], in_force: int) -> None:
+    """Not what was committed last: the streamed transaction ends behind the ordinary one in each case."""
+    cache = RelationCache(resolve)
+    cache.learn(_columns(1), Lsn(100))
+    streamed = cache.streamed()
+    assert streamed.get(T1) is None
+    streamed.arrival = arrived
+    streamed.learn(_columns(2))
+    named_again = cache.absorb(streamed)
+    shape = cache.get(T1)
+    assert shape is not None
+    assert len(shape.relation.columns) == in_force
+    assert [len(version.columns) for version in named_again] == ([1] if in_force == 1 else [])
+
+
+def test_of_two_streamed_transactions_the_later_chunk_counts() -> None:
+    """Both arrived behind the same commit; the order of their commits is the other one."""
+    cache = RelationCache(resolve)
+    late, early = cache.streamed(), cache.streamed()
+    late.arrival, early.arrival = (100, 8), (100, 7)
+    late.learn(_columns(2))
+    early.learn(_columns(1))
+    cache.absorb(late)
+    assert [len(version.columns) for version in cache.absorb(early)] == [2]

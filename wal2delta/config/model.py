@@ -157,9 +157,12 @@ class DrainConfig(Model):
         description="A server that says nothing for this long, though it is asked to answer, is given up, in seconds.",
     )
     spill_bytes: Whole = Field(
-        256 * 1024 * 1024,
+        128 * 1024 * 1024,
         ge=1,
-        description="A transaction beyond this many bytes of messages waits for its commit on disk.",
+        description="Large and streamed transactions keep at most this many bytes in memory, all together; more waits on disk.",
+    )
+    spill_files: Whole = Field(
+        64, ge=1, le=4096, description="Transactions that wait on disk have at most this many open files; more share them."
     )
 
 

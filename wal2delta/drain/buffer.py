@@ -1,128 +1,91 @@
-"""Cutting the stream's frames into whole transactions.
+"""Cutting the stream's frames into units that end at a position.
 
-Reading frames belongs to `wal2delta.postgres.stream`, decoding them to `wal2delta.pgoutput`; here only a frame's tag, and a
-commit's end LSN, are looked at.
+Reading frames belongs to `wal2delta.postgres.stream`, decoding them to `wal2delta.pgoutput`; here only a frame's tag is
+looked at, and the few messages that begin, end or drop a transaction. Chunks of streamed transactions go to `streams.py`.
 
-Invariant whole-transactions: what `take` gives ends at a commit. Invariant bounded: frames of transactions that are complete
-are given away at `UNIT_BYTES`; those of the one open transaction wait in memory up to `spill_bytes`, and beyond that in an
-unnamed temporary file. A transaction above `UNIT_BYTES` is given away by itself, to be decoded in parts of about that size.
+Invariant whole-transactions: what `take` gives holds whole transactions in the order of their commits, and messages that
+belong to none, each at its own place among them. Invariant bounded: small complete transactions are given away at
+`UNIT_BYTES`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold `drain.spill_bytes`
+in memory: beyond that the largest goes to disk. A large transaction is given away by itself, to be decoded in parts.
+
+A message that belongs to no transaction lies between the commits it stands between. It has no end of its own that the
+server tells, so it waits for the next position: a commit's, a keepalive's, or, where many come, the place of the next one,
+which is the end of all that came before it and can be asked for again.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain, islice
+import re
 
-from wal2delta.drain.spill import Spill
+from wal2delta.drain.spill import SpillFiles
+from wal2delta.drain.spool import Spool, SpoolMemory
+from wal2delta.drain.streams import StreamedTransactions
+from wal2delta.drain.units import UNIT_BYTES, LargeTransaction, Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.pgoutput.decoder import HEADER_BYTES, POSTGRES_EPOCH_US
+from wal2delta.pgoutput.decoder import HEADER_BYTES, ProtocolError, decode, message_of
+from wal2delta.pgoutput.messages import (
+    Begin,
+    Commit,
+    LogicalMessage,
+    Message,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+)
 
-# Decoding by column pays from some 10 000 messages on; 8 MB are some 40 000 of 200 bytes, and small beside spill_bytes.
-UNIT_BYTES = 8 << 20
-_BEGIN, _COMMIT, _MESSAGE = b"BCM"
-_BEGIN_FORM = struct.Struct(">cQqI")
-_COMMIT_FORM = struct.Struct(">cBQQq")
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Frames of whole, small transactions up to and with the commit that ends at `end_lsn`."""
-
-    frames: list[bytes]
-    size: int
-    end_lsn: Lsn
-    transactions: int
-
-    @property
-    def others(self) -> int:
-        """How many messages are neither a begin nor a commit: an upper limit of the changes."""
-        return len(self.frames) - 2 * self.transactions
-
-
-class LargeTransaction:
-    """One transaction to be decoded in parts: the frames between its begin and its commit.
-
-    `size` is their bytes in memory and on disk; `close` frees the disk.
-    """
-
-    def __init__(self, spill: Spill | None, frames: list[bytes], size: int) -> None:
-        first = next(spill.frames()) if spill is not None else frames[0]
-        if first[HEADER_BYTES] != _BEGIN or frames[-1][HEADER_BYTES] != _COMMIT:
-            raise SourceError(
-                "replication stream", "a transaction did not begin with its begin", "connect again; report this"
-            )
-        _, _, time_us, xid = _BEGIN_FORM.unpack_from(first, HEADER_BYTES)
-        self.size = size
-        self.end_lsn = _end_of(frames[-1])
-        self.xid = Xid(xid)
-        self.commit_time_us = time_us + POSTGRES_EPOCH_US
-        self.memory_bytes = sum(map(len, frames))
-        self.others = (spill.count if spill is not None else 0) + len(frames) - 2
-        self._spill = spill
-        self._frames = frames
-
-    @property
-    def spilled(self) -> bool:
-        """Whether part of it waits on disk."""
-        return self._spill is not None
-
-    def parts(self) -> Iterator[list[bytes]]:
-        """The frames without begin and commit, in order, in lists of about `UNIT_BYTES`."""
-        spilled = self._spill.frames() if self._spill is not None else iter(())
-        part: list[bytes] = []
-        size = 0
-        for frame in islice(chain(spilled, self._frames), 1, 1 + self.others):
-            part.append(frame)
-            size += len(frame)
-            if size >= UNIT_BYTES:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
-
-    def close(self) -> None:
-        """Let go of the frames."""
-        self._frames = []
-        if self._spill is not None:
-            self._spill.close()
+# What is no part of an ordinary transaction: streamed ones, and prepared ones.
+_SPECIAL = re.compile(rb"[SEcAbPKrp]")
+# An ordinary large transaction has no subtransactions that we hear of.
+_WHOLE = Xid(0)
 
 
 class TransactionBuffer:
-    """Frames between the stream and the decoder."""
+    """Frames between the stream and the decoder. `spill_bytes` and `spill_files` are the limits of that name."""
 
-    def __init__(self, spill_bytes: int) -> None:
-        self._spill_bytes = spill_bytes
+    def __init__(self, spill_bytes: int, spill_files: int = 64) -> None:
+        self._large_from = min(UNIT_BYTES, spill_bytes)
+        self._memory = SpoolMemory(spill_bytes)
+        self._files = SpillFiles(spill_files)
+        self._streams = StreamedTransactions(self._memory, self._files)
         self._units: list[Unit | LargeTransaction] = []
         self._ready: list[bytes] = []
         self._ready_bytes = 0
         self._ready_commits = 0
+        self._loose: list[bytes] = []
+        self._loose_bytes = 0
         self._open: list[bytes] = []
         self._open_bytes = 0
-        self._spill: Spill | None = None
+        self._begin: Begin | None = None
+        self._large: Spool | None = None
+        self._newest = Lsn.ZERO
 
     @property
-    def empty(self) -> bool:
-        """Whether nothing waits, and no transaction is open."""
-        return not (self._units or self._ready or self.transaction_open)
+    def settled(self) -> bool:
+        """Whether nothing waits that would be lost by acknowledging a keepalive: streamed transactions come again."""
+        return not (self._units or self._ready or self._loose or self.transaction_open)
 
     @property
     def transaction_open(self) -> bool:
-        """Whether a begin has come whose commit has not."""
-        return bool(self._open) or self._spill is not None
+        """Whether a begin has come whose commit has not, or a chunk has begun."""
+        return bool(self._open) or self._large is not None or self._streams.in_chunk
+
+    @property
+    def streamed_open(self) -> int:
+        """How many streamed transactions are open."""
+        return len(self._streams)
 
     @property
     def complete(self) -> bool:
-        """Whether transactions wait that have their commit."""
+        """Whether something waits that has its position."""
         return bool(self._units or self._ready)
 
     @property
     def complete_end(self) -> Lsn | None:
         """The last complete transaction's position, as far as it is not in a unit yet."""
-        return _end_of(self._ready[-1]) if self._ready else None
+        return _commit_of(self._ready[-1]).end_lsn if self._ready else None
 
     @property
     def complete_bytes(self) -> int:
@@ -135,24 +98,37 @@ class TransactionBuffer:
         return len(self._ready) - 2 * self._ready_commits
 
     def feed(self, frames: list[bytes]) -> None:
-        """Take in what the stream brought, in its order."""
-        commits = [i for i, frame in enumerate(frames) if frame[HEADER_BYTES] == _COMMIT]
-        if commits and (self._spill is not None or self._open_bytes >= UNIT_BYTES):
-            first = commits[0] + 1
-            self._end_large(frames[:first])
-            frames = frames[first:]
-            commits = [at - first for at in commits[1:]]
-        if commits:
-            last = commits[-1] + 1
-            self._ready += self._open
-            self._ready += frames[:last]
-            self._ready_bytes += self._open_bytes + sum(map(len, frames[:last]))
-            self._ready_commits += len(commits)
-            self._open, self._open_bytes = [], 0
-            frames = frames[last:]
-        self._extend_open(frames)
+        """Take in what the stream brought, in its order.
+
+        Raises SourceError for what can't stand there, LakeError where a waiting transaction finds no room on disk.
+        """
+        tags = _tags(frames)
+        at = 0
+        while at < len(tags):
+            if self._streams.in_chunk:
+                stop = tags.find(b"E", at)
+                stop = len(tags) if stop < 0 else stop
+                self._streams.extend(frames[at:stop], tags[at:stop], self._newest)
+            else:
+                special = _SPECIAL.search(tags, at)
+                stop = special.start() if special else len(tags)
+                if at == 0 and stop == len(tags):
+                    self._ordinary(frames, tags)
+                elif stop > at:
+                    self._ordinary(frames[at:stop], tags[at:stop])
+            if stop < len(tags):
+                self._special(frames[stop])
+            at = stop + 1
         if self._ready_bytes >= UNIT_BYTES:
             self._cut()
+        self._limit_memory()
+
+    def keepalive(self, position: Lsn) -> None:
+        """The server is at `position`, everything before it was fed: messages that belong to no transaction end there."""
+        if self.transaction_open or not self._loose or _message_of(self._loose[0]).lsn >= position:
+            return
+        covered = sum(_message_of(frame).lsn < position for frame in self._loose)
+        self._end_loose(covered, position)
 
     def take(self, *, everything: bool) -> list[Unit | LargeTransaction]:
         """Give away the units that are full; with `everything` also the last complete transactions."""
@@ -166,37 +142,145 @@ class TransactionBuffer:
         for unit in self._units:
             if isinstance(unit, LargeTransaction):
                 unit.close()
-        if self._spill is not None:
-            self._spill.close()
-        self._units, self._ready, self._open, self._spill = [], [], [], None
+        if self._large is not None:
+            self._large.close()
+        self._streams.close()
+        self._units, self._ready, self._loose, self._open, self._large = [], [], [], [], None
+
+    def _ordinary(self, frames: list[bytes], tags: bytes) -> None:
+        """Frames outside of chunks."""
+        if self._large is not None:
+            end = tags.find(b"C")
+            if end >= 0:
+                self._end_large(frames[:end], frames[end])
+                frames, tags = frames[end + 1 :], tags[end + 1 :]
+        last = tags.rfind(b"C") + 1
+        if last:
+            complete = frames if last == len(tags) else frames[:last]
+            self._ready += self._loose
+            self._ready += self._open
+            self._ready += complete
+            self._ready_bytes += self._loose_bytes + self._open_bytes + sum(map(len, complete))
+            self._ready_commits += tags.count(b"C", 0, last)
+            self._loose, self._loose_bytes, self._open, self._open_bytes = [], 0, [], 0
+            self._newest = _commit_of(frames[last - 1]).end_lsn
+            frames, tags = frames[last:], tags[last:]
+        if not self.transaction_open and tags.startswith(b"M"):
+            begin = len(tags) - len(tags.lstrip(b"M"))
+            self._add_loose(frames[:begin])
+            frames = frames[begin:]
+        if frames:
+            self._extend_open(frames)
+
+    def _special(self, frame: bytes) -> None:
+        """A message about a streamed transaction."""
+        message = _decoded(frame)
+        if self.transaction_open and not (self._streams.in_chunk and isinstance(message, StreamStop)):
+            raise _broken("a streamed transaction's message stands inside another transaction")
+        match message:
+            case StreamStart():
+                self._streams.start(message)
+            case StreamStop():
+                self._streams.stop()
+            case StreamAbort():
+                self._streams.abort(message)
+            case StreamCommit():
+                self._cut()
+                self._end_loose(len(self._loose), message.commit_lsn)
+                self._units.append(self._streams.commit(message))
+                self._newest = message.end_lsn
+            case _:
+                raise SourceError(
+                    "replication stream",
+                    "the slot sends prepared transactions before their COMMIT PREPARED",
+                    "name another slot in the configuration, or drop this one if nobody needs it",
+                )
 
     def _extend_open(self, frames: list[bytes]) -> None:
-        if not self.transaction_open:
-            # A message that belongs to no transaction has no place in the landing, and no commit to wait for.
-            while frames and frames[0][HEADER_BYTES] == _MESSAGE:
-                frames = frames[1:]
-        if not frames:
+        if self._large is not None:
+            self._large.add(_WHOLE, frames)
             return
         self._open += frames
         self._open_bytes += sum(map(len, frames))
-        if self._spill is not None or self._open_bytes >= self._spill_bytes:
-            self._spill = self._spill or Spill()
-            self._spill.write(self._open)
+        if self._open_bytes >= self._large_from:
+            begin = _decoded(self._open[0])
+            if not isinstance(begin, Begin):
+                raise _broken("a transaction did not begin with its begin")
+            self._begin, self._large = begin, Spool(self._memory, self._files)
+            self._large.add(_WHOLE, self._open[1:])
             self._open, self._open_bytes = [], 0
 
-    def _end_large(self, rest: list[bytes]) -> None:
+    def _end_large(self, rest: list[bytes], last: bytes) -> None:
+        begin, spool, commit = self._begin, self._large, _commit_of(last)
+        if spool is None or begin is None:
+            raise _broken("a large transaction has no begin")
+        if (begin.final_lsn, begin.commit_time_us) != (commit.commit_lsn, commit.commit_time_us):
+            raise _broken("a commit does not agree with its begin")
+        spool.add(_WHOLE, rest)
         self._cut()
-        frames = self._open + rest
-        size = (self._spill.size if self._spill is not None else 0) + sum(map(len, frames))
-        self._units.append(LargeTransaction(self._spill, frames, size))
-        self._open, self._open_bytes, self._spill = [], 0, None
+        self._end_loose(len(self._loose), commit.commit_lsn)
+        self._units.append(LargeTransaction(begin.xid, commit, spool))
+        self._begin, self._large, self._newest = None, None, commit.end_lsn
+
+    def _add_loose(self, frames: list[bytes]) -> None:
+        self._loose += frames
+        self._loose_bytes += sum(map(len, frames))
+        if self._loose_bytes >= UNIT_BYTES and len(self._loose) > 1:
+            self._end_loose(len(self._loose) - 1, _message_of(self._loose[-1]).lsn)
+
+    def _end_loose(self, count: int, position: Lsn) -> None:
+        """The first `count` messages that belong to no transaction end at `position`."""
+        if count:
+            self._cut()
+            frames, self._loose = self._loose[:count], self._loose[count:]
+            size = sum(map(len, frames))
+            self._loose_bytes -= size
+            self._units.append(Unit(frames, size, position, 0))
 
     def _cut(self) -> None:
         if self._ready:
             # What is complete ends with a commit.
-            self._units.append(Unit(self._ready, self._ready_bytes, _end_of(self._ready[-1]), self._ready_commits))
+            end = _commit_of(self._ready[-1]).end_lsn
+            self._units.append(Unit(self._ready, self._ready_bytes, end, self._ready_commits))
             self._ready, self._ready_bytes, self._ready_commits = [], 0, 0
 
+    def _limit_memory(self) -> None:
+        """The largest first: one file for most of the bytes. What waits for the decoder already is left alone."""
+        while self._memory.exceeded:
+            spools = [*self._streams.spools, *([self._large] if self._large is not None else [])]
+            largest = max(spools, key=lambda spool: spool.memory_bytes, default=None)
+            if largest is None or not largest.memory_bytes:
+                return
+            largest.spill()
 
-def _end_of(commit: bytes) -> Lsn:
-    return Lsn(_COMMIT_FORM.unpack_from(commit, HEADER_BYTES)[3])
+
+def _tags(frames: list[bytes]) -> bytes:
+    try:
+        return bytes([frame[HEADER_BYTES] for frame in frames])
+    except IndexError:
+        raise _broken("a frame has no message") from None
+
+
+def _decoded(frame: bytes) -> Message:
+    try:
+        return decode(message_of(frame))
+    except ProtocolError as error:
+        raise _broken(str(error)) from None
+
+
+def _commit_of(frame: bytes) -> Commit:
+    message = _decoded(frame)
+    if not isinstance(message, Commit):
+        raise _broken("a transaction does not end with its commit")
+    return message
+
+
+def _message_of(frame: bytes) -> LogicalMessage:
+    message = _decoded(frame)
+    if not isinstance(message, LogicalMessage):
+        raise _broken("a message between transactions is none")
+    return message
+
+
+def _broken(reason: str) -> SourceError:
+    return SourceError("replication stream", reason, "nothing was acknowledged; connect again, and report this")

@@ -3,7 +3,7 @@
 Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
 thread, never that one: the server is answered all the same.
 
-Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction, which `drain.spill_bytes` bounds),
+Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction; what all of them keep in memory, `drain.spill_bytes` bounds),
 one unit is decoded at a time, and a segment's rows are bounded by `wal2delta.landing.segment`.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from wal2delta.drain.buffer import LargeTransaction, Unit
+from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.errors import InvariantError, LakeError, SourceError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.landing.chain import Chain
@@ -26,7 +26,7 @@ from wal2delta.landing.segment import SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
-from wal2delta.pgoutput.rows import Batch, TransactionInfo
+from wal2delta.pgoutput.rows import SchemaInForce, TransactionInfo
 from wal2delta.values.cast import CastError
 
 # Enough that the worker always finds work while the stream is read; four units.
@@ -163,13 +163,20 @@ class Flusher:
         info = TransactionInfo(work.end_lsn, work.xid, work.commit_time_us)
         seq = 0
         counted = False
+        # A streamed transaction's rows have the shapes that it announces itself.
+        ordinary = self._decoder.relations
+        relations = ordinary.streamed() if work.streamed else ordinary
+        decoder = BatchDecoder(relations) if work.streamed else self._decoder
         try:
-            for frames in work.parts():
-                batch: Batch = self._decoder.decode_part(frames, info, seq)
+            for part in work.parts():
+                relations.arrival = part.arrival
+                batch = decoder.decode_part(part.frames, info, seq)
                 failpoint("drain.decoded")
                 segment.add(replace(batch, transactions=1 if batch.rows and not counted else 0))
                 counted = counted or batch.rows > 0
                 seq = batch.next_seq
+            if work.streamed:
+                segment.announce([SchemaInForce(v, work.end_lsn, seq) for v in ordinary.absorb(relations)])
         finally:
             work.close()
 

@@ -3,7 +3,8 @@
 Connecting again, and what the whole drain adds up to, belong to `wal2delta.pipeline.drain`.
 
     a segment ends      at a commit, when it is old, long or large enough (`drain.flush_*`), or the server wants our position
-    a progress range    ends at a keepalive's position, when nothing is open and everything received is durable
+    a progress range    ends at a keepalive's position, when nothing is open but streamed transactions, which would come
+                        again, and everything received is durable
     the slot moves      to the end of a manifest that is durable; invariant ack-after-durable
 
 Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so that the server hears from us however slow
@@ -18,9 +19,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from wal2delta.config.model import DrainConfig
-from wal2delta.drain.buffer import LargeTransaction, TransactionBuffer
+from wal2delta.drain.buffer import TransactionBuffer
 from wal2delta.drain.flush import EndSegment, Flushed, Flusher, Work
 from wal2delta.drain.progress import acknowledge
+from wal2delta.drain.units import LargeTransaction
 from wal2delta.failpoints import failpoint
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.stream import ReplicationStream
@@ -83,7 +85,7 @@ class Session:
         self._limits = limits
         self._on_flushed = on_flushed
         self._on_spilled = on_spilled
-        self._buffer = TransactionBuffer(limits.spill_bytes)
+        self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files)
         self._pending = _Pending()
         self._ending = 0
         self._keepalive: Lsn | None = None
@@ -112,6 +114,7 @@ class Session:
             failpoint("drain.received")
         if frames.keepalive_lsn is not None:
             self._keepalive = max(frames.keepalive_lsn, self._keepalive or Lsn.ZERO)
+            self._buffer.keepalive(self._keepalive)
         self._hand_over(everything=False)
         if frames.flush_wanted or self._segment_is_due(goal):
             self._end_segment()
@@ -188,7 +191,7 @@ class Session:
         if (
             at is None
             or at <= self.durable
-            or not self._buffer.empty
+            or not self._buffer.settled
             or self._pending.end is not None
             or not self._flusher.idle
         ):

@@ -1,55 +1,160 @@
-"""Raw frames of one large transaction, waiting on local disk for their commit.
+"""Bytes of waiting transactions on local disk, in a bounded number of unnamed files.
 
-When something is spilled is decided in `buffer.py`. The file has no name, so that the kernel frees it with the process,
-kill -9 included: nothing is left to sweep. It lies in Python's temporary folder; set TMPDIR where that is in memory.
+Which transaction goes to disk, and what its bytes mean, is decided in `spool.py` and `buffer.py`.
+
+A file has no name, so that the kernel frees it with the process, kill -9 included: nothing is left to sweep. It lies in
+Python's temporary folder; set TMPDIR where that is in memory. Each transaction has a file of its own while there are fewer
+than `drain.spill_files`; further ones share, and a shared file's disk is free when the last of its transactions is closed.
+
+Threads: the one that reads the stream writes and cuts, another may read and close.
 """
 
 from __future__ import annotations
 
-import struct
+import os
 import tempfile
-from collections.abc import Iterator
+import threading
+from array import array
+from bisect import bisect_right
+from contextlib import suppress
+from typing import IO
 
-from wal2delta.errors import InvariantError
-
-_LENGTH = struct.Struct(">I")
-_BUFFER_BYTES = 1 << 20
+from wal2delta.errors import InvariantError, LakeError
 
 
-class Spill:
-    """Frames in the order they were written; `count` of them, `size` bytes without the framing.
-
-    Raises OSError where the disk is full.
-    """
+class _File:
+    """An open temporary file: `end` is where the next write goes, `users` how many spills are in it."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile("w+b", buffering=_BUFFER_BYTES, prefix="wal2delta-spill-")  # noqa: SIM115  close
-        self.count = 0
-        self.size = 0
+        self._file: IO[bytes] = tempfile.TemporaryFile("w+b", buffering=0, prefix="wal2delta-spill-")  # noqa: SIM115  close
+        self.end = 0
+        self.users = 0
 
-    def write(self, frames: list[bytes]) -> None:
-        """Append."""
-        pack = _LENGTH.pack
-        for frame in frames:
-            self._file.write(pack(len(frame)))
-            self._file.write(frame)
-            self.size += len(frame)
-        self.count += len(frames)
+    def append(self, data: bytes) -> int:
+        """Write at the end; gives the place."""
+        start = self.end
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._file.fileno(), left, self.end)
+            self.end += written
+            left = left[written:]
+        return start
 
-    def frames(self) -> Iterator[bytes]:
-        """Read them all, from the first; nothing may be written meanwhile."""
-        self._file.flush()
-        self._file.seek(0)
-        for _ in range(self.count):
-            (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-            yield self._exactly(length)
+    def read(self, start: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        found = []
+        while size:
+            data = os.pread(self._file.fileno(), size, start)
+            if not data:
+                raise InvariantError("spill file", "it is shorter than what was written to it", "report this")
+            found.append(data)
+            start, size = start + len(data), size - len(data)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def truncate(self, end: int) -> None:
+        """Free what is after `end`."""
+        os.ftruncate(self._file.fileno(), end)
+        self.end = end
 
     def close(self) -> None:
         """Free the disk."""
         self._file.close()
 
-    def _exactly(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
-        if len(data) != size:
-            raise InvariantError("spill file", f"{size} bytes were written where {len(data)} are", "report this")
-        return data
+
+class SpillFiles:
+    """The spill files of one connection, at most `files_max`."""
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._files: list[_File] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def take(self) -> _File:
+        """A file for one more spill; raises LakeError where none can be made."""
+        with self._lock:
+            if len(self._files) < self._files_max:
+                try:
+                    self._files.append(_File())
+                except OSError as error:
+                    raise _no_room(error) from error
+                file = self._files[-1]
+            else:
+                file = min(self._files, key=lambda f: f.users)
+            file.users += 1
+            return file
+
+    def release(self, file: _File) -> None:
+        """One spill of the file is closed."""
+        with self._lock:
+            file.users -= 1
+            if not file.users:
+                self._files.remove(file)
+                file.close()
+
+
+class Spill:
+    """A run of bytes that grows at its end: pieces are written, and read by their offset in the run.
+
+    `size` is what was written and not cut off.
+    """
+
+    def __init__(self, files: SpillFiles) -> None:
+        self._files = files
+        self._file: _File | None = files.take()
+        # Extents: where each begins in the run, and in the file. One, as long as the file is not shared.
+        self._offsets = array("Q")
+        self._places = array("Q")
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append a piece; raises LakeError where the disk is full."""
+        file = self._opened()
+        try:
+            place = file.append(data)
+        except OSError as error:
+            raise _no_room(error) from error
+        if not self._places or self._places[-1] + (self.size - self._offsets[-1]) != place:
+            self._offsets.append(self.size)
+            self._places.append(place)
+        self.size += len(data)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """A piece as it was written; may be called beside `write`."""
+        at = bisect_right(self._offsets, offset) - 1
+        return self._opened().read(self._places[at] + offset - self._offsets[at], size)
+
+    def cut(self, size: int) -> None:
+        """Forget what comes after the first `size` bytes, a whole number of pieces; frees the disk where it is last."""
+        file = self._opened()
+        while self.size > size:
+            start = max(size, self._offsets[-1])
+            place = self._places[-1] + start - self._offsets[-1]
+            if place + self.size - start == file.end:
+                with suppress(OSError):
+                    file.truncate(place)
+            if start == self._offsets[-1]:
+                self._offsets.pop()
+                self._places.pop()
+            self.size = start
+
+    def close(self) -> None:
+        """Free the disk; may be called twice."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._files.release(file)
+
+    def _opened(self) -> _File:
+        if self._file is None:
+            raise InvariantError("spill file", "it is used after its end", "report this")
+        return self._file
+
+
+def _no_room(error: OSError) -> LakeError:
+    return LakeError(
+        f"temporary folder {tempfile.gettempdir()}",
+        f"a waiting transaction can't be written to it: {error.strerror or type(error).__name__}",
+        "nothing was acknowledged; make room there, or set TMPDIR, then start again",
+    )

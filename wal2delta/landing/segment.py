@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ from wal2delta.landing.fields import now_text
 from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.rows import Batch, TableChanges
+from wal2delta.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from wal2delta.schema import SchemaVersion
 
 # A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.
@@ -88,13 +89,17 @@ class SegmentWriter:
             self._add_changes(changes, base)
             self.rows += changes.rows.num_rows
         self.transactions += batch.transactions
-        self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in batch.schemas]
+        self.announce(batch.schemas)
         if batch.first_commit_time_us is not None:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
             self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
         while sum(p.waiting_bytes for p in self._parts.values()) > BUFFERED_BYTES_MAX:
             self._write_group(max(self._parts.values(), key=lambda p: p.waiting_bytes))
+
+    def announce(self, schemas: Iterable[SchemaInForce]) -> None:
+        """Name versions that came into force, in stream order."""
+        self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in schemas]
 
     def finish(self, end: Lsn) -> Manifest:
         """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range without rows.

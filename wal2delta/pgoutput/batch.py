@@ -38,7 +38,7 @@ class BatchDecoder:
     """
 
     def __init__(self, relations: RelationCache) -> None:
-        self._relations = relations
+        self.relations = relations
 
     def decode(self, frames: Sequence[Frame]) -> Batch:
         """Decode XLogData frames (with their 25-byte headers) of whole transactions, each from its Begin to its Commit.
@@ -63,7 +63,7 @@ class BatchDecoder:
         # Imported here, since it brings the compiler with it: 0.15 s that only a process that decodes should pay.
         from wal2delta.pgoutput.table_rows import Numbers, table_changes
 
-        controls = read_controls(wire, places, self._relations)
+        controls = read_controls(wire, places, self.relations)
         seq, next_seq = places.seq(controls.weights, first_seq)
         runs = list(self._runs(wire, controls))
         row_counts = _row_counts(wire, runs, controls)
@@ -95,7 +95,7 @@ class BatchDecoder:
         for table in controls.truncated:
             truncated.setdefault(table.oid, []).append(table)
         for oid, of_table in _by_table(messages, oids, truncated):
-            shapes = controls.shapes.get(oid) or [(-1, self._relations.get(oid))]
+            shapes = controls.shapes.get(oid) or [(-1, self.relations.get(oid))]
             yield from _split(wire, shapes, of_table, truncated.get(oid, []))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
 from wal2delta.pgoutput.decoder import ProtocolError, decode
 from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
@@ -60,7 +61,7 @@ def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Contr
     for index in np.flatnonzero(~is_change & ~wire.where(b"BC")).tolist():
         match decode(wire.message(index)):
             case Relation() as relation:
-                _learn(controls, index, relation, relations)
+                _learn(controls, index, relation, relations, places.lsn_of(index))
             case Truncate() as truncate:
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
@@ -74,9 +75,9 @@ def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Contr
     return controls
 
 
-def _learn(controls: Controls, index: int, relation: Relation, relations: RelationCache) -> None:
+def _learn(controls: Controls, index: int, relation: Relation, relations: RelationCache, position: Lsn) -> None:
     before = relations.get(relation.oid)
-    after = relations.learn(relation)
+    after = relations.learn(relation, position)
     if after is before:
         return
     controls.shapes.setdefault(relation.oid, [(-1, before)]).append((index, after))

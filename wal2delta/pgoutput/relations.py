@@ -1,6 +1,14 @@
 """Which shape each table of the stream has: Relation messages to schema versions.
 
 How a version is made (the catalog, the configuration) belongs to the resolver that the caller brings.
+
+Streamed transactions. What one announces is in force for its own rows only, since they may be decoded long after rows that
+arrived later; so it is decoded with a cache of its own (`streamed`). At its commit the server takes what was announced in it
+as known (`schema_sent`), unless the table's entry was invalidated since: an invalidation clears that mark and those of the
+open streamed transactions alike, and whatever comes next is preceded by a Relation message. So all messages about a
+table that arrived since its last invalidation say the same, and for an ordinary transaction the message that *arrived* last
+is in force, whether it came in an ordinary or in a committed streamed transaction. The order of commits would be wrong: a
+transaction that was streamed before a change and commits after it would bring the old shape back (`absorb`).
 """
 
 from __future__ import annotations
@@ -10,11 +18,15 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from wal2delta.errors import InvariantError
+from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
 from wal2delta.pgoutput.messages import Relation
 from wal2delta.schema import SchemaVersion
 
 Resolver: TypeAlias = Callable[[Relation], SchemaVersion | None]
+# When a message arrived. In an ordinary transaction: (its position, 0), since it arrives whole. In a streamed one: (the
+# position of the newest commit that had come, the ordinal of the chunk from 1). They compare as they arrived.
+Arrival: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +43,61 @@ class RelationCache:
     The resolver is asked at every message, since the server sends one after each DDL and not every DDL shows in it: a column
     dropped and made again under its name and type is another column. It returns None to have the table's changes left out.
     Its errors pass through.
+
+    `arrival` is set while a streamed transaction is decoded; without it a message arrived with its transaction's commit.
     """
 
-    def __init__(self, resolve: Resolver) -> None:
+    def __init__(self, resolve: Resolver, outer: RelationCache | None = None) -> None:
         self._resolve = resolve
+        self._outer = outer
         self._shapes: dict[Oid, Shape] = {}
+        self._arrivals: dict[Oid, Arrival] = {}
+        self.arrival: Arrival | None = None
 
     def get(self, oid: Oid) -> Shape | None:
         """The shape in force, None before the first Relation message of this OID."""
         return self._shapes.get(oid)
 
-    def learn(self, relation: Relation) -> Shape:
-        """Take a Relation message; gives the shape in force from it on, the same object where nothing changed."""
+    def learn(self, relation: Relation, position: Lsn = Lsn.ZERO) -> Shape:
+        """Take a Relation message of the transaction that ends at `position`.
+
+        Gives the shape in force from it on, the same object where nothing changed.
+        """
         relation = replace(relation, xid=None)
-        known = self._shapes.get(relation.oid)
+        self._arrivals[relation.oid] = self.arrival or (position.value, 0)
+        known = self._known(relation.oid)
         version = self._resolve(relation)
         if known is not None and known.relation == relation and (version == known.version or _is_behind(version)):
+            self._shapes[relation.oid] = known
             return known
         if version is not None:
             _check(version, relation)
         shape = Shape(relation, version)
         self._shapes[relation.oid] = shape
         return shape
+
+    def streamed(self) -> RelationCache:
+        """The cache for one streamed transaction: it has announced nothing yet."""
+        return RelationCache(self._resolve, self)
+
+    def absorb(self, streamed: RelationCache) -> list[SchemaVersion]:
+        """A streamed transaction has ended: take from it what arrived after what is known here.
+
+        Gives the versions that are in force again after it, where its own were others.
+        """
+        again: list[SchemaVersion] = []
+        for oid, shape in streamed._shapes.items():
+            arrival = streamed._arrivals[oid]
+            known = self._shapes.get(oid)
+            if known is None or arrival > self._arrivals[oid]:
+                self._shapes[oid], self._arrivals[oid] = shape, arrival
+            elif known.version is not None and known.version != shape.version:
+                again.append(known.version)
+        return again
+
+    def _known(self, oid: Oid) -> Shape | None:
+        found = self._shapes.get(oid)
+        return found if found is not None or self._outer is None else self._outer.get(oid)
 
 
 def _is_behind(version: SchemaVersion | None) -> bool:

@@ -190,7 +190,7 @@ class ReplicationStream:
 
     def _start(self, slot: str, publications: Sequence[str], start: Lsn) -> None:
         names = SQL(",").join(Identifier(name) for name in publications).as_string(self._conn)
-        options = SQL("proto_version {proto}, publication_names {names}, messages 'true'").format(
+        options = SQL("proto_version {proto}, publication_names {names}, messages 'true', streaming 'on'").format(
             proto=Literal(str(self.proto_version)), names=Literal(names)
         )
         command = SQL("START_REPLICATION SLOT {slot} LOGICAL {lsn} ({options})").format(
@@ -324,8 +324,8 @@ class ReplicationStream:
 
 
 def _proto_version(server_version: int) -> int:
-    """The highest that the server speaks; streaming and two-phase, which the later ones add, are not asked for."""
-    return min(4, max(1, server_version // 10000 - 12))
+    """The highest that the server speaks; two-phase, which 3 adds, and parallel streaming, which 4 adds, are not asked for."""
+    return min(4, max(2, server_version // 10000 - 12))
 
 
 def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]) -> None:

@@ -1,0 +1,297 @@
+"""Transactions streamed while they are open: what is committed comes out whole, in commit order, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.core.pgoutput_encoder import frames
+from wal2delta.drain import buffer as buffer_module
+from wal2delta.drain import units as units_module
+from wal2delta.drain.buffer import TransactionBuffer
+from wal2delta.drain.units import LargeTransaction, Unit
+from wal2delta.errors import SourceError
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, Xid
+from wal2delta.pgoutput.decoder import decode, message_of
+from wal2delta.pgoutput.messages import (
+    Begin,
+    Commit,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Prepare,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+    Truncate,
+)
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
+TIME = 1_700_000_000_000_000
+T = Oid(16384)
+
+
+@dataclass
+class _Open:
+    """A streamed transaction of the simulated server: its (sub)transactions in the order of their first message."""
+
+    xid: int
+    kept: list[tuple[int, Message]] = field(default_factory=list)
+    nested: list[int] = field(default_factory=list)
+    begun: bool = False
+
+
+class _Server:
+    """A stream of ordinary and streamed transactions from a seed, and what is committed in it, in commit order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.sent: list[Message] = []
+        self.committed: list[tuple[Lsn, int, list[Message]]] = []
+        self._open: list[_Open] = []
+        self._xid = 100
+        self._lsn = 1000
+        self._value = 0
+
+    def step(self) -> None:
+        """One thing that a server may do."""
+        rng = self.rng
+        if len(self._open) < 5 and rng.random() < 0.2:
+            self._open.append(_Open(self._next_xid()))
+        elif self._open and rng.random() < 0.5:
+            self._chunk(rng.choice(self._open))
+        elif self._open and rng.random() < 0.3:
+            self.end(rng.choice(self._open))
+        else:
+            self._ordinary()
+
+    def finish(self) -> None:
+        """End every open transaction but the last."""
+        for transaction in self._open[:-1]:
+            self.end(transaction)
+
+    def end(self, transaction: _Open) -> None:
+        """Commit or abort."""
+        self._open.remove(transaction)
+        if not transaction.begun:
+            return
+        if self.rng.random() < 0.3:
+            self.sent.append(StreamAbort(Xid(transaction.xid), Xid(transaction.xid), None, None))
+            return
+        lsn = self._next_lsn()
+        self.sent.append(StreamCommit(Xid(transaction.xid), lsn, Lsn(lsn.value + 8), TIME))
+        self.committed.append((Lsn(lsn.value + 8), transaction.xid, [m for _, m in transaction.kept]))
+
+    def _chunk(self, transaction: _Open) -> None:
+        rng, top = self.rng, transaction.xid
+        self.sent.append(StreamStart(Xid(top), not transaction.begun))
+        if not transaction.begun and rng.random() < 0.3:
+            origin = Origin(Lsn(0), "elsewhere")
+            self.sent.append(origin)
+            transaction.kept.append((top, origin))
+        transaction.begun = True
+        for _ in range(rng.choice([0, 1, 3, 40])):
+            if rng.random() < 0.2:
+                transaction.nested.append(self._next_xid())
+            elif transaction.nested and rng.random() < 0.1:
+                # Released: it goes on under its parent, as a part of which it may still be rolled back.
+                transaction.nested.append(top) if rng.random() < 0.3 else None
+            owner = transaction.nested[-1] if transaction.nested else top
+            message, sent = self._change(owner)
+            self.sent.append(sent)
+            transaction.kept.append((owner, message))
+        self.sent.append(StreamStop())
+        if transaction.nested and rng.random() < 0.5:
+            self._roll_back(transaction)
+
+    def _roll_back(self, transaction: _Open) -> None:
+        """To a savepoint: every subtransaction since then gets a message of its own, the inner ones first."""
+        owners = [owner for owner, _ in transaction.kept]
+        victims = [x for x in transaction.nested[self.rng.randrange(len(transaction.nested)) :] if x != transaction.xid]
+        for victim in victims:
+            if victim in owners:
+                self.sent.append(StreamAbort(Xid(transaction.xid), Xid(victim), None, None))
+        transaction.kept = [(owner, m) for owner, m in transaction.kept if owner not in victims]
+        transaction.nested = [x for x in transaction.nested if x not in victims]
+
+    def _change(self, owner: int) -> tuple[Message, Message]:
+        self._value += 1
+        xid = Xid(owner)
+        values = (str(self._value), "x" * self.rng.choice([0, 5, 200]))
+        match self.rng.choice("iiimt"):
+            case "i":
+                return Insert(T, values), Insert(T, values, xid)
+            case "t":
+                return Truncate((T, Oid(7)), True, False), Truncate((T, Oid(7)), True, False, xid)
+            case _:
+                content = values[0].encode()
+                return (
+                    LogicalMessage(True, Lsn(1), "note", content),
+                    LogicalMessage(True, Lsn(1), "note", content, xid),
+                )
+
+    def _ordinary(self) -> None:
+        lsn, xid = self._next_lsn(), self._next_xid()
+        changes = [self._change(xid)[0] for _ in range(self.rng.choice([0, 1, 5, 60]))]
+        end = Lsn(lsn.value + 8)
+        self.sent += [Begin(lsn, TIME, Xid(xid)), *changes, Commit(lsn, end, TIME)]
+        self.committed.append((end, xid, changes))
+
+    def _next_xid(self) -> int:
+        self._xid += 1
+        return self._xid
+
+    def _next_lsn(self) -> Lsn:
+        self._lsn += 10
+        return Lsn(self._lsn)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pieces the socket brings, wherever limits fall, and whether files are shared or not."""
+    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    rng = random.Random(SEED + number)
+    for module in (buffer_module, units_module):
+        monkeypatch.setattr(module, "UNIT_BYTES", rng.choice([300, 3000, 1 << 20]))
+    server = _Server(rng)
+    for _ in range(150):
+        server.step()
+    server.finish()
+    buffer = TransactionBuffer(rng.choice([0, 2000, 50_000, 1 << 20]), rng.choice([1, 2, 64]))
+    stream = frames(*server.sent)
+    found: list[tuple[Lsn, int, list[Message]]] = []
+    held: list[Unit | LargeTransaction] = []
+    while stream:
+        size = rng.randint(1, 50)
+        buffer.feed(stream[:size])
+        stream = stream[size:]
+        held += buffer.take(everything=rng.random() < 0.3)
+        while held and rng.random() < 0.7:
+            found += _transactions(held.pop(0))
+    for unit in [*held, *buffer.take(everything=True)]:
+        found += _transactions(unit)
+    assert found == server.committed
+    buffer.close()
+    assert (buffer._memory._used_bytes, len(buffer._files)) == (0, 0)
+
+
+def _transactions(unit: Unit | LargeTransaction) -> list[tuple[Lsn, int, list[Message]]]:
+    if isinstance(unit, LargeTransaction):
+        inside = [decode(message_of(f)) for part in unit.parts() for f in part.frames]
+        unit.close()
+        return [(unit.end_lsn, unit.xid, inside)]
+    found: list[tuple[Lsn, int, list[Message]]] = []
+    for message in (decode(message_of(f)) for f in unit.frames):
+        match message:
+            case Begin():
+                found.append((Lsn.ZERO, message.xid, []))
+            case Commit():
+                found[-1] = (message.end_lsn, *found[-1][1:])
+            case _:
+                found[-1][2].append(message)
+    return found
+
+
+def test_an_abort_frees_the_disk_at_once() -> None:
+    """Of the whole transaction its file; of a subtransaction, which is last, its bytes: a loop of retries does not grow."""
+    buffer = TransactionBuffer(0, 64)
+    top = [StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop()]
+    buffer.feed(frames(*top))
+    (spool,) = buffer._streams.spools
+    kept = spool._spill.size if spool._spill else 0
+    for attempt in range(10, 20):
+        rows = [Insert(T, ("2", "x" * 10_000), Xid(attempt))] * 5
+        buffer.feed(frames(StreamStart(Xid(9), False), *rows, StreamStop()))
+        assert spool._spill is not None
+        assert spool._spill.size > 50_000
+        buffer.feed(frames(StreamAbort(Xid(9), Xid(attempt), None, None)))
+        assert (spool._spill.size, buffer._files._files[0].end, spool.count) == (kept, kept, 1)
+    buffer.feed(frames(StreamAbort(Xid(9), Xid(9), Lsn(5), TIME)))
+    assert (len(buffer._files), buffer.streamed_open, buffer.settled) == (0, 0, True)
+
+
+def test_an_open_streamed_transaction_does_not_stand_in_the_way() -> None:
+    """A keepalive's position may be acknowledged, except in the middle of a chunk; others are complete at their commit."""
+    buffer = TransactionBuffer(1 << 20)
+    buffer.feed(frames(StreamStart(Xid(9), True), Insert(T, ("1",), Xid(9))))
+    assert not buffer.settled
+    buffer.feed(frames(StreamStop()))
+    assert (buffer.settled, buffer.streamed_open) == (True, 1)
+    buffer.feed(frames(Begin(Lsn(50), TIME, Xid(10)), Commit(Lsn(50), Lsn(58), TIME)))
+    assert (buffer.complete_end, buffer.complete) == (Lsn(58), True)
+
+
+def test_many_open_transactions_share_a_bounded_number_of_files() -> None:
+    """Beyond the limit; a file goes when the last of its transactions has ended."""
+    buffer = TransactionBuffer(0, 3)
+    for xid in range(100, 150):
+        buffer.feed(frames(StreamStart(Xid(xid), True), Insert(T, (str(xid),), Xid(xid)), StreamStop()))
+    for xid in range(149, 99, -1):
+        buffer.feed(frames(StreamStart(Xid(xid), False), Insert(T, (str(-xid),), Xid(xid)), StreamStop()))
+        assert len(buffer._files) == 3
+    for xid in range(100, 150):
+        buffer.feed(frames(StreamCommit(Xid(xid), Lsn(xid), Lsn(xid + 1), TIME)))
+    found = [_transactions(unit)[0] for unit in buffer.take(everything=True)]
+    assert [[m.new for m in inside if isinstance(m, Insert)] for _, _, inside in found] == [
+        [(str(xid),), (str(-xid),)] for xid in range(100, 150)
+    ]
+    assert len(buffer._files) == 0
+
+
+def test_a_hundred_thousand_subtransactions_cost_a_few_bytes_each() -> None:
+    """Every second one rolled back, not as the last: counted, not timed."""
+    buffer = TransactionBuffer(0, 1)
+    count = 100_000
+    buffer.feed(frames(StreamStart(Xid(9), True)))
+    buffer.feed(frames(*(Insert(T, (str(n),), Xid(10 + n)) for n in range(count))))
+    buffer.feed(frames(StreamStop()))
+    (spool,) = buffer._streams.spools
+    assert spool._xids.itemsize * spool.blocks + spool._sizes.itemsize * spool.blocks == 12 * count
+    buffer.feed(frames(*(StreamAbort(Xid(9), Xid(10 + n), None, None) for n in range(0, count, 2))))
+    buffer.feed(frames(StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME)))
+    (unit,) = buffer.take(everything=False)
+    [(_, _, inside)] = _transactions(unit)
+    assert [m.new[0] for m in inside if isinstance(m, Insert)] == [str(n) for n in range(1, count, 2)]
+
+
+_CHANGE = Insert(T, ("1",), Xid(9))
+_START, _STOP = StreamStart(Xid(9), True), StreamStop()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [_STOP],
+        [_START, _START],
+        [_START, _STOP, _START],
+        [StreamStart(Xid(9), False)],
+        [StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME)],
+        [_START, StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME)],
+        [_START, _CHANGE, _STOP, StreamCommit(Xid(9), Lsn(5), Lsn(0), TIME)],
+        [_START, _CHANGE, _STOP, StreamCommit(Xid(9), Lsn(5), Lsn(1 << 63), TIME)],
+        [Begin(Lsn(5), TIME, Xid(8)), _START],
+        [_START, Begin(Lsn(5), TIME, Xid(8))],
+        [_START, LogicalMessage(False, Lsn(1), "p", b"", Xid(9))],
+        [_START, StreamAbort(Xid(9), Xid(9), None, None)],
+        [Prepare(Lsn(1), Lsn(2), TIME, Xid(9), "gid")],
+    ],
+)
+def test_what_no_server_sends_is_refused_by_name(messages: list[Message]) -> None:
+    """Chunks out of order, a commit without chunks, transactions in chunks and prepared ones."""
+    buffer = TransactionBuffer(1 << 20)
+    with pytest.raises(SourceError, match="replication stream"):
+        buffer.feed(frames(*messages))
+    buffer.close()
+
+
+def test_a_message_too_short_for_its_xid_is_refused() -> None:
+    """It would be read as another transaction's."""
+    buffer = TransactionBuffer(1 << 20)
+    with pytest.raises(SourceError, match="cut off"):
+        buffer.feed([*frames(_START), frames(_CHANGE)[0][:28]])

@@ -1,0 +1,142 @@
+"""Transactions that the server streams while they are still open: their chunks wait here for commit or abort.
+
+    S xid ─► messages, each with the xid of its (sub)transaction ─► E        any number of such chunks, others between them
+    A xid subxid                                                             the subtransaction never happened
+    A xid xid                                                                none of it happened
+    c xid                                                                    it is committed: its frames are a LargeTransaction
+
+Cutting frames that belong to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s. An open streamed transaction
+holds nothing up: what was received of it is sent again in full after a new connection, so that any position of a later
+commit may be acknowledged meanwhile.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+
+from wal2delta.drain.spill import SpillFiles
+from wal2delta.drain.spool import Spool, SpoolMemory
+from wal2delta.drain.units import Arrivals, LargeTransaction
+from wal2delta.errors import SourceError
+from wal2delta.lsn import Lsn
+from wal2delta.names import Xid
+from wal2delta.pgoutput.decoder import HEADER_BYTES
+from wal2delta.pgoutput.messages import StreamAbort, StreamCommit, StreamStart
+
+# What may stand in a chunk.
+_IN_CHUNK = b"ORYIUDTM"
+_XID = slice(HEADER_BYTES + 1, HEADER_BYTES + 5)
+_MESSAGE_FLAGS = HEADER_BYTES + 5
+
+
+class _Open:
+    """One open transaction."""
+
+    def __init__(self, memory: SpoolMemory, files: SpillFiles) -> None:
+        self.spool = Spool(memory, files)
+        self.arrivals = Arrivals.none()
+
+
+class StreamedTransactions:
+    """The open streamed transactions of one connection."""
+
+    def __init__(self, memory: SpoolMemory, files: SpillFiles) -> None:
+        self._memory = memory
+        self._files = files
+        self._open: dict[Xid, _Open] = {}
+        self._current: Xid | None = None
+        self._chunks = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def in_chunk(self) -> bool:
+        """Whether a chunk has begun and not ended."""
+        return self._current is not None
+
+    @property
+    def spools(self) -> list[Spool]:
+        """Those of all open transactions."""
+        return [transaction.spool for transaction in self._open.values()]
+
+    def start(self, start: StreamStart) -> None:
+        """A chunk begins."""
+        if start.first_segment == (start.xid in self._open):
+            raise _broken(f"the chunks of transaction {start.xid} do not follow each other")
+        if start.first_segment:
+            self._open[start.xid] = _Open(self._memory, self._files)
+        self._current = start.xid
+        self._chunks += 1
+
+    def extend(self, frames: list[bytes], tags: bytes, after: Lsn) -> None:
+        """Messages of the chunk; `after` is the position of the newest commit that was received."""
+        xid = self._current
+        if not frames:
+            return
+        if xid is None or tags.translate(None, _IN_CHUNK):
+            raise _broken("a message stands in a chunk of a streamed transaction that can't")
+        transaction = self._open[xid]
+        if b"R" in tags:
+            transaction.arrivals.add(transaction.spool.blocks, (after.value, self._chunks))
+        if b"M" in tags:
+            _check_messages(frames, tags)
+        top = xid.to_bytes(4, "big")
+        owners = [frame[_XID] for frame in frames]
+        if b"O" in tags:
+            owners = [top if tag == ord("O") else owner for tag, owner in zip(tags, owners, strict=True)]
+        if len(min(owners, key=len)) != len(top):
+            raise _broken("a message in a chunk is cut off")
+        if owners.count(owners[0]) == len(owners):
+            transaction.spool.add(_xid(owners[0]), frames)
+            return
+        for owner, run in groupby(zip(owners, frames, strict=True), key=itemgetter(0)):
+            transaction.spool.add(_xid(owner), [frame for _, frame in run])
+
+    def stop(self) -> None:
+        """The chunk ends."""
+        if self._current is None:
+            raise _broken("a chunk ends that did not begin")
+        self._current = None
+
+    def abort(self, abort: StreamAbort) -> None:
+        """A transaction, or one of its subtransactions, never happened. Of one that was not heard of there is nothing to drop."""
+        transaction = self._open.get(abort.xid)
+        if transaction is None:
+            return
+        if abort.subxid == abort.xid:
+            transaction.spool.close()
+            del self._open[abort.xid]
+        else:
+            transaction.spool.abort(abort.subxid)
+
+    def commit(self, commit: StreamCommit) -> LargeTransaction:
+        """A transaction is committed."""
+        if commit.xid not in self._open:
+            raise _broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
+        transaction = self._open[commit.xid]
+        committed = LargeTransaction(commit.xid, commit, transaction.spool, transaction.arrivals)
+        del self._open[commit.xid]
+        return committed
+
+    def close(self) -> None:
+        """Drop everything; the server will send it again."""
+        for transaction in self._open.values():
+            transaction.spool.close()
+        self._open.clear()
+
+
+def _xid(octets: bytes) -> Xid:
+    return Xid(int.from_bytes(octets, "big"))
+
+
+def _check_messages(frames: list[bytes], tags: bytes) -> None:
+    """A logical message in a chunk is part of its transaction."""
+    for tag, frame in zip(tags, frames, strict=True):
+        if tag == ord("M") and frame[_MESSAGE_FLAGS : _MESSAGE_FLAGS + 1] != b"\1":
+            raise _broken("a message in a chunk does not belong to its transaction")
+
+
+def _broken(reason: str) -> SourceError:
+    return SourceError("replication stream", reason, "nothing was acknowledged; connect again, and report this")
