@@ -134,6 +134,11 @@ def _ends(units: list[Unit | LargeTransaction]) -> list[tuple[Lsn, list[bytes]]]
     return [(unit.end_lsn, unit.frames) for unit in units if isinstance(unit, Unit)]
 
 
+def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:
+    for frame in frames:
+        buffer.feed([frame])
+
+
 @pytest.mark.parametrize(
     "frames",
     [
@@ -150,6 +155,5 @@ def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes], monkeypa
     _small_units(monkeypatch, 100)
     buffer = TransactionBuffer(spill_bytes=1000)
     with pytest.raises(SourceError):
-        for frame in frames:
-            buffer.feed([frame])
+        _feed_singly(buffer, frames)
     buffer.close()

@@ -9,8 +9,8 @@ import pytest
 from tests.core.landing_segments import WRITER, new_chain
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
-from wal2delta.drain.units import Unit
 from wal2delta.drain.flush import Flusher
+from wal2delta.drain.units import Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, Xid

@@ -201,8 +201,7 @@ def _transactions(unit: Unit | LargeTransaction) -> list[tuple[Lsn, int, list[Me
 def test_an_abort_frees_the_disk_at_once() -> None:
     """Of the whole transaction its file; of a subtransaction, which is last, its bytes: a loop of retries does not grow."""
     buffer = TransactionBuffer(0, 64)
-    top = [StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop()]
-    buffer.feed(frames(*top))
+    buffer.feed(frames(StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop()))
     (spool,) = buffer._streams.spools
     kept = spool._spill.size if spool._spill else 0
     for attempt in range(10, 20):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
+from typing_extensions import LiteralString
 
 from tests.fix_drain import Drained, landed_rows, wait_until
 from wal2delta.drain.until import Until
@@ -31,14 +31,10 @@ def items(drained: Drained) -> Drained:
     """A table, a landing that has begun, and a server that streams everything beyond 64 kB."""
     drained.database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, note text, price int)",
-        SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(_name(drained)),
+        SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(drained.database.name)),
     )
     drained.begin()
     return drained
-
-
-def _name(drained: Drained) -> Any:
-    return psycopg.sql.Identifier(drained.database.name)
 
 
 @contextmanager
@@ -78,7 +74,7 @@ def _streamed(items: Drained) -> int:
 
 
 def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items: Drained) -> None:
-    """Savepoints rolled back, DDL in one of them, others' commits in between, and a transaction that is rolled back wholly."""
+    """Savepoints rolled back, DDL in one of them, others' commits in between, and another transaction rolled back wholly."""
     with items.database.connect(autocommit=False) as one, items.database.connect(autocommit=False) as other:
         one.execute("INSERT INTO items " + LARGE, (1, 200))
         one.execute("SAVEPOINT a")
@@ -100,7 +96,7 @@ def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items
     items.database.execute("UPDATE items SET note = 'short' WHERE id < 50")
     items.drain()
     assert _streamed(items) >= 2
-    rows = {row: None for row in items.folded()[ITEMS]}
+    rows = dict.fromkeys(items.folded()[ITEMS])
     assert sorted((*r, None)[:4] for r in rows) == sorted(items.source_rows(ITEMS))
     assert len({r["_w2d_lsn"] for v, r in landed_rows(items.chain()) if v.table == ITEMS}) == 2
 
@@ -140,17 +136,17 @@ def test_an_older_shape_does_not_come_back_when_its_streamed_transaction_commits
         assert max(e for e in entries if e[:2] <= place)[2] == len(version.columns)
 
 
-def _publish(items: Drained, columns: str) -> None:
+def _publish(items: Drained, columns: LiteralString) -> None:
     items.database.execute("DROP PUBLICATION shop")
-    items.database.execute(SQL("CREATE PUBLICATION shop FOR TABLE items ({})").format(SQL(columns)))  # type: ignore[arg-type]
+    items.database.execute(SQL("CREATE PUBLICATION shop FOR TABLE items ({})").format(SQL(columns)))
     # A slot reads the catalog as it was at its place in the WAL: the publication must have been there.
     items.database.execute(SQL("SELECT pg_drop_replication_slot({})").format(items.slot))
     shutil.rmtree(items.lake)
     items.begin()
 
 
-def _set_columns(items: Drained, columns: str) -> None:
-    items.database.execute(SQL("ALTER PUBLICATION shop SET TABLE items ({})").format(SQL(columns)))  # type: ignore[arg-type]
+def _set_columns(items: Drained, columns: LiteralString) -> None:
+    items.database.execute(SQL("ALTER PUBLICATION shop SET TABLE items ({})").format(SQL(columns)))
 
 
 def _ids(items: Drained, columns: int) -> list[int]:
@@ -173,7 +169,9 @@ def test_a_prepared_transaction_arrives_whole_at_commit_prepared(items: Drained,
     with _draining(items):
         items.database.execute("INSERT INTO items VALUES (2, 'b', 2)")
     assert items.confirmed_flush() > before
-    items.database.execute("ROLLBACK PREPARED 'dropped'", "COMMIT PREPARED 'kept'", "INSERT INTO items VALUES (3, 'c', 3)")
+    items.database.execute(
+        "ROLLBACK PREPARED 'dropped'", "COMMIT PREPARED 'kept'", "INSERT INTO items VALUES (3, 'c', 3)"
+    )
     items.drain()
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
     landed = [(row["c0"], row["_w2d_lsn"]) for _, row in landed_rows(items.chain())]

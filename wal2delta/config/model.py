@@ -159,10 +159,13 @@ class DrainConfig(Model):
     spill_bytes: Whole = Field(
         128 * 1024 * 1024,
         ge=1,
-        description="Large and streamed transactions keep at most this many bytes in memory, all together; more waits on disk.",
+        description="Large and streamed transactions keep this many bytes in memory, all together; more waits on disk.",
     )
     spill_files: Whole = Field(
-        64, ge=1, le=4096, description="Transactions that wait on disk have at most this many open files; more share them."
+        64,
+        ge=1,
+        le=4096,
+        description="Transactions that wait on disk have at most this many open files; more share them.",
     )
 
 

@@ -3,8 +3,8 @@
 Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
 thread, never that one: the server is answered all the same.
 
-Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction; what all of them keep in memory, `drain.spill_bytes` bounds),
-one unit is decoded at a time, and a segment's rows are bounded by `wal2delta.landing.segment`.
+Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction; `drain.spill_bytes` bounds what
+all of them keep in memory), one unit is decoded at a time, and a segment's rows are bounded by `wal2delta.landing.segment`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from wal2delta.names import Xid
 
 # What CPython and the allocator add to the bytes of a small frame that stands in a list.
 FRAME_OVERHEAD_BYTES = 57
-# Of rolled-back subtransactions whose blocks are not the last, how many are remembered before those without blocks are dropped.
+# So many rolled-back subtransactions are remembered before those without blocks are dropped.
 _ABORTED_MIN = 1_000
 
 

@@ -1,13 +1,14 @@
 """Transactions that the server streams while they are still open: their chunks wait here for commit or abort.
 
-    S xid ─► messages, each with the xid of its (sub)transaction ─► E        any number of such chunks, others between them
-    A xid subxid                                                             the subtransaction never happened
-    A xid xid                                                                none of it happened
-    c xid                                                                    it is committed: its frames are a LargeTransaction
+    S xid ─► messages, each with the xid of its (sub)transaction ─► E        any number of chunks, others between them
+    A xid subxid                                                           the subtransaction never happened
+    A xid xid                                                              none of it happened
+    c xid                                                                  it is committed: a LargeTransaction
 
-Cutting frames that belong to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s. An open streamed transaction
-holds nothing up: what was received of it is sent again in full after a new connection, so that any position of a later
-commit may be acknowledged meanwhile.
+Cutting frames that belong to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s.
+
+An open streamed transaction holds nothing up: what was received of it is sent again in full after a new connection, so that
+any later commit's position may be acknowledged meanwhile.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class StreamedTransactions:
         self._current = None
 
     def abort(self, abort: StreamAbort) -> None:
-        """A transaction, or one of its subtransactions, never happened. Of one that was not heard of there is nothing to drop."""
+        """A transaction, or one of its subtransactions, never happened; of one not heard of there is nothing to drop."""
         transaction = self._open.get(abort.xid)
         if transaction is None:
             return

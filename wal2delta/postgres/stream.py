@@ -324,7 +324,7 @@ class ReplicationStream:
 
 
 def _proto_version(server_version: int) -> int:
-    """The highest that the server speaks; two-phase, which 3 adds, and parallel streaming, which 4 adds, are not asked for."""
+    """The highest that the server speaks; two-phase (3) and parallel streaming (4), which it allows, are not asked for."""
     return min(4, max(2, server_version // 10000 - 12))
 
 
