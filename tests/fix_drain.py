@@ -12,7 +12,8 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,17 @@ class Drained:
         process.stdin = None
         return process
 
+    @contextmanager
+    def running(self, until: str, failpoint: str = "", **limits: Any) -> Iterator[subprocess.Popen[str]]:
+        """The same, killed at the end of the block where it still runs."""
+        process = self.start_process(until, failpoint, **limits)
+        try:
+            yield process
+        finally:
+            process.kill()
+            # Where it has failed, pytest shows what the drain told.
+            sys.stderr.write(process.communicate()[1] or "")
+
     @property
     def _paths(self) -> LakePaths:
         return LakePaths(str(self.lake), SOURCE)
@@ -186,6 +198,14 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
             case other:
                 raise AssertionError(other)
     return {name: sorted(table.values(), key=repr) for name, table in tables.items()}
+
+
+def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 60.0) -> str:
+    """SIGTERM; the drain ends in order. Gives what it told on the way."""
+    process.terminate()
+    _, err = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, err
+    return err
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

@@ -8,7 +8,7 @@ No error is handled here, and no message carries a row's value or a secret.
     │   ├── ConfigError     the configuration is wrong
     │   ├── SourceError     the PostgreSQL side refuses or has changed under us
     │   ├── GapError        the slot and the landing do not meet: changes are lost
-    │   ├── LakeError       the lake belongs to someone else or is damaged
+    │   ├── LakeError       the lake belongs to someone else or is damaged; NoRoomError: its disk is full
     │   └── TableError      one table can't go on; the others can
     └── InvariantError      our own mistake: stop at once and report it             exit status 2
 """
@@ -64,6 +64,10 @@ class GapError(DefiniteError):
 
 class LakeError(DefiniteError):
     """The lake, a manifest, a segment or a cycle document is damaged or someone else's."""
+
+
+class NoRoomError(LakeError):
+    """A disk is full. Nothing is wrong with what is on it: whoever lasts goes on when there is room."""
 
 
 class TableError(DefiniteError):

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.fix_drain import Drained, landed_rows, wait_until
+from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
 from tests.fix_postgres import Database
 from tests.fix_proxy import End, Fault, Proxy, random_faults
 from wal2delta.landing.chain import verify_chain
@@ -52,20 +52,14 @@ def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
     drawn = random_faults(SEED * 1000 + seed, share=0.6, ends=(End.CUT, End.RESET, End.HALF))
     # One at least, whatever the seed.
     proxy.faults = lambda number: Fault(End.RESET, 500) if number == 1 else drawn(number)
-    process = _through(shop, proxy).start_process("stopped", **LIMITS)
-    try:
+    with _through(shop, proxy).running("stopped", **LIMITS) as process:
         with _load(shop.database, SEED * 1000 + seed):
             deadline = time.monotonic() + 4.0
             while time.monotonic() < deadline:
                 assert shop.confirmed_flush() <= shop.chain().end
                 time.sleep(0.05)
         proxy.faults = lambda _: None
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, err
+        told_to_stop(process)
     assert proxy.ends
     shop.drain()
     truth.drain()
@@ -97,16 +91,10 @@ def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: E
     shop.database.execute("DELETE FROM items WHERE id % 7 = 0")
     # Number 0 looks whether slot and landing meet; number 1 is the stream.
     proxy.faults = lambda number: Fault(end, after_bytes) if number == 1 else None
-    process = _through(shop, proxy).start_process("stopped", **LIMITS)
-    try:
+    with _through(shop, proxy).running("stopped", **LIMITS) as process:
         target = shop.database.end_of_wal()
         wait_until(lambda: shop.chain().end >= target, timeout_s=60)
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, err
+        err = told_to_stop(process)
     assert proxy.ends == [end]
     assert "drain.reconnect" in err
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
@@ -115,28 +103,22 @@ def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: E
 
 def test_a_server_that_is_heard_no_more_is_given_up_and_tried_again(shop: Drained, proxy: Proxy) -> None:
     """A proxy keeps the connection and passes nothing on: TCP sees no fault, the drain does."""
-    process = _through(shop, proxy).start_process("stopped", silence_timeout_s=2.0, **LIMITS)
-    try:
+    with _through(shop, proxy).running("stopped", silence_timeout_s=2.0, **LIMITS) as process:
         wait_until(lambda: shop.active_pid() is not None, timeout_s=30)
         first = shop.active_pid()
         proxy.stall()
         shop.database.execute("INSERT INTO items VALUES (1, 'late', 1)")
         wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1, timeout_s=60)
         assert shop.active_pid() != first
-        process.terminate()
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, err
+        err = told_to_stop(process)
     assert "nothing came from the server for 2 s" in err
 
 
 def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy) -> None:
     """It has nothing to say, and says so when it is asked."""
-    process = _through(shop, proxy).start_process("seconds=3", silence_timeout_s=1.0, **LIMITS)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    with _through(shop, proxy).running("seconds=3", silence_timeout_s=1.0, **LIMITS) as process:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
     assert "drain.reconnect" not in err
     assert err.count("drain.start") == 1
 
@@ -144,16 +126,12 @@ def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy
 def test_a_server_that_refuses_connections_is_tried_until_it_does_not(shop: Drained, proxy: Proxy) -> None:
     """Nobody starts the drain again."""
     proxy.refusing = True
-    process = _through(shop, proxy).start_process("stopped", **LIMITS)
-    try:
+    with _through(shop, proxy).running("stopped", **LIMITS) as process:
         time.sleep(1.5)
         assert process.poll() is None
         proxy.refusing = False
         shop.database.execute("INSERT INTO items VALUES (1, 'late', 1)")
         wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1, timeout_s=60)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def _through(shop: Drained, proxy: Proxy) -> Drained:

@@ -18,9 +18,10 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from wal2delta.drain.units import LargeTransaction, Unit
-from wal2delta.errors import InvariantError, LakeError, SourceError, Wal2DeltaError
+from wal2delta.errors import InvariantError, SourceError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.landing.chain import Chain
+from wal2delta.landing.disk import disk_error
 from wal2delta.landing.manifest import Manifest
 from wal2delta.landing.segment import SegmentWriter
 from wal2delta.lsn import Lsn
@@ -207,11 +208,7 @@ def _translate(error: BaseException, chain: Chain) -> BaseException:
             " this table is held from there on, the others go on",
         )
     elif isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-        translated = LakeError(
-            f"landing {landing}",
-            f"writing to it failed: {error.strerror or type(error).__name__}",
-            "nothing was acknowledged; make room or mend the disk, then start again",
-        )
+        translated = disk_error(f"landing {landing}", "writing to it", error)
     elif isinstance(error, pa.ArrowException):
         translated = InvariantError(
             f"landing {landing}", f"its rows can't be written ({type(error).__name__})", "report this"

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import IO
 
 from wal2delta.errors import InvariantError, LakeError
+from wal2delta.landing.disk import disk_error
 
 
 class _File:
@@ -153,8 +154,4 @@ class Spill:
 
 
 def _no_room(error: OSError) -> LakeError:
-    return LakeError(
-        f"temporary folder {tempfile.gettempdir()}",
-        f"a waiting transaction can't be written to it: {error.strerror or type(error).__name__}",
-        "nothing was acknowledged; make room there, or set TMPDIR, then start again",
-    )
+    return disk_error(f"temporary folder {tempfile.gettempdir()}", "writing a waiting transaction to it", error)

@@ -16,6 +16,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,10 +72,12 @@ class LocalFile:
         self._file = None
 
     def abandon(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
         self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            # What is still in the buffer would be written first, on a disk that may be full.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
 
 
 class LocalStore:

@@ -28,6 +28,7 @@ from wal2delta.errors import LakeError, SourceError, TableError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.documents import SnapshotDoc, SourceDoc
 from wal2delta.landing.chain import Chain, newest_incarnation
+from wal2delta.landing.disk import disk_error
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource
@@ -95,10 +96,14 @@ def bootstrap(
     """Copy `tables` (all that is published, where None) of the source `name` under one snapshot.
 
     Raises ConfigError, SourceError, GapError and LakeError before anything is changed; TransientError where it was stopped,
-    where the connection was lost, or where other transactions or locks stood in the way for too long;
+    where the connection was lost, or where other transactions or locks stood in the way for too long; NoRoomError where the
+    disk is full;
     SnapshotIncompleteError (a TableError) after all other tables are complete.
     """
-    return _Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
+    try:
+        return _Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
+    except OSError as error:
+        raise disk_error(f"lake {config.lake}", "writing to it", error) from error
 
 
 class _Bootstrap:

@@ -20,7 +20,7 @@ from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
 from wal2delta.drain.until import Mode, Until
-from wal2delta.errors import LakeError, TransientError
+from wal2delta.errors import LakeError, NoRoomError, TransientError, Wal2DeltaError
 from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -77,8 +77,8 @@ def drain(
 
     `on_flush` is called after each manifest was acknowledged, in the calling thread. Raises ConfigError, LakeError, GapError
     and SourceError where a person must change something; FencedError (a TransientError) where another writer has
-    taken over; TransientError where the connection was lost and `until` asks for a position (a lasting drain connects
-    again).
+    taken over; TransientError where the connection was lost, and NoRoomError (a LakeError) where a disk is full, if `until`
+    asks for a position (a lasting drain connects again, or waits for room).
     """
     running = _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush)
     return running.run()
@@ -119,7 +119,7 @@ class _Drain:
                 reason = self._attempt()
             except FencedError:
                 raise
-            except TransientError as error:
+            except (TransientError, NoRoomError) as error:
                 if not self._until.lasting or not self._wait_after(error):
                     raise
                 if self._goal.stop.requested:
@@ -217,7 +217,7 @@ class _Drain:
     def _spilled(self, size: int) -> None:
         self._tell("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)
 
-    def _wait_after(self, error: TransientError) -> bool:
+    def _wait_after(self, error: Wal2DeltaError) -> bool:
         """Back off; False where the drain's time is up."""
         wait_s = self._backoff_s
         self._backoff_s = min(BACKOFF_MAX_S, 2 * wait_s)

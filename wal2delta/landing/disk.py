@@ -1,0 +1,20 @@
+"""What an operating system's error about a disk means: room that is to be made, or something that is to be mended.
+
+Writing itself belongs to `local.py` and to whoever writes temporary files; what is done about it to the callers.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from wal2delta.errors import LakeError, NoRoomError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def disk_error(thing: str, doing: str, error: OSError) -> LakeError:
+    """The error that says that `doing` (e.g. "writing to it") failed: NoRoomError where the disk or the quota is full."""
+    reason = f"{doing} failed: {error.strerror or type(error).__name__}"
+    if error.errno in _FULL:
+        return NoRoomError(thing, reason, "make room, then start again (a lasting drain goes on by itself)")
+    return LakeError(thing, reason, "nothing was acknowledged; make room or mend the disk, then start again")
