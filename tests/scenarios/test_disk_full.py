@@ -83,7 +83,9 @@ _MUCH = "INSERT INTO items SELECT g, md5(g::text) || md5((-g)::text) FROM genera
 _SOME = "INSERT INTO items SELECT g, md5(g::text) || md5((-g)::text) FROM generate_series(1, 15000) g"
 
 
-@pytest.mark.parametrize("left_bytes", [0, 64 << 10, 1 << 20])
+@pytest.mark.parametrize(
+    "left_bytes", [64 << 10, pytest.param(0, marks=pytest.mark.full), pytest.param(1 << 20, marks=pytest.mark.full)]
+)
 def test_a_lasting_drain_waits_for_room_and_goes_on(database: Database, disk: Path, left_bytes: int) -> None:
     """Without room for a manifest, for a file's end, for its middle: what was durable stays, what came is sent again."""
     shop = _begun(database, disk / "lake")
