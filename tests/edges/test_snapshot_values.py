@@ -1,6 +1,7 @@
-"""What COPY sends is what the chunk holds: each option of the CSV parser, then whole tables against SELECT.
+"""What COPY sends is what the chunk holds: whole tables against SELECT.
 
-When a snapshot is right is tested in test_snapshot_handoff.py, what can come between in test_snapshot_moves.py.
+The text format itself is tested in tests/core/test_copy_text.py, when a snapshot is right in test_snapshot_handoff.py, what
+can come between in test_snapshot_moves.py.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from psycopg.sql import SQL, Identifier
 
@@ -16,57 +16,10 @@ from tests.fix_postgres import Database
 from wal2delta.errors import TableError
 from wal2delta.names import TableName
 from wal2delta.postgres.catalog import measured, read_tables
-from wal2delta.postgres.copy import copy_blocks, parse_block
-from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk
+from wal2delta.postgres.copy import copy_blocks
+from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
 
 Rows = list[tuple[Any, ...]]
-
-
-def test_rows_of_one_null_column_are_not_lost() -> None:
-    """A row of one NULL is an empty line: each counts (ignore_empty_lines)."""
-    assert parse_block(b"\na\n\n\n", 1)[0].to_pylist() == [None, "a", None, None]
-    assert parse_block(b"\n", 1)[0].to_pylist() == [None]
-
-
-@pytest.mark.parametrize("word", ["NA", "null", "NULL", "NaN", "nan", "N/A", "#N/A", "-nan", "1.#IND"])
-def test_words_for_nothing_are_ordinary_texts(word: str) -> None:
-    """Only the unquoted empty field is NULL (null_values)."""
-    assert parse_block(f"{word},1\n".encode(), 2)[0].to_pylist() == [word]
-
-
-def test_the_unquoted_empty_field_is_null_and_the_quoted_one_is_text() -> None:
-    """NULL and the empty text are told apart (strings_can_be_null, quoted_strings_can_be_null)."""
-    assert parse_block(b',""\n"",\n', 2)[0].to_pylist() == [None, ""]
-    assert parse_block(b',""\n"",\n', 2)[1].to_pylist() == ["", None]
-
-
-def test_line_ends_and_quotes_inside_quotes_belong_to_the_text() -> None:
-    """A newline, a carriage return or a doubled quote does not end the row (newlines_in_values)."""
-    block = b'"a\nb",1\n"c\r\nd",2\n"e""f,g",3\n'
-    assert [column.to_pylist() for column in parse_block(block, 2)] == [["a\nb", "c\r\nd", 'e"f,g'], ["1", "2", "3"]]
-
-
-def test_a_value_larger_than_any_block_of_the_parser_is_whole() -> None:
-    """A row is never cut: the parser's block is as large as what it is given."""
-    long = "x" * 5_000_000
-    assert parse_block(f"1,{long}\n2,y\n".encode(), 2)[1].to_pylist() == [long, "y"]
-
-
-def test_a_byte_order_mark_that_begins_a_block_stays() -> None:
-    """The parser takes one away at the head of its input; there it is a row's first character."""
-    assert parse_block("\ufeffa,b\n\ufeff,c\n".encode(), 2)[0].to_pylist() == ["\ufeffa", "\ufeff"]
-
-
-def test_blanks_around_a_text_stay() -> None:
-    """Nothing is trimmed."""
-    assert parse_block(b" a , \n", 2)[0].to_pylist() == [" a "]
-    assert parse_block(b" a , \n", 2)[1].to_pylist() == [" "]
-
-
-def test_bytes_that_are_not_utf8_are_refused() -> None:
-    """A text that Arrow could not hold is an error, not a replacement character."""
-    with pytest.raises(pa.ArrowInvalid):
-        parse_block(b"caf\xe9\n", 1)
 
 
 def _snapshot(
@@ -79,7 +32,7 @@ def _snapshot(
     with session, session.connect() as reader, session.connect() as copier:
         for table in measured(reader, read_tables(reader, source).values()):
             parts = chunks(table, pages)
-            batches = [b for part in parts for b in copy_chunk(copier, part, block_bytes=block_bytes)]
+            batches = [typed(b, part) for part in parts for b in copy_chunk(copier, part, block_bytes=block_bytes)]
             found[table.table] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
     return found
 
@@ -219,7 +172,7 @@ def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database
             for part in chunks(counted, 1000)
             for block in copy_blocks(conn, chunk_query(part), block_bytes=1 << 20)
         ]
-    assert b"".join(copied).count(b"late") == 5000
+    assert b"".join(block.data for block in copied).count(b"late") == 5000
 
 
 def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_children_stay_out(database: Database) -> None:

@@ -3,8 +3,9 @@
 Which tables, under which slot, and when they become visible belongs to `wal2delta.pipeline.bootstrap`.
 
 The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf while it is copied,
-and collects them. At most one table more than there are threads is in the works at a time. Memory: one block of rows
-per thread.
+and collects them. At most one table more than there are threads is in the works at a time. Beside each copying thread
+another one turns its blocks into Parquet: receiving holds the interpreter's lock, that does not.
+Memory: two blocks of rows per thread.
 
 Nothing here makes anything visible: chunks count when `snapshot.json` names them. Those of a table that did not come through
 are removed, as far as this process lives to do it.
@@ -31,8 +32,8 @@ from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.connection import Connection, close_quietly
-from wal2delta.postgres.copy import batch_schema
-from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk
+from wal2delta.postgres.copy import Block, batch_schema
+from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk, typed
 from wal2delta.report import Event, Report, Stop
 
 _POLL_S = 0.5
@@ -97,6 +98,7 @@ class TableCopier:
         self._opened: list[Connection] = []
         self._threads = source.snapshot.connections
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-copy")
+        self._writers = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-parquet")
 
     def __enter__(self) -> TableCopier:
         return self
@@ -104,6 +106,7 @@ class TableCopier:
     def __exit__(self, *_: object) -> None:
         self._abandoned.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._writers.shutdown(wait=True)
         for conn in self._opened:
             close_quietly(conn)
 
@@ -204,9 +207,16 @@ class TableCopier:
         guard = self._session.guard(conn, self._source, chunk.table, leaves=[chunk.leaf], outside=outside)
         # Without dictionaries: half the time and, on rows that differ, three quarters of the size.
         with guard, pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
-            for batch in copy_chunk(conn, chunk, give_up=self._given_up):
-                writer.write_batch(batch)
-                rows += batch.num_rows
+            written: Future[int] | None = None
+            try:
+                for block in copy_chunk(conn, chunk, give_up=self._given_up):
+                    rows += written.result() if written is not None else 0
+                    written = self._writers.submit(_write_block, writer, block, chunk)
+            finally:
+                # Also where the connection failed: the file may only be let go of when nobody writes to it.
+                if written is not None:
+                    wait([written])
+            rows += written.result() if written is not None else 0
         file.finish()
         return rows
 
@@ -248,3 +258,11 @@ class TableCopier:
 def order(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:
     """The largest first, so that the last thread to finish has the least left to do."""
     return sorted(tables, key=lambda table: (-table.pages, table.table))
+
+
+def _write_block(writer: pq.ParquetWriter, block: Block, chunk: Chunk) -> int:
+    """Append a block to its chunk's file as a row group; how many rows."""
+    batch = typed(block, chunk)
+    writer.write_batch(batch)
+    rows: int = batch.num_rows
+    return rows

@@ -1,6 +1,6 @@
 """A snapshot that is exact at an LSN: a slot made with it, shared by several connections, copied in chunks.
 
-Writing chunks and choosing tables belongs to `wal2delta.pipeline.bootstrap`, CSV to `wal2delta.postgres.copy`.
+Writing chunks and choosing tables belongs to `wal2delta.pipeline.bootstrap`, COPY's bytes to `wal2delta.postgres.copy`.
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
     each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files and shape ─ COPY chunk
@@ -50,7 +50,7 @@ from wal2delta.postgres.connection import (
     source_errors,
     translate,
 )
-from wal2delta.postgres.copy import BLOCK_BYTES, copy_batches
+from wal2delta.postgres.copy import BLOCK_BYTES, Block, copy_blocks, typed_batch
 from wal2delta.postgres.slot import create_slot
 from wal2delta.values.cast import CastError
 
@@ -252,18 +252,27 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The chunk's rows with columns `_w2d_text`, `c0`, …, over a connection that guards its leaf.
+) -> Iterator[Block]:
+    """The chunk's rows as blocks for `typed`, over a connection that guards its leaf.
 
     Raises TableError where this table can't be copied, TransientError where the connection is lost, InterruptedError as
-    `copy_batches`.
+    `copy_blocks`.
     """
-    table = chunk.table
-    thing = f"table {table.table}"
+    with _table_errors(chunk):
+        yield from copy_blocks(conn, chunk_query(chunk), block_bytes=block_bytes, give_up=give_up)
+
+
+def typed(block: Block, chunk: Chunk) -> pa.RecordBatch:
+    """A block of the chunk's rows with columns `_w2d_text`, `c0`, …; any thread may do this. Raises TableError."""
+    with _table_errors(chunk):
+        return typed_batch(block, chunk.table.version.columns)
+
+
+@contextmanager
+def _table_errors(chunk: Chunk) -> Iterator[None]:
+    thing = f"table {chunk.table.table}"
     try:
-        yield from copy_batches(
-            conn, chunk_query(chunk), table.version.columns, block_bytes=block_bytes, give_up=give_up
-        )
+        yield
     except CastError as error:
         raise TableError(thing, str(error), "name the column in the table's as_text in the configuration") from None
     except (pa.ArrowInvalid, psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):

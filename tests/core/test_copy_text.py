@@ -1,0 +1,88 @@
+"""COPY's text format: what `split` finds against the format's own rules, on blocks that are made here.
+
+What a real server sends is tested in tests/edges/test_snapshot_values.py.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from wal2delta.names import Oid
+from wal2delta.postgres.copy import Block, typed_batch
+from wal2delta.postgres.copy_text import split
+from wal2delta.schema import Column
+
+Row = tuple[str | None, ...]
+_ESCAPES = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_PIECES = ("", "N", "\\", "\\N", "\\.", "\t", "\n", "\r\n", "\v\f\b", " ", ",", '"', "NULL", "é😀", "\ufeff", "x" * 40)
+
+
+def _block(rows: list[Row]) -> Block:
+    """The rows as PostgreSQL's CopyAttributeOutText writes them."""
+    fields = [["\\N" if v is None else "".join(_ESCAPES.get(c, c) for c in v) for v in row] for row in rows]
+    return Block(bytearray("".join("\t".join(row) + "\n" for row in fields).encode()), len(rows))
+
+
+def _texts(rows: list[Row]) -> list[Row]:
+    """The rows after `split`."""
+    block = _block(rows)
+    columns = [spans.texts().to_pylist() for spans in split(block.data, block.rows, len(rows[0]))]
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_rows_come_back(seed: int) -> None:
+    """Any mixture of NULLs, empty texts, escapes and what looks like them."""
+    rng = random.Random(seed)
+    width = rng.randrange(1, 6)
+    rows = [
+        tuple(rng.choice([None, "".join(rng.choices(_PIECES, k=rng.randrange(4)))]) for _ in range(width))
+        for _ in range(rng.randrange(1, 300))
+    ]
+    assert _texts(rows) == rows
+
+
+def test_rows_of_one_null_or_empty_column_are_not_lost() -> None:
+    r"""An empty line is a row of one empty text, `\N` one of NULL."""
+    rows: list[Row] = [(None,), ("",), ("a",), ("",), (None,)]
+    assert _texts(rows) == rows
+
+
+def test_a_large_value_is_whole() -> None:
+    """A block grows to its largest row."""
+    rows: list[Row] = [("1", "\t" * 3_000_000), ("2", "y")]
+    assert _texts(rows) == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "rows", "columns"),
+    [
+        (b"a\tb\n", 1, 1),
+        (b"a\tb\n", 1, 3),
+        (b"a\nb\n", 1, 1),
+        (b"a\n", 2, 1),
+        (b"a", 1, 1),
+        (b"a\\", 1, 1),
+        (b"a\\\n", 1, 1),
+        (b"a\tb", 1, 2),
+    ],
+)
+def test_a_block_that_is_not_its_rows_is_refused(data: bytes, rows: int, columns: int) -> None:
+    """Too many or too few rows or fields, and rows that are cut off."""
+    with pytest.raises(ValueError, match="a block of COPY is not"):
+        split(bytearray(data), rows, columns)
+
+
+def test_bytes_that_are_not_utf8_are_refused() -> None:
+    """A text that Arrow could not hold is an error, not a replacement character."""
+    column = Column("v", Oid(25), -1, "text", "text", 1, identity=False)
+    with pytest.raises(pa.ArrowInvalid):
+        typed_batch(Block(bytearray(b"caf\xe9\n"), 1), [column])
+
+
+def test_a_table_without_columns_keeps_its_number_of_rows() -> None:
+    """Each row is an empty line."""
+    assert typed_batch(Block(bytearray(b"\n\n\n"), 3), []).num_rows == 3
