@@ -103,7 +103,7 @@ class Bench:
         append(self.spark, self.paths.url(self.paths.current(table)), current, first, create=TableSpec())
         append(self.spark, self.paths.url(self.paths.history(table)), history, first, create=TableSpec())
         append(self.spark, self.copy, base, first, create=TableSpec())
-        at = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION)
+        at = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, {table: at}, 1, "0" * 64, "")
         write_cut(self.store, self.paths, cut)
 

@@ -125,6 +125,10 @@ class EmbeddedPostgres:
             shutil.rmtree(self.state, ignore_errors=True)
             self.state = None
 
+    def halt(self) -> None:
+        """Fast shutdown; the cluster stays also where it is a temporary one, and `start` starts it again."""
+        self._end(signal.SIGINT)
+
     def kill(self) -> None:
         """SIGKILL to the postmaster, as a crash; the cluster stays and `start` recovers it."""
         self._end(signal.SIGKILL)

@@ -15,10 +15,12 @@ No error is handled here, and no message carries a row's value or a secret.
 
 from __future__ import annotations
 
-# The remedy where the landing can't be continued. No command does it yet; docs/operations.md has the steps.
+# The remedy where slot and landing do not meet any more, or the landing can't be read on.
+RECOVER = "run `wal2delta recover`, which begins a new incarnation (docs/operations.md, the slot is lost)"
+# The remedy where what is damaged has to be read to end a cycle: `recover` keeps what landed, and so needs it too.
 BEGIN_AGAIN = (
     "begin the source's lake again: `wal2delta teardown`, keep the old lake folder for its history, then `wal2delta apply`"
-    " and `wal2delta bootstrap` with a new one (docs/operations.md, the slot is lost)"
+    " and `wal2delta bootstrap` with a new one (docs/operations.md, a document is damaged)"
 )
 
 

@@ -21,6 +21,7 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "apply",
         "bootstrap",
         "drain",
+        "recover",
         "compact",
         "refresh",
         "prove",

@@ -71,7 +71,7 @@ def begin(file: Path) -> Chain:
 def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) -> None:
     """A cut at 0x2000."""
     store, paths = places(file)
-    table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS))
+    table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS), ONE, ONE)
     document = Cut(
         number=CycleNumber(number),
         kind="apply",

@@ -54,7 +54,7 @@ CUT = Cut(
     incarnation=Incarnation(1),
     position=Lsn(1 << 40),
     commit_time=None,
-    tables={TABLE: CutTable(Lsn(1 << 40), Lsn(4096), 0, 12, VERSION)},
+    tables={TABLE: CutTable(Lsn(1 << 40), Lsn(4096), 0, 12, VERSION, Incarnation(1), Incarnation(2))},
     next_segment=8,
     intent_sha256="0" * 64,
     created_at="2026-01-01T00:00:00+00:00",
@@ -90,6 +90,8 @@ def test_a_cut_has_the_fields_of_its_format() -> None:
         "current_version": 12,
         "schema_id": VERSION.id,
         "version": VERSION.to_json(),
+        "incarnation": 1,
+        "snapshot_incarnation": 2,
     }
 
 

@@ -21,6 +21,7 @@ from wal2delta.schema import Identity, SchemaVersion
 
 A, B = TableName("app", "a"), TableName("app", "b")
 FIRST = CycleNumber(1)
+ONE = Incarnation(1)
 
 
 @pytest.fixture
@@ -58,7 +59,8 @@ def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cy
 def cut_of(source: SimulatedSource, made: Plan, number: CycleNumber = FIRST) -> Cut:
     """The cut that ends a plan, as if its tables had been written."""
     tables = {
-        name: CutTable(made.end, i.from_lsn, 0, 0, source.tables[name].version) for name, i in made.tables.items()
+        name: CutTable(made.end, i.from_lsn, 0, 0, source.tables[name].version, ONE, ONE)
+        for name, i in made.tables.items()
     }
     return Cut(number, "apply", Incarnation(1), made.end, None, tables, 1, "0" * 64, "", dict(made.held))
 

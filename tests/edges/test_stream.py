@@ -15,7 +15,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from tests.fix_postgres import Database, MakeServer
-from wal2delta.errors import BEGIN_AGAIN, GapError, InvariantError, SourceError, TransientError
+from wal2delta.errors import RECOVER, GapError, InvariantError, SourceError, TransientError
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.decoder import HEADER_BYTES, decode
 from wal2delta.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
@@ -164,7 +164,7 @@ def test_a_publication_made_after_the_changes_is_not_skipped_in_silence(database
     database.execute("INSERT INTO t VALUES (1, 'before')", "CREATE PUBLICATION late FOR TABLE t")
     with _open(database, start, ("late",)) as stream, pytest.raises(SourceError, match="late") as raised:
         _until(stream, database.end_of_wal())
-    assert raised.value.remedy == BEGIN_AGAIN
+    assert raised.value.remedy == RECOVER
 
 
 def test_a_slot_in_use_is_reported_with_its_holder_and_tried_again_for_a_while(database: Database) -> None:

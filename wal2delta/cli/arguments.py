@@ -49,8 +49,9 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     apply = _command(commands, "apply", "show that SQL, then run it")
     bootstrap = _command(commands, "bootstrap", "copy the published tables at one consistent point")
     drain = _command(commands, "drain", "follow the slot into the landing, until stopped")
+    recover = _command(commands, "recover", "begin a new incarnation where slot and landing do not meet any more")
     teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
-    for command in (plan, apply, bootstrap, drain, teardown):
+    for command in (plan, apply, bootstrap, drain, recover, teardown):
         _source(command)
     _tables(bootstrap, "copy only these")
     end = drain.add_mutually_exclusive_group()
@@ -60,6 +61,10 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     )
     end.add_argument(
         "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after that time"
+    )
+    recover.add_argument("--dry-run", action="store_true", help="only show what it would do")
+    recover.add_argument(
+        "--other-system", action="store_true", help="the server behind the dsn may be another one than the lake knows"
     )
     teardown.add_argument("--yes", action="store_true", help="do not ask")
     teardown.add_argument("--end-drain", action="store_true", help="end the connection of whoever reads the slot")

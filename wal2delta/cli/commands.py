@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "apply": source_commands.apply,
     "bootstrap": source_commands.bootstrap,
     "drain": source_commands.drain,
+    "recover": source_commands.recover,
     "teardown": source_commands.teardown,
     "compact": lake_commands.compact,
     "refresh": lake_commands.refresh,

@@ -1,4 +1,4 @@
-"""The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, teardown.
+"""The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, recover, teardown.
 
 Each calls one function of `wal2delta.pipeline`, imported when it is needed, and says what came of it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wal2delta.cli.context import Context
@@ -14,11 +15,14 @@ from wal2delta.cli.results import DONE, REFUSED, Outcome, grid, octets, plain
 from wal2delta.errors import ConfigError
 
 if TYPE_CHECKING:
+    from wal2delta.pipeline.bootstrap import SnapshotReport
     from wal2delta.pipeline.check import CheckReport
     from wal2delta.pipeline.publish import Plan
+    from wal2delta.pipeline.recover import RecoverPlan
 
 # Of nearly every server: for people, and of an estimate.
 _PAGE_BYTES = 8192
+_TABLES_SHOWN = 20
 _CHECK_HEADINGS = ("published table", "identity", "key", "columns", "kept as text", "size", "published")
 _DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
 _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
@@ -59,10 +63,32 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from wal2delta.pipeline import bootstrap as step
 
+    return _copied(source, lambda: step.bootstrap(context.config, source, args.tables, context.report, context.stop))
+
+
+def recover(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show why a new incarnation is wanted and what it takes, then begin it."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import recover as step
+
+    planned = step.plan_recover(context.config, source)
+    if args.dry_run:
+        return Outcome(DONE, planned, _recover_page(planned))
+    context.show(_recover_page(planned) + "\n")
+    return _copied(
+        source,
+        lambda: step.recover(context.config, source, context.report, context.stop, other_system=args.other_system),
+    )
+
+
+def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
+    """The outcome of a snapshot, also of one in which tables failed."""
+    from wal2delta.pipeline.bootstrap import SnapshotIncompleteError
+
     status = DONE
     try:
-        result = step.bootstrap(context.config, source, args.tables, context.report, context.stop)
-    except step.SnapshotIncompleteError as error:
+        result = copy()
+    except SnapshotIncompleteError as error:
         status, result = error.exit_status, error.report
     rows = [
         (str(table), c.rows, octets(c.bytes), c.chunks, f"{c.seconds:.1f}", c.consistent_point)
@@ -71,6 +97,26 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     head = f"{source}: {len(rows)} tables copied, at {result.consistent_point} by slot {result.slot}"
     failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
     return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed]))
+
+
+def _recover_page(planned: RecoverPlan) -> str:
+    end = "where it ends can't be read" if planned.end_lsn is None else f"its landing ends at {planned.end_lsn}"
+    lines = [f"source {planned.source}: incarnation {planned.follows} can't go on: {planned.reason}"]
+    if planned.begun:
+        lines = [f"source {planned.source}: incarnation {planned.incarnation} has begun and has no snapshot yet"]
+    else:
+        lines += [f"  {end}; what happened between there and the new one's beginning is not known, and history says so"]
+    if planned.moved is not None:
+        lines += [f"  {planned.moved}: this takes --other-system"]
+    lines += [f"  drop slot {slot}, which can't be read on" for slot in planned.drops]
+    if not planned.begun:
+        kept = "take up slot {} as it stands" if planned.keeps_slot else "make slot {}"
+        lines += [f"  {kept.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
+    tables = ", ".join(str(table) for table in planned.tables[:_TABLES_SHOWN])
+    more = f" and {len(planned.tables) - _TABLES_SHOWN} more" if len(planned.tables) > _TABLES_SHOWN else ""
+    lines += [f"  copy {len(planned.tables)} tables under one snapshot: {tables}{more}"]
+    lines += ["  the next compaction brings each of them to that snapshot by correction"]
+    return "\n".join(plain(line) for line in lines)
 
 
 def drain(context: Context, args: argparse.Namespace) -> Outcome:

@@ -1,6 +1,6 @@
 """Whether the slot and the landing meet (invariant no-gap), looked at before every start.
 
-Nothing is repaired here: docs/operations.md says how a source whose slot is lost begins again.
+Nothing is repaired here: `wal2delta.pipeline.recover` begins a new incarnation where they do not.
 
     chain's end:        ──────────────────────┤ E
     confirmed_flush:    ─────────────┤               normal: the server skips what the chain has
@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import BEGIN_AGAIN, GapError, LakeError
-from wal2delta.landing.chain import Chain
+from wal2delta.errors import RECOVER, GapError, LakeError
+from wal2delta.landing.beginning import has_head, incarnations, read_beginning
+from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.server import ServerIdentity, identify
@@ -36,13 +37,14 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meetin
     landing belongs to another source.
     """
     server = identify(conn)
+    _check_newest(source, chain)
     _check_server(server, source, chain)
     slot = read_slot(conn, source.slot)
     if slot is None:
         raise GapError(
             f"slot {source.slot}",
             f"it does not exist; the landing ends at {chain.end}, and what came after is lost",
-            BEGIN_AGAIN,
+            RECOVER,
         )
     problem = slot_problem(slot, server.database)
     if problem is not None and slot.lost:
@@ -51,6 +53,20 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meetin
         raise problem
     _check_positions(server, slot, source, chain)
     return Meeting(server, slot)
+
+
+def _check_newest(source: SourceConfig, chain: Chain) -> None:
+    """Nobody may go on with a landing that has been followed: a slot of the same name is another one by now."""
+    newest = max(incarnations(chain.store, chain.paths), default=chain.incarnation)
+    if newest <= chain.incarnation:
+        return
+    if has_head(chain.store, chain.paths, newest):
+        reason = f"incarnation {newest} has begun, this is one of {chain.incarnation}"
+        raise FencedError(f"drain of {source.name}", reason, "start again to go on with the newer one")
+    begun = read_beginning(chain.store, chain.paths, newest)
+    if begun is not None and begun.follows is not None:
+        reason = f"incarnation {newest} was about to begin: a recover is at work, or was killed; {begun.follows.reason}"
+        raise GapError(f"source {source.name}", reason, RECOVER)
 
 
 def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) -> None:
@@ -62,7 +78,7 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
         raise GapError(
             f"source {source.name}",
             f"the server is system {server.system_id}, the landing belongs to {head.system_id}",
-            f"correct the dsn; or, if the database has moved, {BEGIN_AGAIN}",
+            f"correct the dsn; or, if the database has moved, {RECOVER}",
         )
     for what, landed, now in (
         ("database", head.database, server.database),
@@ -73,14 +89,14 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
             raise LakeError(
                 thing,
                 f"it belongs to {what} {landed!r}, the configuration says {now!r}",
-                f"correct the configuration, or {BEGIN_AGAIN}",
+                f"correct the configuration, or {RECOVER}",
             )
     if head.timeline != server.timeline:
         raise GapError(
             f"source {source.name}",
             f"the server is on timeline {server.timeline}, the landing began on {head.timeline}:"
             " after a failover or a restore its history may be another one",
-            BEGIN_AGAIN,
+            RECOVER,
         )
 
 
@@ -97,14 +113,14 @@ def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConf
             f"it was moved to {confirmed}, the landing ends at {chain.end}:"
             f" the changes of {_bytes(confirmed, chain.end)} of WAL between them are lost"
             " (the slot was made again or advanced elsewhere)",
-            BEGIN_AGAIN,
+            RECOVER,
         )
     if restored:
         raise GapError(
             f"source {source.name}",
             f"the server's WAL ends at {server.current_lsn}, the landing at {chain.end}: the server was restored"
             " to an earlier time",
-            BEGIN_AGAIN,
+            RECOVER,
         )
 
 

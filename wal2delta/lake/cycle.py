@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -178,7 +178,7 @@ def _cut(
         if at is not None and intent.tables[table].snapshot is not None:
             # The snapshot has had its turn: it is not tried again, a newer one is.
             point = intent.tables[table].from_lsn
-            tables[table] = CutTable(at.at_lsn, point, at.history_version, at.current_version, at.version)
+            tables[table] = replace(at, snapshot_lsn=point, snapshot_incarnation=intent.incarnation)
     return Cut(
         number=intent.number,
         kind=intent.kind,

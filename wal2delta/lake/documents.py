@@ -238,7 +238,8 @@ class Intent:
 class CutTable:
     """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names).
 
-    `snapshot_lsn` is the consistent point of the newest snapshot that has entered.
+    `at_lsn` is a position of `incarnation`, the cut's own but for a held table; `snapshot_lsn`, one of
+    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or has been tried.
     """
 
     at_lsn: Lsn
@@ -246,6 +247,8 @@ class CutTable:
     history_version: int
     current_version: int
     version: SchemaVersion
+    incarnation: Incarnation
+    snapshot_incarnation: Incarnation
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -255,6 +258,8 @@ class CutTable:
             "current_version": self.current_version,
             "schema_id": self.version.id,
             "version": self.version.to_json(),
+            "incarnation": int(self.incarnation),
+            "snapshot_incarnation": int(self.snapshot_incarnation),
         }
 
     @classmethod
@@ -266,6 +271,8 @@ class CutTable:
             history_version=f.count("history_version"),
             current_version=f.count("current_version"),
             version=version,
+            incarnation=Incarnation(f.count("incarnation")),
+            snapshot_incarnation=Incarnation(f.count("snapshot_incarnation")),
         )
 
 

@@ -5,14 +5,19 @@ What the changes add up to belongs to `net_change`; committing to `apply`.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import json
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from wal2delta.lake.columns import COMMIT_TIME, KEY, LSN, OP, SEQ, XID, history_columns, keeps_key, pick
+from wal2delta.lake.columns import COMMIT_TIME, KEY, LSN, OP, ORD, SEQ, TEXT, XID, history_columns, keeps_key, pick
 from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
 from wal2delta.schema import SchemaVersion
+from wal2delta.values.types import spark_type
 
 SNAPSHOT = "snapshot"
+GAP = "gap"
 CORRECT_DELETE = "correct_delete"
 CORRECT_INSERT = "correct_insert"
 # One file per this many rows: a cycle that changes little makes one file, not one per task.
@@ -35,6 +40,23 @@ def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, at: Lsn) -> DataF
         added[KEY] = unknown.cast("string")
     rows = rows.withColumns({**added, LSN: F.lit(int(at)).cast("bigint"), OP: F.lit(op)})
     return pick(rows, history_columns(shape))
+
+
+def gap_row(
+    session: SparkSession,
+    shape: SchemaVersion,
+    ordinal: int,
+    since: tuple[Incarnation, Lsn],
+    to: tuple[Incarnation, Lsn],
+) -> DataFrame:
+    """One history row without values: of what happened between two positions, of two incarnations, nothing is known."""
+    unknown = F.lit(None)
+    told = json.dumps({"from": f"{since[0]}:{since[1]}", "to": f"{to[0]}:{to[1]}"})
+    columns = {c.name: unknown.cast(spark_type(c)) for c in shape.columns}
+    columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(to[1])).cast("bigint"), OP: F.lit(GAP)}
+    columns |= {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
+    columns |= {TEXT: F.lit(told), KEY: unknown.cast("string")}
+    return session.range(1).select(*(columns[name].alias(name) for name in history_columns(shape)))
 
 
 def few_files(rows: DataFrame, count: int) -> DataFrame:

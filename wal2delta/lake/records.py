@@ -126,18 +126,18 @@ def pending_snapshots(
         snapshot = read_snapshot(store, paths, key)
         for table, part in snapshot.tables.items():
             newest[table] = Pending(key, snapshot.consistent_point, part)
-    return {t: p for t, p in newest.items() if _waits(cut, t, p.consistent_point)}
+    return {t: p for t, p in newest.items() if _waits(cut, t, (incarnation, p.consistent_point))}
 
 
-def _waits(cut: Cut | None, table: TableName, point: Lsn) -> bool:
+def _waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
     if cut is None:
         return True
     known = cut.tables.get(table)
     if known is not None:
-        return point > known.snapshot_lsn
+        return point > (known.snapshot_incarnation, known.snapshot_lsn)
     # A snapshot that could not enter is not tried again; a newer one is.
     held = cut.held.get(table)
-    return held is None or point > held.at_lsn
+    return held is None or point > (cut.incarnation, held.at_lsn)
 
 
 @dataclass(frozen=True, slots=True)

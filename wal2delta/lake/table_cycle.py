@@ -24,7 +24,7 @@ from wal2delta.lake.columns import ORD, col, has_old_rows, in_lake, merge_key
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_log import NO_VERSION
 from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
-from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, state_rows
+from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, gap_row, state_rows
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
@@ -157,12 +157,13 @@ def _write_again(
     session: SparkSession, context: CycleContext, work: Work, entering: Entering, before: CutTable
 ) -> Written:
     """A table that is in the lake: its changes (unless it was held and has missed some) and a correction, in one commit."""
-    start = context.intent.start_lsn
+    same_life = before.incarnation == context.intent.incarnation
+    follows = same_life and before.at_lsn == context.intent.start_lsn
     at = _since_snapshot(context, work, entering)
     snapshot = _snapshot(session, context, at.shape, entering)
     persisted = _current(session, context, work, before)
     since = _fold(session, at, snapshot)
-    own = _own_changes(session, context, work, persisted) if before.at_lsn == start else None
+    own = _own_changes(session, context, work, persisted) if follows else None
     nothing = NetChange(at.shape, None, None)
     found = difference(
         snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
@@ -172,12 +173,16 @@ def _write_again(
         ordinal_after(context.chain, intent.segments, intent.number),
         snapshot_ordinal(intent.number) + entering.table.rows,
     )
+    gap = None if same_life else _gap(session, context, work, first)
+    first += 0 if gap is None else 1
     retractions = numbered(session, found.correction.retractions, first)
     insertions = numbered(session, found.correction.insertions, first + retractions.count)
     try:
         end = context.intent.end_lsn
         events = state_rows(at.shape, retractions.frame, CORRECT_DELETE, end)
         events = events.unionAll(state_rows(at.shape, insertions.frame, CORRECT_INSERT, end))
+        if gap is not None:
+            events = gap.unionAll(events)
         if own is not None:
             events = events.unionAll(change_rows(at.shape, own.events))
         counts = Counts() if own is None else own.counts
@@ -189,6 +194,15 @@ def _write_again(
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     return _written(context, work, history, current, counts)
+
+
+def _gap(session: SparkSession, context: CycleContext, work: Work, ordinal: int) -> DataFrame | None:
+    """What history keeps of a table's way into another incarnation."""
+    before, entering = work.before, work.entering
+    if before is None or entering is None:
+        return None
+    to = (context.intent.incarnation, entering.consistent_point)
+    return gap_row(session, in_lake(work.version), ordinal, (before.incarnation, before.at_lsn), to)
 
 
 def _own_changes(session: SparkSession, context: CycleContext, work: Work, persisted: DataFrame) -> Folded | None:
@@ -318,13 +332,14 @@ def _release(*folded: Folded | None) -> None:
 
 def _cut_table(context: CycleContext, work: Work, history: int, current: int) -> CutTable:
     before = work.before
+    incarnation = context.intent.incarnation
     if work.entering is not None:
-        point = work.entering.consistent_point
+        point, snapshotted = work.entering.consistent_point, incarnation
     elif before is not None:
-        point = before.snapshot_lsn
+        point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
     else:
         raise InvariantError(str(work.table), "neither in the lake nor entering it", "report this")
-    return CutTable(context.intent.end_lsn, point, history, current, work.version)
+    return CutTable(context.intent.end_lsn, point, history, current, work.version, incarnation, snapshotted)
 
 
 def _written(context: CycleContext, work: Work, history: Applied, current: Applied, counts: Counts) -> Written:

@@ -13,7 +13,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wal2delta.errors import BEGIN_AGAIN, InvariantError, LakeError, TransientError
+from wal2delta.errors import RECOVER, InvariantError, LakeError, TransientError
+from wal2delta.landing.beginning import has_head, incarnations
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
@@ -26,7 +27,7 @@ LINKS_CHECKED_ON_OPEN = 3
 # A listing is not atomic: beside a writer it may show a new link and miss the one before it.
 _LISTINGS_MAX = 3
 _NAME_LENGTH = len("00000000000000000000.json")
-_REMEDY = f"restore the manifests from a backup, or {BEGIN_AGAIN}"
+_REMEDY = f"restore the manifests from a backup, or {RECOVER}"
 
 
 class FencedError(TransientError):
@@ -60,6 +61,11 @@ class Chain:
         """Open the newest incarnation's chain, None where the source has no landing; raises LakeError as `open`."""
         incarnation = newest_incarnation(store, paths)
         return None if incarnation is None else cls.open(store, paths, incarnation)
+
+    @staticmethod
+    def open_head(store: Store, paths: LakePaths, incarnation: Incarnation) -> Manifest:
+        """The head alone, also where what follows it is damaged; raises LakeError where it is itself."""
+        return _read(store, paths, incarnation, 0)[0]
 
     @classmethod
     def create(
@@ -183,12 +189,7 @@ class Chain:
 
 def newest_incarnation(store: Store, paths: LakePaths) -> Incarnation | None:
     """The newest incarnation that has a head; None where the source has no landing."""
-    for name in reversed(store.folders(paths.landings)):
-        if len(name) == 6 and name.isascii() and name.isdigit():
-            incarnation = Incarnation(int(name))
-            if store.exists(paths.manifest(incarnation, 0)):
-                return incarnation
-    return None
+    return next((i for i in reversed(incarnations(store, paths)) if has_head(store, paths, i)), None)
 
 
 def verify_chain(chain: Chain, from_number: int = 0) -> int:

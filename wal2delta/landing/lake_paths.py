@@ -51,6 +51,10 @@ class LakePaths:
         """The folder of one incarnation's chain; `files[].path` of a manifest is below it."""
         return f"{self.landings}/{incarnation:06d}"
 
+    def beginning(self, incarnation: Incarnation) -> str:
+        """The record of an incarnation that is going to begin."""
+        return f"{self.landing(incarnation)}/begin.json"
+
     def manifests(self, incarnation: Incarnation) -> str:
         """The folder of the manifests."""
         return f"{self.landing(incarnation)}/manifests"

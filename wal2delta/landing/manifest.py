@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from wal2delta.errors import BEGIN_AGAIN, LakeError
+from wal2delta.errors import RECOVER, LakeError
 from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object, time_text
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
@@ -149,7 +149,7 @@ def parse(data: bytes, name: str) -> Manifest:
         raise LakeError(
             f"manifest {name}",
             f"it is damaged: {error}",
-            f"restore this file from a backup, or {BEGIN_AGAIN}",
+            f"restore this file from a backup, or {RECOVER}",
         ) from error
 
 

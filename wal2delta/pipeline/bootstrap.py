@@ -10,9 +10,9 @@ meanwhile, from the moment the landing has its head, so a long copy retains no W
     chunks, then snapshot.json            chunks, then snapshot.json
 
 Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every one that ends after
-its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: the configured name is
-the record of the intended slot, a temporary slot goes with its connection, and chunks that no snapshot.json names do not
-exist. A table that was rewritten after C is copied again at a later C, in a snapshot of its own.
+its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: `begin.json` records the
+intended slot (`wal2delta.pipeline.begin`), a temporary slot goes with its connection, and chunks that no snapshot.json names
+do not exist. A table that was rewritten after C is copied again at a later C, in a snapshot of its own.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import LakeError, SourceError, TableError, TransientError
+from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.documents import SnapshotDoc, SourceDoc
+from wal2delta.lake.records import finished_snapshots
+from wal2delta.landing.beginning import Follows, read_beginning, unfinished
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.disk import disk_error
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.begin import drop_orphan, make_head, record
 from wal2delta.pipeline.copying import Copied, TableCopier, order
 from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.checks import examine, refuse
-from wal2delta.postgres.connection import close_quietly, connect
+from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
 from wal2delta.postgres.snapshot import SnapshotSession
@@ -46,7 +48,6 @@ from wal2delta.report import Event, Report, Stop, silent
 
 # How often a table that was altered under its snapshot is copied again in one call.
 ATTEMPTS_MAX = 3
-FIRST_INCARNATION = Incarnation(1)
 _SLOT_NAME_MAX = 63
 
 
@@ -101,15 +102,16 @@ def bootstrap(
     SnapshotIncompleteError (a TableError) after all other tables are complete.
     """
     try:
-        return _Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
+        return Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "writing to it", error) from error
 
 
-class _Bootstrap:
-    """The state of one call of `bootstrap`."""
+class Bootstrap:
+    """The state of one call of `bootstrap`, or of `wal2delta.pipeline.recover`, which begins an incarnation by it."""
 
     def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
+        self._config = config
         self._source = source
         self._report = report
         self._stop = stop
@@ -123,24 +125,49 @@ class _Bootstrap:
         try:
             refuse(examine(conn, self._source, only=wanted))
             server = identify(conn)
-            names = self._choose(read_tables(conn, self._source), wanted)
-            check_lake_is_ours(self._store, self._paths, server)
+            names = self.choose(read_tables(conn, self._source), wanted)
             incarnation = newest_incarnation(self._store, self._paths)
             slot = read_slot(conn, self._source.slot)
             if incarnation is None:
-                self._check_slot_is_free(slot, server)
+                check_lake_is_ours(self._store, self._paths, server)
+                self.check_slot_is_free(slot, server)
+                self.drop_orphan(conn, server)
             else:
+                self._check_not_recovering(incarnation)
                 check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
         finally:
             close_quietly(conn)
-        claim_lake(self._store, self._paths, server)
-        lasting = incarnation is None and slot is None
-        incarnation = incarnation or FIRST_INCARNATION
-        if slot is not None and newest_incarnation(self._store, self._paths) is None:
-            self._make_head(incarnation, server, slot.confirmed_flush_lsn or Lsn.ZERO)
-        return self._snapshots(names, incarnation, server, lasting=lasting)
+        if incarnation is None:
+            return self.begin(names, server, slot, follows=None)
+        return self.copy(names, incarnation)
 
-    def _choose(
+    def begin(
+        self, names: Sequence[TableName], server: ServerIdentity, slot: SlotState | None, follows: Follows | None
+    ) -> SnapshotReport:
+        """Begin an incarnation and copy `names` into it, by `slot` where there is one, else by one made here."""
+        incarnation = self.record(server, makes_slot=slot is None, follows=follows)
+        if slot is not None:
+            self._make_head(incarnation, server, slot.confirmed_flush_lsn or Lsn.ZERO)
+        return self._snapshots(names, incarnation, server if slot is None else None)
+
+    def record(self, server: ServerIdentity, *, makes_slot: bool, follows: Follows | None) -> Incarnation:
+        """Put the record of the incarnation that is to begin; once it is there, the same call gives its number again."""
+        return record(self._store, self._paths, self._source, server, makes_slot=makes_slot, follows=follows)
+
+    def copy(self, names: Sequence[TableName], incarnation: Incarnation) -> SnapshotReport:
+        """Copy `names` into an incarnation that has begun."""
+        return self._snapshots(names, incarnation, None)
+
+    def drop_orphan(self, conn: Connection, server: ServerIdentity) -> None:
+        """Drop the slot that a killed run had made under another name than the configuration's."""
+        left = unfinished(self._store, self._paths)
+        others = [source.slot for source in self._config.sources.values()]
+        dropped = drop_orphan(conn, left, self._source, server, others)
+        if dropped is not None:
+            message = f"slot {dropped} is gone: a run that was killed had made it for this source"
+            self._tell("bootstrap.orphan", message, slot=dropped)
+
+    def choose(
         self, published: Mapping[TableName, PublishedTable], wanted: Sequence[TableName] | None
     ) -> list[TableName]:
         missing = sorted(str(table) for table in wanted or () if table not in published)
@@ -155,7 +182,15 @@ class _Bootstrap:
             raise SourceError(thing, "it has no table", "name tables in the configuration and run `wal2delta apply`")
         return chosen
 
-    def _check_slot_is_free(self, slot: SlotState | None, server: ServerIdentity) -> None:
+    def _check_not_recovering(self, incarnation: Incarnation) -> None:
+        """A recover that was killed before its snapshot is ended by another: with it every table enters at once."""
+        begun = read_beginning(self._store, self._paths, incarnation)
+        if begun is None or begun.follows is None or finished_snapshots(self._store, self._paths, incarnation):
+            return
+        thing = f"source {self._source.name}: incarnation {incarnation}"
+        raise LakeError(thing, "it has begun, and the recover that began it was not finished", RECOVER)
+
+    def check_slot_is_free(self, slot: SlotState | None, server: ServerIdentity) -> None:
         """Before there is a landing nobody but a stranger can be reading the slot."""
         if slot is None:
             return
@@ -169,25 +204,19 @@ class _Bootstrap:
             )
 
     def _make_head(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn) -> None:
-        source = ChainSource(
-            server.system_id,
-            server.timeline,
-            server.database,
-            self._source.slot,
-            self._source.publication,
-            server.version,
-        )
-        Chain.create(self._store, self._paths, incarnation, start=start, source=source, writer=secrets.token_hex(16))
-        failpoint("bootstrap.after_head")
+        if newest_incarnation(self._store, self._paths) is None:
+            claim_lake(self._store, self._paths, server)
+        make_head(self._store, self._paths, self._source, server, incarnation, start)
         self._tell("bootstrap.head", f"the landing begins at {start}", start_lsn=str(start), slot=self._source.slot)
 
     def _snapshots(
-        self, names: Sequence[TableName], incarnation: Incarnation, server: ServerIdentity, *, lasting: bool
+        self, names: Sequence[TableName], incarnation: Incarnation, server: ServerIdentity | None
     ) -> SnapshotReport:
+        """Copy `names`; where `server` is given, the lasting slot is made with the first snapshot, and the head at it."""
         left = list(names)
         first: tuple[Lsn, str] | None = None
         for attempt in range(ATTEMPTS_MAX):
-            slot = self._source.slot if lasting and attempt == 0 else self._temporary_name()
+            slot = self._source.slot if server is not None and attempt == 0 else self._temporary_name()
             session = SnapshotSession(
                 self._source.dsn,
                 slot,
@@ -198,7 +227,7 @@ class _Bootstrap:
                 point = session.consistent_point
                 self._tell("bootstrap.slot", f"slot {slot} is exact at {point}", slot=slot, consistent_point=str(point))
                 failpoint("bootstrap.after_slot")
-                if not session.temporary:
+                if server is not None and attempt == 0:
                     self._make_head(incarnation, server, point)
                 first = first or (point, slot)
                 copied = self._copy(session, left, incarnation)
@@ -275,22 +304,28 @@ class _Bootstrap:
 
 
 def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Raise LakeError where `source.json` names another system or database; nothing is written."""
-    key = paths.source_document
-    try:
-        data = store.get(key)
-    except NotFoundError:
+    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database."""
+    found = _owner(store, paths)
+    if found is None or found == (server.system_id, server.database):
         return
-    document = SourceDoc.from_bytes(data, paths.url(key))
-    for what, ours, theirs in (
-        ("system", document.system_id, server.system_id),
-        ("database", document.database, server.database),
-    ):
+    for what, ours, theirs in zip(("system", "database"), found, (server.system_id, server.database), strict=True):
         if ours != theirs:
             reason = f"it belongs to {what} {ours}, the source is {what} {theirs}"
-            raise LakeError(
-                f"lake {paths.url(paths.source)}", reason, "correct the dsn, or use another lake or source name"
-            )
+            remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
+            raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
+
+
+def _owner(store: Store, paths: LakePaths) -> tuple[str, str] | None:
+    incarnation = newest_incarnation(store, paths)
+    if incarnation is not None:
+        head = Chain.open_head(store, paths, incarnation).source
+        return None if head is None else (head.system_id, head.database)
+    key = paths.source_document
+    try:
+        document = SourceDoc.from_bytes(store.get(key), paths.url(key))
+    except NotFoundError:
+        return None
+    return document.system_id, document.database
 
 
 def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from wal2delta.config.model import Config
-from wal2delta.errors import BEGIN_AGAIN, LakeError
+from wal2delta.config.model import CompactionConfig, Config
+from wal2delta.errors import LakeError
+from wal2delta.lake.crossing import plan_crossing, to_be_followed
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
 from wal2delta.lake.documents import Cut, Held, Intent
 from wal2delta.lake.lease import Lease, hold_lease
-from wal2delta.lake.plan import plan_cycle
+from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.records import newest_cut, newest_number, pending_snapshots, read_intent
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, TableName
+from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.report import Event, Report, Stop
 
 
@@ -45,12 +46,13 @@ class TableCut:
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """A finished cycle: `tables` are those that were written."""
+    """A finished cycle: `tables` are those that were written; `position` is one of `incarnation`."""
 
     number: CycleNumber
     position: Lsn
     tables: Mapping[TableName, TableCut]
     held: Mapping[TableName, Held]
+    incarnation: Incarnation
 
 
 def compact(  # noqa: PLR0917  the same order in every step of the pipeline
@@ -64,24 +66,20 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
 ) -> list[CutReport]:
     """Run cycles until the chain's end (or `end`, exactly there) is in the lake; an interrupted cycle is finished first.
 
-    Gives the cycles that ended here, oldest first. Takes the source's lease, unless the caller holds it. Raises LakeError
+    What an incarnation before has landed goes first, then the lake crosses into the next (`wal2delta.lake.crossing`). Gives
+    the cycles that ended here, oldest first. Takes the source's lease, unless the caller holds it. Raises LakeError
     where there is no landing, TransientError where another process holds the lease.
     """
     source = config.source(name)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    incarnation = newest_incarnation(store, paths)
-    if incarnation is None:
+    newest = newest_incarnation(store, paths)
+    if newest is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `wal2delta bootstrap {name}` first")
     with _leased(lease, store, paths) as held:
-        chain = Chain.open(store, paths, incarnation)
-        run = _Run(spark, chain, held, source.compaction.threads, report)
+        run = _Run(spark, held, source.compaction, report, stop)
         done = run.finish_interrupted()
-        limit = chain.end if end is None else end
-        while not stop.requested:
-            ended = run.next_cycle(limit, source.compaction.cycle_rows)
-            if ended is None:
-                break
-            done.append(ended)
+        for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
+            done += run.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
         return done
 
 
@@ -90,14 +88,30 @@ class _Run:
     """Cycles of one source under one lease."""
 
     spark: SparkSession
-    chain: Chain
     lease: Lease
-    threads: int
+    limits: CompactionConfig
     report: Report
+    stop: Stop
+
+    def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
+        """Cycles until the lake stands at `chain`'s end, or at `end`; begins with the crossing where it stands before it."""
+        done = []
+        previous = newest_cut(self.lease.store, self.lease.paths)
+        if previous is not None and previous.incarnation != chain.incarnation and not self.stop.requested:
+            crossed = self._cross(chain, previous)
+            if crossed is None:
+                return []
+            done.append(crossed)
+        while not self.stop.requested:
+            ended = self.next_cycle(chain, chain.end if end is None else end)
+            if ended is None:
+                break
+            done.append(ended)
+        return done
 
     def finish_interrupted(self) -> list[CutReport]:
         """End the cycle whose intent has no cut, if there is one."""
-        previous = self._newest_cut()
+        previous = newest_cut(self.lease.store, self.lease.paths)
         number = newest_number(self.lease.store, self.lease.paths.intents)
         if previous is not None and number <= previous.number:
             return []
@@ -106,43 +120,46 @@ class _Run:
             return []
         intent, sha256 = found
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
-        return [self._finish(intent, sha256, previous, resumed=True)]
+        chain = Chain.open(self.lease.store, self.lease.paths, intent.incarnation)
+        return [self._finish(chain, intent, sha256, previous, resumed=True)]
 
-    def next_cycle(self, limit: Lsn, cycle_rows: int) -> CutReport | None:
+    def next_cycle(self, chain: Chain, limit: Lsn) -> CutReport | None:
         """One more cycle, or None where there is nothing to do."""
-        previous = self._newest_cut()
+        previous = newest_cut(self.lease.store, self.lease.paths)
         number = CycleNumber(1 if previous is None else previous.number + 1)
-        pending = pending_snapshots(self.lease.store, self.lease.paths, self.chain.incarnation, previous)
-        plan = plan_cycle(self.chain, previous, pending, number, end=limit, cycle_rows=cycle_rows)
-        if plan is None:
-            return None
-        intent, sha256 = begin_cycle(plan, number, self.chain, self.lease)
-        return self._finish(intent, sha256, previous, resumed=False)
+        pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
+        plan = plan_cycle(chain, previous, pending, number, end=limit, cycle_rows=self.limits.cycle_rows)
+        return None if plan is None else self._run(plan, number, chain, previous)
 
-    def _finish(self, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
+    def _cross(self, chain: Chain, previous: Cut) -> CutReport | None:
+        """The cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
+        number = CycleNumber(previous.number + 1)
+        pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
+        plan = plan_crossing(chain, previous, pending, number)
+        if plan is None:
+            message = f"incarnation {chain.incarnation} has begun, and its snapshot is not there yet"
+            self.report(Event("compact.waits", message, {"incarnation": int(chain.incarnation)}))
+            return None
+        return self._run(plan, number, chain, previous)
+
+    def _run(self, plan: Plan, number: CycleNumber, chain: Chain, previous: Cut | None) -> CutReport:
+        intent, sha256 = begin_cycle(plan, number, chain, self.lease)
+        return self._finish(chain, intent, sha256, previous, resumed=False)
+
+    def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
         result = finish_cycle(
             self.spark,
-            self.chain,
+            chain,
             self.lease,
             intent=intent,
             sha256=sha256,
             previous=previous,
             resumed=resumed,
-            threads=self.threads,
+            threads=self.limits.threads,
         )
         told = _told(result)
         self.report(_event(told))
         return told
-
-    def _newest_cut(self) -> Cut | None:
-        cut = newest_cut(self.lease.store, self.lease.paths)
-        if cut is not None and cut.incarnation != self.chain.incarnation:
-            raise LakeError(
-                f"{self.lease.paths.source}: landing",
-                f"incarnation {self.chain.incarnation} has begun, the lake stands in {cut.incarnation}",
-                f"a lake can't follow its source into a new incarnation yet: {BEGIN_AGAIN}",
-            )
-        return cut
 
 
 @contextmanager
@@ -167,7 +184,7 @@ def _told(result: CycleResult) -> CutReport:
         for t, w in result.written.items()
         if w.touched
     }
-    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held)
+    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held, result.cut.incarnation)
 
 
 def _event(told: CutReport) -> Event:
@@ -177,6 +194,7 @@ def _event(told: CutReport) -> Event:
         f"cut {told.number} at {told.position}: {changes} changes in {len(told.tables)} tables",
         {
             "cycle": int(told.number),
+            "incarnation": int(told.incarnation),
             "position": str(told.position),
             "changes": changes,
             "tables": len(told.tables),

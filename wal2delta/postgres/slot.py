@@ -13,7 +13,7 @@ from typing import Literal as OneOf
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from wal2delta.errors import BEGIN_AGAIN, SourceError, TransientError
+from wal2delta.errors import RECOVER, SourceError, TransientError
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection, rows, source_errors, translate
 
@@ -105,7 +105,7 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
         return SourceError(thing, "it is a temporary slot of another connection", another)
     if state.lost:
         why = f" ({state.invalidation_reason})" if state.invalidation_reason else ""
-        return SourceError(thing, f"the server has invalidated it{why}: changes are lost", BEGIN_AGAIN)
+        return SourceError(thing, f"the server has invalidated it{why}: changes are lost", RECOVER)
     return None
 
 

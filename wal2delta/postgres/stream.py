@@ -31,7 +31,7 @@ from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
-from wal2delta.errors import BEGIN_AGAIN, GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
+from wal2delta.errors import RECOVER, GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
 from wal2delta.postgres.connection import Connection, close_quietly, connect_replication, rows, source_errors, translate
@@ -207,7 +207,7 @@ class ReplicationStream:
         except psycopg.Error as error:
             if error.sqlstate in ("42704", "55000"):
                 reason = f"the server refused to start: {error.diag.message_primary}"
-                raise GapError(f"slot {slot}", reason, BEGIN_AGAIN) from None
+                raise GapError(f"slot {slot}", reason, RECOVER) from None
             raise translate(error, f"slot {slot}") from None
 
     def _read_into(self, frames: Frames, max_bytes: int, deadline: float) -> None:
@@ -309,7 +309,7 @@ class ReplicationStream:
             return self._failure
         if error.sqlstate == "55000":
             reason = f"the slot can't be read any more: {error.diag.message_primary}"
-            return GapError("replication stream", reason, BEGIN_AGAIN)
+            return GapError("replication stream", reason, RECOVER)
         if error.sqlstate == "42704" and error.diag.message_primary:
             # Up to PostgreSQL 17 an error, from 18 on the warning of `_on_notice`: all publications were there at the start.
             return _lost_publication(error.diag.message_primary)
@@ -331,7 +331,7 @@ def _proto_version(server_version: int) -> int:
 def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]) -> None:
     state = read_slot(conn, slot)
     if state is None:
-        raise GapError(f"slot {slot}", "it does not exist", BEGIN_AGAIN)
+        raise GapError(f"slot {slot}", "it does not exist", RECOVER)
     problem = slot_problem(state, conn.info.dbname)
     if problem is not None and state.lost:
         raise GapError(problem.thing, problem.reason, problem.remedy)
@@ -350,4 +350,4 @@ def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]
 def _lost_publication(notice: str) -> SourceError:
     # Made again it is no help: the slot's place in the WAL is before that, where there is none for the server.
     reason = f"{notice}: it was made after the slot's position, and changes from there on would be left out"
-    return SourceError("replication stream", reason, BEGIN_AGAIN)
+    return SourceError("replication stream", reason, RECOVER)

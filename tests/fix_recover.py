@@ -1,0 +1,178 @@
+"""A small shop with a lake, whose slot is going to be lost: what is needed to follow it into another incarnation.
+
+Servers come from `fix_postgres.py`; the comparison with the lake is `compare.py`'s, which shares nothing with the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.sql import SQL, Composed
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
+
+from demo.server import EmbeddedPostgres, unprivileged_user
+from tests.compare import Rows, lake_rows, source_rows, table_columns
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config, SourceConfig, ViewConfig
+from wal2delta.drain.until import Until
+from wal2delta.failpoints import VARIABLE
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import CutReport, compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Stop, silent
+
+ITEMS, LOG = TableName("public", "items"), TableName("public", "log")
+TABLES = (ITEMS, LOG)
+SCHEMA = (
+    "CREATE TABLE items (id int PRIMARY KEY, note text)",
+    "CREATE TABLE log (at int, what text)",
+    "ALTER TABLE log REPLICA IDENTITY FULL",
+    "CREATE PUBLICATION pub FOR TABLE items, log",
+)
+REPOSITORY = Path(__file__).parents[1]
+
+
+@dataclass
+class Shop:
+    """A source with a keyed table and a bag, and its lake."""
+
+    dsn: str
+    slot: str
+    lake: Path
+    view: Path | None = None
+
+    @classmethod
+    def of(cls, database: Database, lake: Path) -> Shop:
+        """On a database of the run's server."""
+        return cls(database.dsn, database.name, lake)
+
+    @property
+    def config(self) -> Config:
+        """One source, called shop."""
+        source = SourceConfig(name="shop", dsn=SecretStr(self.dsn), publication="pub", slot=self.slot)
+        views = {}
+        if self.view is not None:
+            views["notes"] = ViewConfig(name="notes", sql_file=self.view, reads={"items": ("shop", ITEMS)})
+        return Config(path=self.lake / "w.yaml", lake=str(self.lake), sources={"shop": source}, views=views)
+
+    @property
+    def paths(self) -> LakePaths:
+        """Of the source."""
+        return LakePaths(str(self.lake), "shop")
+
+    def begin(self) -> None:
+        """Tables with rows, and the first snapshot."""
+        self.execute(
+            *SCHEMA,
+            "INSERT INTO items SELECT g, 'n' || g FROM generate_series(1, 20) g",
+            "INSERT INTO log SELECT g % 3, 'x' FROM generate_series(1, 9) g",
+        )
+        bootstrap(self.config, "shop")
+
+    def execute(self, *statements: LiteralString | SQL | Composed) -> None:
+        """Each a transaction."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def change(self, first: int) -> None:
+        """Inserts, an update, a key move and deletes in both tables."""
+        statements: tuple[LiteralString, ...] = (
+            "INSERT INTO items SELECT g, 'added' FROM generate_series({first}, {first} + 4) g",
+            "UPDATE items SET note = 'changed at ' || {first} WHERE id % 4 = 0",
+            "UPDATE items SET id = {first} + 50 WHERE id = (SELECT min(id) FROM items)",
+            "DELETE FROM items WHERE id = (SELECT min(id) FROM items)",
+            "INSERT INTO log VALUES ({first}, 'y'), ({first}, 'y')",
+            "DELETE FROM log WHERE ctid = (SELECT min(ctid) FROM log)",
+        )
+        self.execute(*(SQL(statement).format(first=first) for statement in statements))
+
+    def drain(self) -> None:
+        """All that is there."""
+        drain(self.config, "shop", Until.caught_up())
+
+    def compact(self, spark: SparkSession) -> list[CutReport]:
+        """Until nothing is left to do."""
+        return compact(self.config, "shop", spark, silent, Stop())
+
+    def chain(self) -> Chain:
+        """The newest incarnation's."""
+        found = Chain.open_newest(open_store(self.lake), self.paths)
+        assert found is not None
+        return found
+
+    def cut(self) -> Cut:
+        """The newest."""
+        found = newest_cut(open_store(self.lake), self.paths)
+        assert found is not None
+        return found
+
+    def source_rows(self) -> Mapping[TableName, Rows]:
+        """What PostgreSQL has."""
+        return source_rows(self.dsn, TABLES)
+
+    def lake_rows(self) -> Mapping[TableName, Rows]:
+        """What the newest cut has."""
+        cut, found = self.cut(), {}
+        assert not cut.held
+        for table in TABLES:
+            assert cut.tables[table].at_lsn == cut.position
+            columns, attnums = table_columns(self.dsn, table)
+            path = Path(self.paths.url(self.paths.current(table)))
+            found[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
+        return found
+
+    def history(self, spark: SparkSession, table: TableName) -> list[Any]:
+        """All rows in their order."""
+        path = self.paths.url(self.paths.history(table))
+        return list(spark.read.format("delta").load(path).orderBy("_w2d_ord").collect())
+
+    def run_killed(self, command: str, failpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`wal2delta COMMAND shop` in a process of its own that is killed at a place."""
+        file = self.lake.with_suffix(".yaml")
+        document = {
+            "lake": str(self.lake),
+            "sources": {"shop": {"dsn": {"env": "SHOP_DSN"}, "publication": "pub", "slot": self.slot}},
+        }
+        file.write_text(json.dumps(document), encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-m", "wal2delta", "-c", str(file), command, "shop", *arguments],
+            cwd=REPOSITORY,
+            env={**os.environ, VARIABLE: failpoint, "SHOP_DSN": self.dsn},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+def copy_of(server: EmbeddedPostgres, state: Path) -> EmbeddedPostgres:
+    """A cold copy of a stopped server's folder, as a backup of its files would be; not started."""
+    shutil.copytree(server.root, state, dirs_exist_ok=True)
+    copied = EmbeddedPostgres(state, conf=server.conf, port=server.port)
+    _give_all(copied)
+    return copied
+
+
+def _give_all(server: EmbeddedPostgres) -> None:
+    user = unprivileged_user()
+    if user is not None:
+        for path in [server.root, *server.root.rglob("*")]:
+            os.chown(path, user.pw_uid, user.pw_gid)

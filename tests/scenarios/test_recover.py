@@ -1,0 +1,190 @@
+"""A slot is lost with changes in the gap: after `recover` the lake equals the source again, and history tells of the gap."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.server import EmbeddedPostgres
+from tests.fix_postgres import Database
+from tests.fix_recover import ITEMS, LOG, TABLES, Shop, copy_of
+from wal2delta.errors import GapError, SourceError
+from wal2delta.lake.open import open_lake
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.recover import plan_recover, recover
+from wal2delta.pipeline.refresh import refresh
+from wal2delta.report import silent
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark]
+
+
+def _lose_slot(database: Database) -> None:
+    database.value("SELECT pg_drop_replication_slot(%s)::text", [database.name])
+
+
+def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    """Nothing lost and nothing twice: what landed, the gap, the corrections, and what came after; views and proof go on."""
+    view = tmp_path / "notes.sql"
+    view.write_text("SELECT note, count(*) AS n FROM items GROUP BY note")
+    shop = Shop.of(database, tmp_path / "lake")
+    shop.begin()
+    shop.view = view
+    shop.compact(spark)
+    refresh(shop.config, None, spark, silent)
+    shop.change(100)
+    shop.drain()  # landed, not compacted: it happened, so it goes into the lake before the gap
+    end = shop.chain().end
+    _lose_slot(database)
+    shop.change(200)
+    with pytest.raises(GapError, match=r"does not exist; the landing ends at .*wal2delta recover"):
+        shop.drain()
+
+    plan = plan_recover(shop.config, "shop")
+    assert (plan.incarnation, plan.follows, plan.end_lsn) == (2, 1, end)
+    assert not plan.keeps_slot
+    recover(shop.config, "shop")
+    shop.change(300)
+    shop.drain()
+    cuts = shop.compact(spark)
+    assert [c.incarnation for c in cuts] == [1, 2, 2]
+    assert [int(c.number) for c in cuts] == [2, 3, 4]
+    assert shop.lake_rows() == shop.source_rows()
+
+    for table in TABLES:
+        rows = shop.history(spark, table)
+        ops = [r["_w2d_op"] for r in rows]
+        (at,) = [i for i, op in enumerate(ops) if op == "gap"]
+        told = json.loads(rows[at]["_w2d_text"])
+        assert told == {"from": f"1:{end}", "to": f"2:{shop.chain().head.end_lsn}"}
+        assert {"insert", "delete"} <= set(ops[:at])
+        assert not any(op.startswith("correct") for op in ops[:at])
+        assert {"correct_insert", "correct_delete"} <= set(ops[at + 1 :])
+        assert {"insert", "delete"} <= set(ops[at + 1 :])
+        assert len({r["_w2d_ord"] for r in rows}) == len(rows)
+    gone = Counter(r["id"] for r in shop.history(spark, ITEMS) if r["_w2d_op"] == "correct_insert")
+    assert {200, 201, 202, 203, 204} <= set(gone)
+
+    refresh(shop.config, None, spark, silent)
+    lake = open_lake(spark, shop.config)
+    notes = {
+        r["note"]: r["n"]
+        for r in lake.table("shop", ITEMS).groupBy("note").count().withColumnRenamed("count", "n").collect()
+    }
+    viewed = spark.read.format("delta").load(str(shop.lake / "views" / "notes")).collect()
+    assert {r["note"]: r["n"] for r in viewed} == notes
+    found = prove(shop.config, "shop", None, spark)
+    assert {p.status for p in found.tables.values()} == {"equal"}
+
+
+def test_a_slot_that_is_alive_is_left_alone(database: Database, tmp_path: Path) -> None:
+    """Nothing to recover: named, and nothing changes."""
+    shop = Shop.of(database, tmp_path / "lake")
+    shop.begin()
+    shop.change(100)
+    with pytest.raises(SourceError, match=f"slot {database.name}: it is alive and meets its landing"):
+        recover(shop.config, "shop")
+    shop.drain()
+    assert shop.chain().incarnation == 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "recover.after_record",
+        pytest.param("recover.after_drop", marks=pytest.mark.full),
+        pytest.param("bootstrap.after_slot", marks=pytest.mark.full),
+        pytest.param("bootstrap.after_head", marks=pytest.mark.full),
+        pytest.param("bootstrap.after_chunks", marks=pytest.mark.full),
+    ],
+)
+def test_a_recover_that_is_killed_is_run_again(database: Database, tmp_path: Path, place: str) -> None:
+    """At each place: the drain says what is to be done, one run more ends it, no slot is left over."""
+    shop = Shop.of(database, tmp_path / "lake")
+    shop.begin()
+    _lose_slot(database)
+    assert shop.run_killed("recover", place).returncode == -9
+    if place not in {"bootstrap.after_head", "bootstrap.after_chunks"}:
+        with pytest.raises(GapError, match="a recover is at work, or was killed"):
+            shop.drain()
+    else:
+        shop.drain()
+    recover(shop.config, "shop")
+    assert database.slots() == {database.name}
+    assert shop.chain().incarnation == 2
+    with pytest.raises(SourceError, match="alive"):
+        recover(shop.config, "shop")
+    shop.change(200)
+    shop.drain()
+
+
+@pytest.mark.full
+def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    """Killed with the head made and the drain going on: the second run's snapshot lies after it, and the lake follows."""
+    shop = Shop.of(database, tmp_path / "lake")
+    shop.begin()
+    shop.compact(spark)
+    _lose_slot(database)
+    shop.change(100)
+    assert shop.run_killed("recover", "bootstrap.after_head").returncode == -9
+    shop.change(200)
+    shop.drain()
+    assert shop.compact(spark) == []  # it waits for the snapshot
+    shop.change(300)
+    recover(shop.config, "shop")
+    shop.change(400)
+    shop.drain()
+    shop.compact(spark)
+    assert shop.cut().incarnation == 2
+    assert shop.lake_rows() == shop.source_rows()
+    for table in (ITEMS, LOG):
+        assert sum(r["_w2d_op"] == "gap" for r in shop.history(spark, table)) == 1
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> Iterator[tuple[Shop, EmbeddedPostgres]]:
+    """A shop on a server of its own, begun; the server stands as it was when its files were copied back."""
+    with EmbeddedPostgres(conf={"fsync": "off"}) as server:
+        shop = Shop(server.dsn(), "shop_slot", tmp_path / "lake")
+        shop.begin()
+        shop.change(100)
+        shop.drain()
+        server.halt()
+        backup = copy_of(server, tmp_path / "backup")
+        server.start()
+        shop.change(200)
+        shop.drain()
+        server.halt()
+        backup.start()
+        try:
+            yield shop, backup
+        finally:
+            backup.stop()
+
+
+@pytest.mark.full
+def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: tuple[Shop, EmbeddedPostgres]) -> None:
+    """The same system and timeline, its WAL went back: positions of the new incarnation are lower, and nothing minds."""
+    shop, _ = restored
+    end = shop.chain().end
+    with pytest.raises(GapError, match=r"the server's WAL ends at .*: the server was restored"):
+        shop.drain()
+    recover(shop.config, "shop")
+    shop.change(300)
+    shop.drain()
+    assert shop.chain().end < end
+    cuts = shop.compact(spark)
+    assert [c.incarnation for c in cuts] == [1, 2, 2]
+    assert cuts[-1].position < cuts[0].position
+    assert shop.lake_rows() == shop.source_rows()
+    rows = shop.history(spark, ITEMS)
+    assert sorted({r["id"] for r in rows if r["_w2d_op"] == "correct_delete"}) >= [200, 201]
+    shop.change(400)
+    shop.drain()
+    shop.compact(spark)
+    assert shop.lake_rows() == shop.source_rows()
+    assert prove(shop.config, "shop", None, spark).tables[LOG].status == "equal"

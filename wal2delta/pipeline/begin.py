@@ -1,0 +1,112 @@
+"""The beginning of an incarnation: its record, its slot, its head.
+
+Copying the tables into it belongs to `wal2delta.pipeline.bootstrap`; deciding that one is wanted to that and to
+`wal2delta.pipeline.recover`.
+
+    record (begin.json)  ─►  slot, made with a snapshot or found  ─►  source.json, once  ─►  head at the slot's point
+
+Killed anywhere, the next run takes the same number up again: the record names the slot. A slot that a killed run had made
+under a name that the configuration no longer has is dropped then, so no slot is left that nobody reads.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from wal2delta.config.model import SourceConfig
+from wal2delta.errors import TransientError
+from wal2delta.failpoints import failpoint
+from wal2delta.landing.beginning import Beginning, Follows, incarnations, unfinished
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.fields import now_text
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.store import AlreadyExistsError, Store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
+from wal2delta.postgres.connection import Connection
+from wal2delta.postgres.server import ServerIdentity
+from wal2delta.postgres.slot import PLUGIN, drop_slot, read_slot
+
+
+def next_incarnation(store: Store, paths: LakePaths, source: SourceConfig, server: ServerIdentity) -> Incarnation:
+    """The number that `record` will give: a killed run's, where that was about to begin the same, else the next."""
+    left = unfinished(store, paths)
+    if left is not None and _same(left, source, server):
+        return left.incarnation
+    known = incarnations(store, paths)
+    return Incarnation(known[-1] + 1 if known else 1)
+
+
+def record(
+    store: Store,
+    paths: LakePaths,
+    source: SourceConfig,
+    server: ServerIdentity,
+    *,
+    makes_slot: bool,
+    follows: Follows | None,
+) -> Incarnation:
+    """Put `begin.json`, and close the incarnation before by it; gives the number.
+
+    Raises TransientError where another process has just taken the number.
+    """
+    number = next_incarnation(store, paths, source, server)
+    document = Beginning(
+        incarnation=number,
+        system_id=server.system_id,
+        database=server.database,
+        slot=source.slot,
+        publication=source.publication,
+        makes_slot=makes_slot,
+        follows=follows,
+        created_at=now_text(),
+    )
+    left = unfinished(store, paths)
+    if left is None or left.incarnation != number:
+        try:
+            store.put_if_absent(paths.beginning(number), document.to_bytes())
+        except AlreadyExistsError:
+            thing = f"source {source.name}: incarnation {number}"
+            raise TransientError(
+                thing, "another process is beginning it", "see whether it still runs, then try again"
+            ) from None
+    return number
+
+
+def make_head(  # noqa: PLR0917  the same order as in `record`
+    store: Store, paths: LakePaths, source: SourceConfig, server: ServerIdentity, incarnation: Incarnation, start: Lsn
+) -> None:
+    """The head of the chain at the slot's point: from here on the incarnation has begun."""
+    told = ChainSource(
+        server.system_id, server.timeline, server.database, source.slot, source.publication, server.version
+    )
+    Chain.create(store, paths, incarnation, start=start, source=told, writer=secrets.token_hex(16))
+    failpoint("bootstrap.after_head")
+
+
+def drop_orphan(
+    conn: Connection, left: Beginning | None, source: SourceConfig, server: ServerIdentity, in_use: Iterable[str]
+) -> str | None:
+    """Drop the slot that a killed run had made under another name; its name, None where there is none.
+
+    Left alone are one on another system, one that is read, one of another kind, and those `in_use` by other sources.
+    """
+    if left is None or not left.makes_slot or left.slot == source.slot or left.slot in set(in_use):
+        return None
+    if (left.system_id, left.database) != (server.system_id, server.database):
+        return None
+    state = read_slot(conn, left.slot)
+    if state is None or state.active or (state.plugin, state.database) != (PLUGIN, server.database):
+        return None
+    return left.slot if drop_slot(conn, left.slot) else None
+
+
+def _same(left: Beginning, source: SourceConfig, server: ServerIdentity) -> bool:
+    return (left.system_id, left.database, left.slot, left.publication) == (
+        server.system_id,
+        server.database,
+        source.slot,
+        source.publication,
+    )
