@@ -163,16 +163,20 @@ class Shop:
         )
 
 
-def copy_of(server: EmbeddedPostgres, state: Path) -> EmbeddedPostgres:
-    """A cold copy of a stopped server's folder, as a backup of its files would be; not started."""
-    shutil.copytree(server.root, state, dirs_exist_ok=True)
-    copied = EmbeddedPostgres(state, conf=server.conf, port=server.port)
-    _give_all(copied)
-    return copied
+def save_files(server: EmbeddedPostgres) -> None:
+    """A cold backup of a halted server: its files beside them."""
+    _copy(server.data, server.root / "saved")
 
 
-def _give_all(server: EmbeddedPostgres) -> None:
+def restore_files(server: EmbeddedPostgres) -> None:
+    """Put the files of `save_files` back under a halted server."""
+    shutil.rmtree(server.data)
+    _copy(server.root / "saved", server.data)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target)
     user = unprivileged_user()
     if user is not None:
-        for path in [server.root, *server.root.rglob("*")]:
+        for path in [target, *target.rglob("*")]:
             os.chown(path, user.pw_uid, user.pw_gid)

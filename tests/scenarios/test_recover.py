@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.server import EmbeddedPostgres
-from tests.fix_postgres import Database
-from tests.fix_recover import ITEMS, LOG, TABLES, Shop, copy_of
+from tests.fix_postgres import Database, MakeServer
+from tests.fix_recover import ITEMS, LOG, TABLES, Shop, restore_files, save_files
 from wal2delta.errors import GapError, SourceError
 from wal2delta.lake.open import open_lake
 from wal2delta.pipeline.prove import prove
@@ -146,30 +145,29 @@ def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tm
 
 
 @pytest.fixture
-def restored(tmp_path: Path) -> Iterator[tuple[Shop, EmbeddedPostgres]]:
+def restored(make_server: MakeServer, tmp_path: Path) -> Iterator[Shop]:
     """A shop on a server of its own, begun; the server stands as it was when its files were copied back."""
-    with EmbeddedPostgres(conf={"fsync": "off"}) as server:
+    with make_server(conf={"fsync": "off"}) as server:
         shop = Shop(server.dsn(), "shop_slot", tmp_path / "lake")
         shop.begin()
         shop.change(100)
         shop.drain()
         server.halt()
-        backup = copy_of(server, tmp_path / "backup")
+        save_files(server)
         server.start()
         shop.change(200)
+        shop.execute("INSERT INTO items SELECT g, repeat('x', 100) FROM generate_series(1000, 2000) g")
         shop.drain()
         server.halt()
-        backup.start()
-        try:
-            yield shop, backup
-        finally:
-            backup.stop()
+        restore_files(server)
+        server.start()
+        yield shop
 
 
 @pytest.mark.full
-def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: tuple[Shop, EmbeddedPostgres]) -> None:
+def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: Shop) -> None:
     """The same system and timeline, its WAL went back: positions of the new incarnation are lower, and nothing minds."""
-    shop, _ = restored
+    shop = restored
     end = shop.chain().end
     with pytest.raises(GapError, match=r"the server's WAL ends at .*: the server was restored"):
         shop.drain()
