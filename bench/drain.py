@@ -1,10 +1,11 @@
 """Draining a backlog to durable segments against `pg_recvlogical -f /dev/null`, on copies of one slot, in one run.
 
-Goals and their history belong to docs, not here. One million changes (60 % inserts, 30 % updates, 10 % deletes; 8 mixed
-columns; 100 per transaction) are written first; then each program reads them from the same WAL, in turns. The walsender's
-CPU is read from /proc while it works.
+Goals and their history belong to docs, not here. Each case writes its backlog first; then each program reads it from the
+same WAL, in turns, from a slot of its own that begins at the same place. The walsender's CPU and the reader's peak memory
+are read from /proc while they work. Wall time begins when the program is loaded: it is without the
+interpreter's start and imports, CPU seconds are with them.
 
-    python -m bench.drain [--changes N] [--rounds N]
+    python -m bench.drain [--case mixed ...] [--changes N] [--rounds N]
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
+import re
 import secrets
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
@@ -37,29 +39,77 @@ from wal2delta.landing.manifest import ChainSource
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
+from wal2delta.pgoutput.warm_up import warm_up
 from wal2delta.pipeline.drain import drain
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.server import identify
 
-NAME = "bench"
 ROOT = Path(__file__).resolve().parent.parent
-_TABLE = """
-CREATE TABLE changes (id bigint PRIMARY KEY, account int, amount numeric(12, 2), rate float8, paid bool,
-                      at timestamptz, day date, note text)
-"""
+_COLUMNS = (
+    "id bigint PRIMARY KEY, account int, amount numeric(12, 2), rate float8, paid bool, "
+    "at timestamptz, day date, note text"
+)
+_ROW = (
+    "g % 1000, g * 1.25, g / 3.0, g % 2 = 0, now() + g * interval '1 s', now()::date + g % 365, md5((t * 60 + g)::text)"
+)
 # 60 inserts, 30 updates and 10 deletes per transaction; what is updated and deleted was inserted by it.
-_LOAD = """
-CREATE PROCEDURE load(transactions bigint) LANGUAGE plpgsql AS $$
-BEGIN
-    FOR t IN 0 .. transactions - 1 LOOP
-        INSERT INTO changes SELECT t * 60 + g, g % 1000, g * 1.25, g / 3.0, g % 2 = 0, now(), now()::date, md5(g::text)
-            FROM generate_series(1, 60) g;
-        UPDATE changes SET amount = amount + 1, note = 'updated ' || id WHERE id BETWEEN t * 60 + 1 AND t * 60 + 30;
-        DELETE FROM changes WHERE id BETWEEN t * 60 + 51 AND t * 60 + 60;
-        COMMIT;
-    END LOOP;
-END $$
+_MIXED = f"""
+        INSERT INTO {{table}} SELECT t * 60 + g, {_ROW} FROM generate_series(1, 60) g;
+        UPDATE {{table}} SET amount = amount + 1, note = 'updated ' || id WHERE id BETWEEN t * 60 + 1 AND t * 60 + 30;
+        DELETE FROM {{table}} WHERE id BETWEEN t * 60 + 51 AND t * 60 + 60;
 """
+_WIDE_KINDS = (
+    "int",
+    "bigint",
+    "numeric(12, 2)",
+    "float8",
+    "timestamptz",
+    "text",
+    "date",
+    "bool",
+    "uuid",
+    "varchar(20)",
+)
+_WIDE_VALUES = (
+    "g % 1000", "t * 100 + g", "g * 1.25", "g / 3.0", "now()", "md5(g::text)", "now()::date", "g % 2 = 0",
+    "md5(g::text)::uuid", "'status ' || g % 5",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One backlog: what a transaction does for its number `t`, how many changes that are, and the share of `--changes`."""
+
+    columns: str
+    statements: str
+    per_transaction: int
+    share: float
+
+    def transactions(self, changes: int) -> int:
+        """How many of them for a backlog of `changes` mixed ones."""
+        return max(1, round(changes * self.share / self.per_transaction)) if self.per_transaction else 1
+
+
+CASES = {
+    "mixed": Case(_COLUMNS, _MIXED, 100, 1.0),
+    "single": Case(_COLUMNS, f"INSERT INTO {{table}} SELECT t * 60 + g, {_ROW} FROM generate_series(1, 1) g;", 1, 0.25),
+    "large": Case(_COLUMNS, f"INSERT INTO {{table}} SELECT g, {_ROW} FROM generate_series(1, {{changes}}) g;", 0, 1.0),
+    "wide": Case(
+        "id bigint PRIMARY KEY, " + ", ".join(f"c{i} {_WIDE_KINDS[i % 10]}" for i in range(49)),
+        "INSERT INTO {table} SELECT t * 100 + g, "
+        + ", ".join(_WIDE_VALUES[i % 10] for i in range(49))
+        + " FROM generate_series(1, 100) g;",
+        100,
+        0.1,
+    ),
+    "text": Case(
+        "id bigint PRIMARY KEY, body text",
+        "INSERT INTO {table} SELECT t * 100 + g, (SELECT string_agg(md5((t * 3200 + g * 32 + i)::text), '')"
+        " FROM generate_series(1, 32) i) FROM generate_series(1, 100) g;",
+        100,
+        0.1,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -73,9 +123,10 @@ class Run:
 
 
 def main() -> None:
-    """Load, read in turns, print medians and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--changes", type=int, default=1_000_000)
+    """Load, read in turns, print medians and ratios, case after case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--changes", type=int, default=2_000_000, help="of the mixed case; others have a share of it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -83,37 +134,69 @@ def main() -> None:
         _child(json.loads(options.child))
         return
     with EmbeddedPostgres(conf={"shared_buffers": "256MB", "max_wal_size": "4GB", "fsync": "off"}) as server:
-        end = _load(server, options.changes)
-        pairs = []
-        for number in range(options.rounds):
-            pair = (_recvlogical(server, f"r{number}", end), _ours(server, f"w{number}", end))
-            pairs.append(pair)
-            print(
-                f"round {number + 1}: pg_recvlogical {pair[0].wall_s:.2f} s, wal2delta {pair[1].wall_s:.2f} s",
-                flush=True,
-            )
-        _print(options.changes, pairs)
+        print(f"median of {options.rounds} rounds; ratios are pg_recvlogical / wal2delta, above 1: wal2delta is better")
+        heads = ("wall s", 8), ("changes/s", 11), ("client CPU s", 14), ("walsender CPU s", 17), ("peak MB", 9)
+        print(f"{'case':8}{'changes':>9}  {'reader':16}" + "".join(f"{head:>{width}}" for head, width in heads))
+        for name in options.case:
+            _run_case(server, name, options.changes, options.rounds)
 
 
-def _load(server: EmbeddedPostgres, changes: int) -> Lsn:
+def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: int) -> None:
+    changes, end = load(server, name, mixed_changes)
+    pairs = [
+        (_recvlogical(server, name, f"{name}_r{i}", end), _ours(server, name, f"{name}_w{i}", end))
+        for i in range(rounds)
+    ]
+    for at, reader in enumerate(("pg_recvlogical", "wal2delta")):
+        run = _median([pair[at] for pair in pairs])
+        print(
+            f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}{changes / run.wall_s:11,.0f}{run.client_cpu_s:14.2f}"
+            f"{run.walsender_cpu_s:17.2f}{run.peak_rss_mb:9.0f}"
+        )
+    wall = statistics.median(theirs.wall_s / ours.wall_s for theirs, ours in pairs)
+    sender = statistics.median(ours.walsender_cpu_s / theirs.walsender_cpu_s for theirs, ours in pairs)
+    per_cpu = changes / _median([pair[1] for pair in pairs]).client_cpu_s
+    print(
+        f"{'':19}wall ratio {wall:.2f}; walsender CPU {sender:.2f} of theirs; {per_cpu:,.0f} changes per client CPU s",
+        flush=True,
+    )
+
+
+def _median(runs: list[Run]) -> Run:
+    return Run(
+        *(
+            statistics.median(getattr(run, field) for run in runs)
+            for field in ("wall_s", "client_cpu_s", "walsender_cpu_s", "peak_rss_mb")
+        )
+    )
+
+
+def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, Lsn]:
+    """Write the backlog of a case, behind a slot and a publication of its name: its number of changes, and its end."""
+    case = CASES[name]
+    transactions = case.transactions(mixed_changes)
+    changes = transactions * case.per_transaction or mixed_changes
+    statements = case.statements.format(table=name, changes=changes)
+    procedure = SQL("CREATE PROCEDURE {name}(transactions bigint) LANGUAGE plpgsql AS {body}").format(
+        name=Identifier(f"load_{name}"),
+        body=Literal(f"BEGIN FOR t IN 0 .. transactions - 1 LOOP {statements} COMMIT; END LOOP; END"),
+    )
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
-        conn.execute(_TABLE)
-        conn.execute(_LOAD)
-        conn.execute("CREATE PUBLICATION bench FOR TABLE changes")
-        conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [NAME])
-        begun = time.monotonic()
-        conn.execute("CALL load(%s)", [changes // 100])
+        conn.execute(SQL("CREATE TABLE {} ({})").format(Identifier(name), SQL(case.columns)))
+        conn.execute(procedure)
+        conn.execute(SQL("CREATE PUBLICATION {name} FOR TABLE {name}").format(name=Identifier(name)))
+        conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+        conn.execute(SQL("CALL {}({})").format(Identifier(f"load_{name}"), Literal(transactions)))
         row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         conn.execute("CHECKPOINT")
     if row is None:
         raise RuntimeError("the server did not tell its position")
-    print(f"{changes} changes written in {time.monotonic() - begun:.1f} s", flush=True)
-    return Lsn.parse(row[0])
+    return changes, Lsn.parse(row[0])
 
 
-def _recvlogical(server: EmbeddedPostgres, slot: str, end: Lsn) -> Run:
-    _copy_slot(server, slot)
-    options = ["proto_version=1", f"publication_names={NAME}"]
+def _recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+    _copy_slot(server, name, slot)
+    options = ["proto_version=1", f"publication_names={name}"]
     command = [str(server.program("pg_recvlogical")), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null"]
     command += ["--endpos", str(end), "--no-loop", *(part for option in options for part in ("-o", option))]
     begun = time.monotonic()
@@ -121,37 +204,46 @@ def _recvlogical(server: EmbeddedPostgres, slot: str, end: Lsn) -> Run:
     return Run(time.monotonic() - begun, *run)
 
 
-def _ours(server: EmbeddedPostgres, slot: str, end: Lsn) -> Run:
-    start = _copy_slot(server, slot)
+def _ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+    start = _copy_slot(server, name, slot)
     with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
-        given = {"dsn": server.dsn(), "lake": lake, "slot": slot, "start": str(start), "end": str(end)}
+        given = {"dsn": server.dsn(), "lake": lake, "name": name, "slot": slot, "start": str(start), "end": str(end)}
         run, out = _measured(server, slot, [sys.executable, "-m", "bench.drain", "--child", json.dumps(given)])
     return Run(json.loads(out)["wall_s"], *run)
 
 
 def _child(given: dict[str, Any]) -> None:
-    """One drain in this process, timed without the interpreter's start."""
-    source = SourceConfig(name=NAME, dsn=SecretStr(given["dsn"]), publication=NAME, slot=given["slot"])
-    config = Config(path=Path(given["lake"]) / "wal2delta.yaml", lake=given["lake"], sources={NAME: source})
-    with connect(source.dsn) as conn:
-        server = identify(conn)
-    head = ChainSource(server.system_id, server.timeline, server.database, source.slot, NAME, server.version)
-    Chain.create(
-        open_store(config.lake),
-        LakePaths(config.lake, NAME),
-        Incarnation(1),
-        start=Lsn.parse(given["start"]),
-        source=head,
-        writer=secrets.token_hex(16),
-    )
+    """One drain in this process, timed without the interpreter's start and the loading of compiled code."""
+    name = given["name"]
+    source = SourceConfig(name=name, dsn=SecretStr(given["dsn"]), publication=name, slot=given["slot"])
+    config = Config(path=Path(given["lake"]) / "wal2delta.yaml", lake=given["lake"], sources={name: source})
+    create_chain(config, source, Lsn.parse(given["start"]))
+    warm_up()
     begun = time.monotonic()
-    report = drain(config, NAME, Until.lsn(Lsn.parse(given["end"])))
+    report = drain(config, name, Until.lsn(Lsn.parse(given["end"])))
     print(json.dumps({"wall_s": time.monotonic() - begun, "rows": report.rows, "segments": report.segments}))
 
 
-def _copy_slot(server: EmbeddedPostgres, slot: str) -> Lsn:
+def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
+    """The head of a landing that begins at `start`, without a snapshot."""
+    with connect(source.dsn) as conn:
+        server = identify(conn)
+    head = ChainSource(
+        server.system_id, server.timeline, server.database, source.slot, source.publication, server.version
+    )
+    Chain.create(
+        open_store(config.lake),
+        LakePaths(config.lake, source.name),
+        Incarnation(1),
+        start=start,
+        source=head,
+        writer=secrets.token_hex(16),
+    )
+
+
+def _copy_slot(server: EmbeddedPostgres, name: str, slot: str) -> Lsn:
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
-        conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", [NAME, slot])
+        conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", [name, slot])
         row = conn.execute(
             "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", [slot]
         ).fetchone()
@@ -163,10 +255,10 @@ def _copy_slot(server: EmbeddedPostgres, slot: str) -> Lsn:
 def _measured(server: EmbeddedPostgres, slot: str, command: list[str]) -> tuple[tuple[float, float, float], str]:
     """Run it; client CPU seconds, walsender CPU seconds, peak RSS in megabytes, and what it printed."""
     ended = threading.Event()
-    walsender: list[float] = [0.0]
-    watcher = threading.Thread(target=_watch, args=(server.dsn(), slot, ended, walsender))
-    watcher.start()
+    seen = [0.0, 0.0]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    watcher = threading.Thread(target=_watch, args=(server.dsn(), slot, process.pid, ended, seen))
+    watcher.start()
     out = process.stdout.read() if process.stdout is not None else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -174,36 +266,23 @@ def _measured(server: EmbeddedPostgres, slot: str, command: list[str]) -> tuple[
     watcher.join()
     if process.returncode != 0:
         raise RuntimeError(f"{command[0]} ended with status {process.returncode}")
-    return (usage.ru_utime + usage.ru_stime, walsender[0], _megabytes(usage)), out
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    return (usage.ru_utime + usage.ru_stime, seen[0], seen[1]), out
 
 
-def _megabytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / 1024
-
-
-def _watch(dsn: str, slot: str, ended: threading.Event, seconds: list[float]) -> None:
-    """The CPU time of the process that serves the slot, as long as it does."""
+def _watch(dsn: str, slot: str, reader: int, ended: threading.Event, seen: list[float]) -> None:
+    """The CPU time of the process that serves the slot and the reader's peak memory, as long as they are there."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        while not ended.wait(0.05):
+        while not ended.wait(0.02):
             row = conn.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", [slot]).fetchone()
-            if row is not None and row[0] is not None:
-                with suppress(OSError):
+            with suppress(OSError):
+                if row is not None and row[0] is not None:
                     fields = Path(f"/proc/{row[0]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                    seconds[0] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _print(changes: int, pairs: list[tuple[Run, Run]]) -> None:
-    columns = f"{'wall s':>9}{'changes/s':>12}{'client CPU s':>14}{'walsender CPU s':>17}{'RSS MB':>9}"
-    print(f"\n{'median of ' + str(len(pairs)):<16}{columns}")
-    for at, name in enumerate(("pg_recvlogical", "wal2delta")):
-        runs = [pair[at] for pair in pairs]
-        wall, cpu, sender, rss = (
-            statistics.median(getattr(run, field) for run in runs)
-            for field in ("wall_s", "client_cpu_s", "walsender_cpu_s", "peak_rss_mb")
-        )
-        print(f"{name:<16}{wall:>9.2f}{changes / wall:>12,.0f}{cpu:>14.2f}{sender:>17.2f}{rss:>9.0f}")
-    ratio = statistics.median(theirs.wall_s / ours.wall_s for theirs, ours in pairs)
-    print(f"\npg_recvlogical / wal2delta, wall: {ratio:.2f} (above 1: wal2delta is faster)")
+                    seen[0] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                # Not from wait4: its peak begins with that of the process that started this one.
+                peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{reader}/status").read_text(encoding="utf-8"))
+                seen[1] = max(seen[1], int(peak[1]) / 1024 if peak else 0.0)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
 from wal2delta.pgoutput.rows import SchemaInForce, TransactionInfo
+from wal2delta.pgoutput.warm_up import warm_up
 from wal2delta.values.cast import CastError
 
 # Enough that the worker always finds work while the stream is read; four units.
@@ -122,6 +123,8 @@ class Flusher:
             raise self._failure
 
     def _run(self) -> None:
+        # While the first frames come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
+        warm_up()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closing)

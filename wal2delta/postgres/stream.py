@@ -211,30 +211,30 @@ class ReplicationStream:
             raise translate(error, f"slot {slot}") from None
 
     def _read_into(self, frames: Frames, max_bytes: int, deadline: float) -> None:
-        get, payloads = self._pgconn.get_copy_data, frames.payloads
-        size = read_bytes = 0
+        get, keep = self._pgconn.get_copy_data, frames.payloads.append
         while True:
+            # The only lines that run for each message. libpq has at most a full read in hand, or one message.
+            read_bytes = 0
             count, view = get(1)
-            if count > 0:
-                read_bytes += count
-                if view[0] == _XLOG_DATA:
-                    payloads.append(bytes(view))
-                    size += count
-                    if size >= max_bytes:
-                        break
+            while count > 0:
+                frame = bytes(view)
+                if frame[0] == _XLOG_DATA:
+                    keep(frame)
+                    read_bytes += count
                 else:
-                    self._on_control(bytes(view), frames)
-            elif count == 0:
-                now = time.monotonic()
-                if self._send_is_due(now):
-                    self._send_status()
-                if now >= deadline or not self._wait(deadline - now, bool(payloads), read_bytes):
-                    break
-                read_bytes = 0
-            else:
+                    self._on_control(frame, frames)
+                count, view = get(1)
+            frames.size += read_bytes
+            if count < 0:
                 self._ended()
                 break
-        frames.size = size
+            now = time.monotonic()
+            if self._send_is_due(now):
+                self._send_status()
+            if frames.size >= max_bytes or now >= deadline:
+                break
+            if not self._wait(deadline - now, bool(frames.payloads), read_bytes):
+                break
 
     def _wait(self, left_s: float, in_hand: bool, read_bytes: int) -> bool:
         """Fetch from the socket what is there; False where frames are in hand and nothing follows, or time is up."""

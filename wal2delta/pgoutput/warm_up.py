@@ -1,0 +1,49 @@
+"""Every compiled loop once, so that what comes after waits for no compiler.
+
+A process that decodes calls it while it connects; an image calls it when it is built, which leaves the machine code in the
+user's cache. Measured: 5 s of CPU where nothing is cached, 0.7 s where all is.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, TableName, Xid
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.rows import TransactionInfo
+from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.values.types import decimal_typmod
+
+_HEADER = b"w" + bytes(24)
+# One value of each kind that has a loop of its own; a NULL calls the loop of the validity bits.
+_VALUES = {
+    "bool": b"t",
+    "int4": b"1",
+    "float8": b"1.5",
+    "numeric": b"1.50",
+    "text": b"a",
+    "bytea": b"\\x00",
+    "date": b"2000-01-01",
+    "timestamp": b"2000-01-01 00:00:00",
+}
+
+
+def warm_up() -> None:
+    """Decode an insert and a NULL of every kind with a loop."""
+    columns = tuple(
+        Column(kind, Oid(1), decimal_typmod(4, 2), kind, kind, number, False)
+        for number, kind in enumerate(_VALUES, start=1)
+    )
+    version = SchemaVersion(TableName("", ""), Oid(1), Identity.NOTHING, columns, ())
+    head = struct.pack(">cIcH", b"I", 1, b"N", len(columns))
+    values = b"".join(struct.pack(">cI", b"t", len(text)) + text for text in _VALUES.values())
+    frames = [_HEADER + _relation(columns), _HEADER + head + values, _HEADER + head + b"n" * len(columns)]
+    decoder = BatchDecoder(RelationCache(lambda _: version))
+    decoder.decode_part(frames, TransactionInfo(Lsn(1), Xid(1), 0), 0)
+
+
+def _relation(columns: tuple[Column, ...]) -> bytes:
+    described = [b"\0" + c.name.encode() + b"\0" + struct.pack(">Ii", c.type_oid, c.typmod) for c in columns]
+    return b"R" + struct.pack(">I", 1) + b"\0\0n" + struct.pack(">H", len(columns)) + b"".join(described)
