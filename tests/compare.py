@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -88,7 +89,14 @@ def _columns(connection: psycopg.Connection[Any], table: TableName) -> list[tupl
 
 def _form(name: str, kind: str) -> sql.Composed:
     column = sql.Identifier(name)
-    send = {"real": "float4send", "double precision": "float8send"}.get(kind)
+    send = {"real": "float4send", "double precision": "float8send"}.get(kind.removesuffix("[]"))
+    if send is not None and kind.endswith("[]"):
+        # Arrays of another shape stand in `_w2d_text`, as PostgreSQL prints them.
+        return sql.SQL(
+            "CASE WHEN array_lower({c}, 1) = 1 AND array_ndims({c}) = 1 THEN (SELECT concat('{{', string_agg(coalesce("
+            "CASE WHEN e = 'NaN' THEN 'NaN' ELSE encode({send}(e), 'hex') END, 'NULL'), ',' ORDER BY n), '}}')"
+            " FROM unnest({c}) WITH ORDINALITY AS u (e, n)) WHEN {c} IS NOT NULL THEN concat({c}) END"
+        ).format(c=column, send=sql.Identifier(send))
     if send is None:
         # concat() calls the output function; a cast to text would trim and rewrite some types.
         return sql.SQL("CASE WHEN {c} IS NULL THEN NULL ELSE concat({c}) END").format(c=column)
@@ -103,6 +111,8 @@ def _text(value: Any, kind: pa.DataType) -> str | None:
     if value is None:
         return None
     match value:
+        case list():
+            return "{" + ",".join(_element(element, kind.value_type) for element in value) + "}"
         case bool():
             return "t" if value else "f"
         case float():
@@ -119,6 +129,16 @@ def _text(value: Any, kind: pa.DataType) -> str | None:
             return value.isoformat()
         case _:
             return str(value)
+
+
+def _element(value: Any, kind: pa.DataType) -> str:
+    """An element as it stands in its array's text."""
+    text = _text(value, kind)
+    if text is None:
+        return "NULL"
+    if text and text.upper() != "NULL" and not re.search(r'[{}",\\ \t\n\v\f\r]', text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _bits(value: float, *, single: bool) -> str:

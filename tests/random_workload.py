@@ -21,10 +21,11 @@ CREATE TABLE w.keyed (
     id bigint PRIMARY KEY, a text, doc text, n numeric(12,2), at timestamptz, f float8, j jsonb, tags text[]
 );
 ALTER TABLE w.keyed ALTER COLUMN doc SET STORAGE EXTERNAL;
+ALTER TABLE w.keyed ALTER COLUMN tags SET STORAGE EXTERNAL;
 CREATE TABLE w.composite (a int, b text, v text, day date, PRIMARY KEY (a, b));
 CREATE TABLE w.numeric_key (k numeric PRIMARY KEY, v text, blob bytea);
 ALTER TABLE w.numeric_key ALTER COLUMN v SET STORAGE EXTERNAL;
-CREATE TABLE w.bag (x int, y text, z real);
+CREATE TABLE w.bag (x int, y text, z real, days date[], ratios float8[]);
 ALTER TABLE w.bag REPLICA IDENTITY FULL;
 CREATE TABLE w.log (message text, at timestamp, amount numeric(20,6));
 """
@@ -43,6 +44,8 @@ _TIMES = (
 _DAYS = ("2024-02-29", "infinity", "0044-03-15 BC", "9999-12-31", "10000-01-01", "1582-10-10")
 _STAMPS = ("2024-02-29 23:59:59.9", "infinity", "0001-01-01 00:00:00", "1900-01-01 00:00:00.000001")
 _REALS = ("0", "-0", "1.1", "NaN", "1e-40", "16777217")
+_DAY_ARRAYS = ("{}", "{2024-02-29,NULL}", "{infinity}", "[0:1]={2024-01-01,2024-01-02}", None)
+_RATIOS = ("{0.1,-0,NULL}", "{0.1,0,NULL}", "{NaN,Infinity}", "{{0.1},{0.2}}", None)
 _NUMERICS = ("1", "1.0", "1.00", "-5", "NaN", "123456789012345678901234567890.123456789", "1e-20", "0")
 
 
@@ -117,6 +120,14 @@ class RandomWorkload:
             return self._text()
         return "".join(self._random.choices("abcdefgh 0123456789é", k=self._random.choice((2500, 9000))))
 
+    def _tags(self) -> list[str | None] | str | None:
+        """Small ones, ones that are stored out of line, and of either sort ones of two dimensions."""
+        if self._random.random() < 0.7:
+            few: tuple[str | None, ...] = ("{}", None, '{a,NULL,"x\\"y"}', '{"{}",""}', "{{a,b},{c,NULL}}", "[0:0]={z}")
+            return self._random.choice(few)
+        many = [self._random.choice((*_TEXTS, None)) for _ in range(900)]
+        return many if self._random.random() < 0.7 else "{" + ",".join(["{a,b}"] * 500) + "}"
+
     def _keyed(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
         way = self._random.random()
         if way < 0.40:
@@ -131,7 +142,7 @@ class RandomWorkload:
                     self._random.choice(_TIMES),
                     self._random.choice(_FLOATS),
                     self._random.choice(('{"b": 1, "a": [1.0, null]}', "null", None)),
-                    self._random.choice(([], None, ["a", None, 'x"y'], ["{}", ""])),
+                    self._tags(),
                 ),
             )
         elif way < 0.62:
@@ -200,7 +211,8 @@ class RandomWorkload:
         x, y = self._random.randrange(5), self._text()
         way = self._random.random()
         if way < 0.6:
-            cursor.execute("INSERT INTO w.bag VALUES (%s, %s, %s)", (x, y, self._random.choice(_REALS)))
+            row = (x, y, self._random.choice(_REALS), self._random.choice(_DAY_ARRAYS), self._random.choice(_RATIOS))
+            cursor.execute("INSERT INTO w.bag VALUES (%s, %s, %s, %s, %s)", row)
         elif way < 0.8:
             cursor.execute("UPDATE w.bag SET y = %s WHERE x = %s", (y, x))
         else:

@@ -110,7 +110,7 @@ def tuple_data(values: Values) -> bytes:
         elif isinstance(value, Unchanged):
             cells.append(b"u")
         else:
-            octets = value.encode()
+            octets = value if isinstance(value, bytes) else value.encode()
             cells.append(b"t" + struct.pack(">i", len(octets)) + octets)
     return struct.pack(">h", len(values)) + b"".join(cells)
 

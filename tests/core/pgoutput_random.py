@@ -6,7 +6,8 @@ They are shaped as a server shapes them: a Relation before the first change, old
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wal2delta.lsn import Lsn
@@ -37,7 +38,13 @@ KIND_OIDS = {
     "bpchar": 1042, "varchar": 1043, "date": 1082, "timestamp": 1114, "timestamptz": 1184, "numeric": 1700, "uuid": 2950,
     "exact_text": 3802, "enum": 70000,
 }  # fmt: skip
-KIND_BY_OID = {oid: kind for kind, oid in KIND_OIDS.items()}
+ARRAY_OIDS = {
+    "bool[]": 1000, "bytea[]": 1001, "name[]": 1003, "int8[]": 1016, "int2[]": 1005, "int4[]": 1007, "text[]": 1009,
+    "float4[]": 1021, "float8[]": 1022, "bpchar[]": 1014, "varchar[]": 1015, "date[]": 1182, "timestamp[]": 1115,
+    "timestamptz[]": 1185, "numeric[]": 1231, "uuid[]": 2951, "enum[]": 70001,
+}  # fmt: skip
+OIDS = KIND_OIDS | ARRAY_OIDS
+KIND_BY_OID = {oid: kind for kind, oid in OIDS.items()}
 NUMERIC_TYPMOD = decimal_typmod(10, 2)
 START_TIME_US = 1_700_000_000_000_000
 
@@ -54,6 +61,9 @@ def resolve(relation: Relation) -> SchemaVersion:
 
 def _catalog_type(oid: Oid) -> CatalogType:
     kind = KIND_BY_OID.get(int(oid), "unknown")
+    if kind in ARRAY_OIDS:
+        element = _catalog_type(Oid(KIND_OIDS[kind.removesuffix("[]")]))
+        return CatalogType(oid, "pg_catalog", f"_{element.name}", "b", element=element)
     return CatalogType(oid, "pg_catalog", kind, "e" if kind == "enum" else "b")
 
 
@@ -103,6 +113,31 @@ VALUES: dict[str, Callable[[random.Random], str]] = {
     "timestamp": lambda rng: _or_far(rng, _day(rng) + _time(rng)),
     "timestamptz": lambda rng: _or_far(rng, _day(rng) + _time(rng) + "+00", "+00"),
 }
+
+
+def array_text(values: Sequence[str | None]) -> str:
+    """An array of one dimension as PostgreSQL prints it."""
+    return "{" + ",".join("NULL" if value is None else _element(value) for value in values) + "}"
+
+
+def _element(text: str) -> str:
+    if text and text.upper() != "NULL" and not re.search(r'[{}",\\ \t\n\v\f\r]', text):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _array_of(draw: Callable[[random.Random], str]) -> Callable[[random.Random], str]:
+    def array(rng: random.Random) -> str:
+        values = [None if rng.random() < 0.2 else draw(rng) for _ in range(rng.choice([0, 1, 1, 2, 5]))]
+        text = array_text(values)
+        if values and rng.random() < 0.1:
+            return rng.choice([f"[0:{len(values) - 1}]={text}", f"{{{text},{text}}}"])
+        return text
+
+    return array
+
+
+VALUES |= {f"{kind}[]": _array_of(VALUES[kind]) for kind in KIND_OIDS if kind != "exact_text"}
 
 
 @dataclass(slots=True)
@@ -159,12 +194,12 @@ class Workload:
     def _shape(self, oid: int) -> Relation:
         rng = self.rng
         identity = rng.choice([Identity.DEFAULT, Identity.FULL])
-        kinds = rng.choices(list(KIND_OIDS), k=rng.choice([0, 1, 3, 8, 20]))
+        kinds = rng.choices(list(OIDS), k=rng.choice([0, 1, 3, 8, 20]))
         columns = tuple(
             RelationColumn(
                 f"column {ordinal}",
-                Oid(KIND_OIDS[kind]),
-                NUMERIC_TYPMOD if kind == "numeric" else -1,
+                Oid(OIDS[kind]),
+                NUMERIC_TYPMOD if kind.startswith("numeric") else -1,
                 identity is Identity.FULL or ordinal == 0,
             )
             for ordinal, kind in enumerate(kinds)

@@ -24,6 +24,8 @@ def assert_same(fast: Batch, slow: Batch) -> None:
 
 
 def _bits(array: pa.Array) -> pa.Array:
+    if pa.types.is_list(array.type) and pa.types.is_floating(array.type.value_type):
+        return pa.ListArray.from_arrays(array.offsets, _bits(array.values), mask=array.is_null())
     if not pa.types.is_floating(array.type):
         return array
     numbers = array.fill_null(7.5).to_numpy(zero_copy_only=False)

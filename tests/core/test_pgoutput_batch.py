@@ -39,7 +39,6 @@ from wal2delta.pgoutput.messages import (
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.pgoutput.rows import row_schema
 from wal2delta.schema import Identity, SchemaVersion
-from wal2delta.values.cast import CastError
 
 T1, T2 = Oid(16384), Oid(16390)
 TIME = 1_700_000_000_000_000
@@ -292,26 +291,23 @@ def _slow(stream: Sequence[bytes]) -> Batch:
 def _outcome(decode: Callable[[Sequence[bytes]], Batch], stream: Sequence[bytes]) -> object:
     try:
         batch = decode(stream)
-    except (ProtocolError, CastError):
+    except ProtocolError:
         return "refused"
     return [repr(table.rows.to_pylist()) for table in batch.changes]
 
 
-def test_text_that_is_not_utf8_is_refused_with_its_offset() -> None:
-    """The plain decoder is asked for the place."""
-    raw = frames(*GOOD)
-    raw[2] = raw[2].replace(b"a", b"\xff")
-    with pytest.raises(ProtocolError, match="UTF-8") as caught:
-        BatchDecoder(RelationCache(resolve)).decode(raw)
-    assert (caught.value.tag, caught.value.offset) == (b"I", 19)
+def test_text_that_is_not_utf8_is_kept_as_its_octets() -> None:
+    """By both roads: NULL in the column, and marked, so that the row is not taken for a whole one."""
+    stream = frames(*transaction(1, relation(), Insert(T1, ("1", b"caf\xe9")), Insert(T1, ("2", "café"))))
+    for decode in (_fast, _slow):
+        assert picked(decode(stream), "c0", "c1", "_w2d_text") == [(1, None, '{"!x2":"636166e9"}'), (2, "café", None)]
 
 
 @pytest.mark.parametrize("text", ["", "x", "2147483648", "1 ", "0x1"])
-def test_a_text_that_is_no_value_of_its_type_is_refused_without_being_shown(text: str) -> None:
+def test_a_text_that_is_no_value_of_its_type_is_kept_under_a_mark(text: str) -> None:
     """It is not what PostgreSQL prints for an int4: the relation would be a wrong one."""
-    with pytest.raises(CastError) as caught:
-        BatchDecoder(RelationCache(resolve)).decode(frames(*transaction(1, relation(), Insert(T1, (text, "a")))))
-    assert repr(text) not in str(caught.value)
+    batch = _fast(frames(*transaction(1, relation(), Insert(T1, (text, "a")), Insert(T1, ("5", "b")))))
+    assert picked(batch, "c0", "c1", "_w2d_text") == [(None, "a", f'{{"!1":"{text}"}}'), (5, "b", None)]
 
 
 @pytest.mark.parametrize("payload", [b"k" + bytes(17), b"w" + bytes(24), b"", b"x" + bytes(30)])

@@ -165,8 +165,6 @@ RELATION = b"R" + struct.pack(">I", TABLE) + b"public\0t\0"
         (INSERT + b"\0\1t\0\0\0\4abc", "4 bytes are announced, 3 are left"),
         (INSERT + b"\0\1b\0\0\0\1\1", "binary"),
         (INSERT + b"\0\1x", "unknown"),
-        (INSERT + b"\0\1t\0\0\0\2\xc3\x28", "UTF-8"),
-        (INSERT + b"\0\1t\0\0\0\3\xed\xa0\x80", "UTF-8"),
         (INSERT[:-1] + b"K\0\1n", "begins with"),
         (b"U" + INSERT[1:5] + b"K" + tuple_data(("1",)), "announced"),
         (b"U" + INSERT[1:5] + b"K" + tuple_data(("1",)) + b"K" + tuple_data(("1",)), "begins with"),

@@ -83,9 +83,9 @@ def test_frames_may_be_views_of_memory(rng: random.Random) -> None:
 
 
 def _plain_rows(batch: Batch) -> list[dict[str, Any]]:
-    """Rows as dictionaries whose floats compare by their text, since no NaN equals another."""
+    """Rows as dictionaries whose floats compare by their text, since no NaN equals another; those in arrays too."""
     return [
-        {name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
+        {name: repr(value) if isinstance(value, float | list) else value for name, value in row.items()}
         | {"version": table.version.id}
         for table in batch.changes
         for row in table.rows.to_pylist()

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.core.pgoutput_random import KIND_OIDS, VALUES
+from tests.core.pgoutput_random import OIDS, VALUES, array_text
 from wal2delta.names import Oid
 from wal2delta.schema import Column
-from wal2delta.values.cast import PINNED_SETTINGS, Cast, CastError, cast_column, text_overflow
-from wal2delta.values.types import KINDS, arrow_type, decimal_typmod
+from wal2delta.values.cast import MARK, PINNED_SETTINGS, Cast, CastError, cast_column, text_overflow
+from wal2delta.values.types import KINDS, arrow_type, decimal_typmod, unknown_column
 
 UTC = timezone.utc
 TEXT_KINDS = ("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text")
@@ -28,8 +28,8 @@ TEXT_KINDS = ("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text")
 def column(kind: str, typmod: int | None = None, attnum: int = 1) -> Column:
     """A column of a kind; a numeric is numeric(10,2) where nothing else is said."""
     if typmod is None:
-        typmod = decimal_typmod(10, 2) if kind == "numeric" else -1
-    return Column("a", Oid(KIND_OIDS[kind]), typmod, kind, kind, attnum, False)
+        typmod = decimal_typmod(10, 2) if kind.startswith("numeric") else -1
+    return Column("a", Oid(OIDS[kind]), typmod, kind, kind, attnum, False)
 
 
 def cast(kind: str, *texts: str | None, typmod: int | None = None) -> Cast:
@@ -167,13 +167,29 @@ def test_what_the_type_can_not_hold_is_null_and_marked(kind: str, text: str) -> 
                          "2024-01-01 24:00:00+00", "1883-11-18 12:00:00-04:56:02"]),
     ],
 )  # fmt: skip
-def test_what_postgresql_does_not_print_is_refused(kind: str, texts: list[str]) -> None:
-    """Each of them alone, and beside a good value and a NULL; the message does not show it."""
+def test_what_postgresql_does_not_print_is_misshapen(kind: str, texts: list[str]) -> None:
+    """All of them beside a good value, a NULL and one that does not fit: NULL in the column, marked as misshapen."""
     good = VALUES[kind](random.Random(1))
-    for text in texts:
-        with pytest.raises(CastError, match="not of the shape") as caught:
-            cast(kind, good, None, text)
-        assert not text or len(text) < 4 or text not in str(caught.value)
+    given = [good, None, *texts, good]
+    result = cast(kind, *given)
+    assert result.misshapen is not None
+    assert result.misshapen.to_pylist() == [text in texts for text in given]
+    alone = cast(kind, good, None, good)
+    assert [repr(v) for v in result.values.to_pylist() if v is not None] == [
+        repr(v) for v in alone.values.to_pylist() if v is not None
+    ]
+    with pytest.raises(CastError, match=f"column a: {len(texts)} text"):
+        result.refuse_misshapen(column(kind))
+
+
+def test_a_misshapen_text_overflows_not_and_the_others_do() -> None:
+    """The three ways of a text stand beside each other."""
+    result = cast("date", "2024-01-01", "infinity", "today", "2023-02-30", None)
+    assert result.values.to_pylist() == [date(2024, 1, 1), None, None, None, None]
+    assert result.overflow is not None
+    assert result.misshapen is not None
+    assert result.overflow.to_pylist() == [False, True, False, False, False]
+    assert result.misshapen.to_pylist() == [False, False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +207,115 @@ def test_a_pinned_numeric_is_held_where_that_is_exact(typmod: int, fits: list[st
     assert [Decimal(text) for text in fits] == result.values.to_pylist()[: len(fits)]
     assert result.overflow is not None
     assert result.overflow.to_pylist() == [False] * len(fits) + [True] * len(too_much)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int4[]", "{}", []),
+        ("int4[]", "{NULL}", [None]),
+        ("int4[]", "{-2147483648,NULL,7}", [-(2**31), None, 7]),
+        ("bool[]", "{t,f,NULL}", [True, False, None]),
+        ("numeric[]", "{0.00,-12.50}", [Decimal("0.00"), Decimal("-12.50")]),
+        ("text[]", '{"",NULL,"NULL","null",nul}', ["", None, "NULL", "null", "nul"]),
+        ("text[]", r'{"a,b","{c}","\"","\\","\\\"x"," "}', ["a,b", "{c}", '"', "\\", '\\"x', " "]),
+        ("text[]", '{"\n\t",é,🜁,\x01}', ["\n\t", "é", "🜁", "\x01"]),
+        ("bpchar[]", '{"a   ",b}', ["a   ", "b"]),
+        ("bytea[]", r'{"\\x","\\x00ff"}', [b"", b"\x00\xff"]),
+        ("date[]", "{0001-01-01,NULL}", [date(1, 1, 1), None]),
+        ("timestamp[]", '{"0001-01-01 00:00:00"}', [datetime(1, 1, 1)]),  # noqa: DTZ001  (it has no zone)
+        ("float8[]", "{-0,Infinity,5e-324}", [-0.0, math.inf, 5e-324]),
+    ],
+)
+def test_an_array_of_one_dimension_is_cast_exactly(kind: str, text: str, value: object) -> None:
+    """Quotes and escapes go, NULL without quotes is one; beside a NULL array and an empty one."""
+    result = cast(kind, text, None, "{}")
+    assert repr(result.values.to_pylist()) == repr([value, None, []])
+    assert result.values.type == arrow_type(column(kind))
+    assert result.fits
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("int4[]", "[0:1]={1,2}"),
+        ("int4[]", "[-3:-3]={NULL}"),
+        ("int4[]", "{{1,2},{3,4}}"),
+        ("int4[]", "[1:1][0:1]={{1,2}}"),
+        ("text[]", '{{"}",a},{"\\"",NULL}}'),
+        ("date[]", "{2024-01-01,infinity}"),
+        ("date[]", '{"0044-03-15 BC"}'),
+        ("numeric[]", "{1.00,NaN}"),
+        ("timestamptz[]", '{"10000-01-01 00:00:00+00"}'),
+    ],
+)
+def test_an_array_that_no_list_holds_is_null_and_marked(kind: str, text: str) -> None:
+    """Its neighbours keep all their elements."""
+    good = array_text([VALUES[kind.removesuffix("[]")](random.Random(1))] * 3)
+    result = cast(kind, good, text, None, good)
+    assert [value is None for value in result.values.to_pylist()] == [False, True, True, False]
+    assert len(result.values[3]) == 3
+    assert result.overflow is not None
+    assert result.overflow.to_pylist() == [False, True, False, False]
+    assert result.misshapen is None
+    # Parquet has no elements in a NULL.
+    assert len(result.values.values) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("int4[]", ["", "{", "}", "{1", "1}", "{1,}", "{,1}", "{1,,2}", "{1 ,2}", " {1}", "{1}\n", "{1}}", "{x}", "{1}{2}",
+                    "[0:1]{1,2}", "[0]={1}", "{2147483648}", '{""}', "null", "{1;2}"]),
+        ("text[]", ['{"}', '{"a}', '{a"b}', '{a"}', r'{"a\}', r"{a\b}", '{"a"b}', '{""""}', "{a b}", "{a\tb}", r'{"\n"}']),
+        ("date[]", ["{2023-02-29}", "{2024-01-01,today}"]),
+    ],
+)  # fmt: skip
+def test_what_is_no_array_of_the_kind_is_misshapen(kind: str, texts: list[str]) -> None:
+    """The braces, quotes and elements of a good one beside it stay its own."""
+    good = array_text([VALUES[kind.removesuffix("[]")](random.Random(1))] * 2)
+    result = cast(kind, good, *texts, None, good)
+    assert result.misshapen is not None
+    assert result.misshapen.to_pylist() == [False, *[True] * len(texts), False, False]
+    assert [len(v) for v in result.values.to_pylist() if v is not None] == [2, 2]
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if kind.endswith("[]")))
+def test_arrays_are_cast_as_their_elements_are(kind: str) -> None:
+    """On random values, by the element's own cast and a reader of one character after the other."""
+    rng = random.Random(kind)
+    texts = [VALUES[kind](rng) if rng.random() > 0.1 else None for _ in range(300)]
+    result = cast(kind, *texts)
+    result.values.validate(full=True)
+    of = kind.removesuffix("[]")
+    overflow = result.overflow.to_pylist() if result.overflow is not None else [False] * len(texts)
+    for text, value, over in zip(texts, result.values.to_pylist(), overflow, strict=True):
+        elements = None if text is None or text.startswith(("[", "{{")) else read_array(text)
+        own = None if elements is None else cast(of, *elements)
+        assert over is (text is not None and (own is None or own.overflow is not None))
+        assert repr(value) == repr(None if own is None or over else own.values.to_pylist())
+
+
+def read_array(text: str) -> list[str | None]:
+    """The elements, one character after the other."""
+    elements: list[str | None] = []
+    at = 1
+    while text[at] != "}":
+        if text[at] == ",":
+            at += 1
+        if text[at] != '"':
+            found = re.compile(r"[^,}]+").match(text, at)
+            assert found is not None
+            elements.append(None if found[0] == "NULL" else found[0])
+            at = found.end()
+            continue
+        element, at = "", at + 1
+        while text[at] != '"':
+            at += text[at] == "\\"
+            element, at = element + text[at], at + 1
+        elements.append(element)
+        at += 1
+    return elements
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -246,9 +371,9 @@ def test_columns_are_cast_as_single_values_are(kind: str) -> None:
 def test_overflow_texts_are_json_by_attribute_number() -> None:
     """One object per row that has any; quotes and all planes of Unicode survive."""
     texts = pa.array(["NaN", None, 'a"\\\n🜁', "1"], pa.string())
-    marked = pa.array([True, False, True, False])
+    marked = Cast(texts, pa.array([True, False, True, False]))
     column_3, column_7 = column("numeric", attnum=3), column("date", attnum=7)
-    both = text_overflow([(column_3, texts, marked), (column_7, texts, None), (column_7, texts, marked)])
+    both = text_overflow([(column_3, texts, marked), (column_7, texts, Cast(texts, None)), (column_7, texts, marked)])
     assert both.type == pa.string()
     assert [None if text is None else json.loads(text) for text in both.to_pylist()] == [
         {"3": "NaN", "7": "NaN"},
@@ -258,19 +383,41 @@ def test_overflow_texts_are_json_by_attribute_number() -> None:
     ]
 
 
+def test_misshapen_texts_stand_first_under_keys_that_mark_them() -> None:
+    """So the object's first characters tell; octets that are not UTF-8 stand in digits."""
+    dates = pa.array([b"infinity", b"today", b"2024-01-01"], pa.binary())
+    numbers = pa.array([b"x", b"1", b"\xff"], pa.binary())
+    columns = [(column("date", attnum=3), dates), (column("int4", attnum=12), numbers)]
+    told = text_overflow([(c, texts, cast_column(texts, c)) for c, texts in columns]).to_pylist()
+    assert told == ['{"!12":"x","3":"infinity"}', '{"!3":"today"}', '{"!x12":"ff"}']
+    assert all(text.startswith('{"' + MARK) for text in told)
+
+
+def test_a_forgotten_columns_misshapen_text_is_kept_under_its_name() -> None:
+    """It has no attribute number."""
+    texts = pa.array([b"\xe9"], pa.binary())
+    gone = unknown_column("gone", Oid(25), -1, identity=False)
+    assert text_overflow([(gone, texts, cast_column(texts, gone))]).to_pylist() == ['{"!xgone":"e9"}']
+
+
 def test_without_overflow_the_hidden_text_is_null() -> None:
     """Of as many rows as the columns have, or as it is told."""
     texts = pa.array(["1.00", "2.00"])
-    assert text_overflow([(column("numeric"), texts, None)]).to_pylist() == [None, None]
+    assert text_overflow([(column("numeric"), texts, Cast(texts, None))]).to_pylist() == [None, None]
     assert text_overflow([], 3).to_pylist() == [None, None, None]
     with pytest.raises(ValueError, match="number of rows"):
         text_overflow([])
 
 
-def test_bytes_that_are_not_utf8_are_no_text() -> None:
-    """A caller that did not check is told."""
-    with pytest.raises(pa.ArrowInvalid):
-        cast_column(pa.array([b"\xff"], pa.binary()), column("text"))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_octets_that_are_not_utf8_are_misshapen(kind: str) -> None:
+    """Of every kind, beside good ones."""
+    good = VALUES[kind](random.Random(3)).encode()
+    texts = pa.array([good, b"\xff", None, b"caf\xe9", good], pa.binary())
+    result = cast_column(texts, column(kind))
+    assert result.misshapen is not None
+    assert result.misshapen.to_pylist() == [False, True, False, True, False]
+    assert repr(result.values[4]) == repr(cast_column(texts[4:], column(kind)).values[0])
 
 
 def test_the_settings_that_make_the_texts_are_pinned() -> None:

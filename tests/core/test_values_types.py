@@ -18,6 +18,7 @@ from wal2delta.values.types import (
     arrow_type,
     decimal_typmod,
     fits_decimal,
+    is_bare_numeric,
     make_column,
     precision_scale,
     settle,
@@ -46,7 +47,12 @@ def builtin(kind: str) -> CatalogType:
 
 def domain(base: CatalogType, typmod: int = -1) -> CatalogType:
     """A domain over it."""
-    return CatalogType(Oid(80000), "public", "a domain", "d", base.oid, typmod)
+    return CatalogType(Oid(80000), "public", "a domain", "d", base.oid, typmod, base.typtype, base.element)
+
+
+def array_of(element: CatalogType) -> CatalogType:
+    """Its array type."""
+    return CatalogType(Oid(int(element.oid) + 100000), element.schema, f"_{element.name}", "b", element=element)
 
 
 @pytest.mark.parametrize("kind", sorted(set(KIND_OIDS) - {"numeric", "enum", "exact_text"}))
@@ -76,6 +82,39 @@ def test_a_numeric_that_does_not_fit_is_exact_text(precision: int, scale: int) -
     assert not fits_decimal(typmod)
     assert settle(NUMERIC, typmod)[0] == "exact_text"
     assert settle(domain(NUMERIC, typmod), -1)[0] == "exact_text"
+
+
+@pytest.mark.parametrize("kind", sorted(set(KIND_OIDS) - {"numeric", "enum", "exact_text"}))
+def test_an_array_of_a_typed_type_has_its_kind_also_below_domains(kind: str) -> None:
+    """The modifier is the elements': the column's, that of a domain over the array, or that of the elements' domain."""
+    plain = array_of(builtin(kind))
+    assert settle(plain, 9) == (f"{kind}[]", 9)
+    assert settle(domain(plain, 8), -1) == (f"{kind}[]", 8)
+    assert settle(array_of(domain(builtin(kind), 7)), -1) == (f"{kind}[]", 7)
+    assert settle(domain(array_of(domain(builtin(kind), 7))), -1) == (f"{kind}[]", 7)
+    column = make_column("a", plain, -1, attnum=1, identity=False)
+    assert column.type_name == f"{kind}[]"
+    assert arrow_type(column).value_type == KINDS[kind].arrow(-1)
+    assert spark_type(column) == f"array<{KINDS[kind].spark(-1)}>"
+
+
+def test_arrays_of_enums_and_of_domains_over_them_are_arrays_of_labels() -> None:
+    """As the enum and the domain themselves are labels."""
+    assert settle(array_of(ENUM), -1)[0] == "enum[]"
+    assert settle(array_of(domain(ENUM)), -1)[0] == "enum[]"
+    assert settle(domain(ENUM), -1)[0] == "enum"
+
+
+def test_an_array_of_numerics_is_what_its_elements_are() -> None:
+    """With a modifier that fits a decimal, with one that does not, bare, and pinned."""
+    assert settle(array_of(NUMERIC), decimal_typmod(10, 2)) == ("numeric[]", decimal_typmod(10, 2))
+    assert settle(array_of(NUMERIC), decimal_typmod(3, 5))[0] == "exact_text"
+    assert settle(array_of(NUMERIC), -1) == ("exact_text", -1)
+    pins = TableConfig(numeric={"prices": (12, 3)})
+    for bare in (array_of(NUMERIC), domain(array_of(NUMERIC)), array_of(domain(NUMERIC))):
+        assert is_bare_numeric(bare, -1)
+        assert settle(bare, -1, pins, "prices") == ("numeric[]", decimal_typmod(12, 3))
+    assert not is_bare_numeric(array_of(NUMERIC), decimal_typmod(3, 5))
 
 
 def test_a_bare_numeric_is_exact_text_unless_pinned() -> None:
@@ -116,7 +155,10 @@ def test_a_column_configured_as_text_is_exact_text() -> None:
     "catalog_type",
     [
         CatalogType(Oid(3802), "pg_catalog", "jsonb", "b"),
-        CatalogType(Oid(1007), "pg_catalog", "_int4", "b", elem_oid=Oid(23)),
+        array_of(CatalogType(Oid(3802), "pg_catalog", "jsonb", "b")),
+        array_of(domain(array_of(INT4))),
+        array_of(CatalogType(Oid(90001), "public", "pair", "c")),
+        CatalogType(Oid(22), "pg_catalog", "int2vector", "b"),
         CatalogType(Oid(1083), "pg_catalog", "time", "b"),
         CatalogType(Oid(1186), "pg_catalog", "interval", "b"),
         CatalogType(Oid(18), "pg_catalog", "char", "b"),
@@ -127,7 +169,7 @@ def test_a_column_configured_as_text_is_exact_text() -> None:
         CatalogType(Oid(4451), "pg_catalog", "int4multirange", "m"),
         CatalogType(Oid(23), "pg_catalog", "int4", "x"),
         domain(CatalogType(Oid(3802), "pg_catalog", "jsonb", "b")),
-        domain(ENUM),
+        domain(CatalogType(Oid(90001), "public", "pair", "c")),
     ],
     ids=lambda catalog_type: catalog_type.name,
 )
@@ -167,9 +209,10 @@ def test_the_page_is_the_table() -> None:
             f"`{kind.name}`",
             "; ".join(kind.pg_types),
             f"`{kind.spark_name}`",
-            f"`{kind.arrow(example)}`" if kind.name != "numeric" else "`decimal128(p, s)`",
+            f"`{kind.arrow(example)}`".replace("10, 2", "p, s"),
             "yes" if kind.exact else "no",
             kind.exact_form,
+            kind.overflows,
         ]
         for kind in KINDS.values()
     ]

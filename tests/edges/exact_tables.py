@@ -19,28 +19,17 @@ from pyspark.sql import functions as F
 from tests.edges.exact_values import DEFINITIONS, Text
 from wal2delta.config.model import TableConfig
 from wal2delta.names import Oid, TableName
+from wal2delta.postgres.catalog import read_types
 from wal2delta.postgres.connection import Connection, connect
 from wal2delta.proof import source_form
 from wal2delta.proof.compare import Bucket
 from wal2delta.schema import Identity, SchemaVersion
 from wal2delta.values.cast import cast_column, text_overflow
-from wal2delta.values.types import CatalogType, make_column
+from wal2delta.values.types import make_column
 
 _ATTRIBUTES = """
-WITH RECURSIVE base AS (
-    SELECT a.attnum, a.attname::text, a.atttypmod, t.oid AS own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
-           -1 AS base_typmod
-    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
-  UNION ALL
-    SELECT b.attnum, b.attname, b.atttypmod, b.own, t.oid, t.typtype, t.typbasetype, t.typtypmod,
-           CASE WHEN b.base_typmod = -1 THEN b.typtypmod ELSE b.base_typmod END
-    FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
-)
-SELECT b.attnum, b.attname, b.atttypmod, t.oid, n.nspname::text, t.typname::text, t.typtype::text, b.oid,
-       b.base_typmod, t.typelem
-FROM base b JOIN pg_type t ON t.oid = b.own JOIN pg_namespace n ON n.oid = t.typnamespace
-WHERE b.typtype <> 'd' ORDER BY b.attnum
+SELECT attnum, attname::text, atttypmod, atttypid FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 
 
@@ -60,15 +49,12 @@ def version_of(
     conn: Connection, name: str, key: tuple[str, ...] = (), table: TableConfig | None = None
 ) -> SchemaVersion:
     """The schema version of a table of the schema `exact`, from the catalog."""
-    made = []
-    for attnum, column, typmod, oid, schema, type_name, typtype, base, base_typmod, elem in conn.execute(
-        _ATTRIBUTES, (f"exact.{name}",)
-    ):
-        domain = typtype == "d"
-        catalog_type = CatalogType(
-            Oid(oid), schema, type_name, typtype, Oid(base if domain else 0), base_typmod if domain else -1, Oid(elem)
-        )
-        made.append(make_column(column, catalog_type, typmod, attnum=attnum, identity=column in key, table=table))
+    found = conn.execute(_ATTRIBUTES, (f"exact.{name}",)).fetchall()
+    types = read_types(conn, {oid for *_, oid in found})
+    made = [
+        make_column(column, types[oid], typmod, attnum=attnum, identity=column in key, table=table)
+        for attnum, column, typmod, oid in found
+    ]
     return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(made), key)
 
 
@@ -87,9 +73,8 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
         rows = list(copy.rows())
     texts = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(version.columns))]
     casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
-    hidden = text_overflow(
-        [(c, t, k.overflow) for c, t, k in zip(version.columns, texts, casts, strict=True)], length=len(rows)
-    )
+    assert all(cast.misshapen is None for cast in casts)
+    hidden = text_overflow(list(zip(version.columns, texts, casts, strict=True)), length=len(rows))
     arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_w2d_text": hidden}
     pq.write_table(pa.table(arrays), folder / "chunk.parquet")
     landed = spark.read.parquet(str(folder / "chunk.parquet"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import struct
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
@@ -24,6 +24,8 @@ CREATE DOMAIN whole AS int CHECK (VALUE IS NULL OR VALUE > -100);
 CREATE DOMAIN price AS numeric(10, 3);
 CREATE DOMAIN ratio AS float8;
 CREATE DOMAIN label AS char(4);
+CREATE DOMAIN temper AS mood;
+CREATE DOMAIN numbers AS int[];
 """
 
 _TEXTS = (
@@ -53,6 +55,23 @@ def columns(seed: int, count: int) -> dict[str, list[Text]]:
         draw = _RANDOM.get(sql_type)
         while len(values) < count:
             values.append(None if draw is None or rnd.random() < 0.03 else draw(rnd))
+    return made | {f"{sql_type}[]": _arrays(rnd, made[sql_type], count) for sql_type in ARRAYS_OF}
+
+
+def array_text(values: Sequence[Text]) -> str:
+    """An array as PostgreSQL reads it."""
+    escaped = ("NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values)
+    return "{" + ",".join(escaped) + "}"
+
+
+def _arrays(rnd: random.Random, values: list[Text], count: int) -> list[Text]:
+    """Empty, one of all the type's extremes, shapes that no list has, each extreme alone, then random ones."""
+    few = [v for v in values if v is not None and len(v) < 1000]
+    one = array_text(few[:1])
+    made: list[Text] = [None, "{}", "{NULL}", array_text([*few, None]), f"{{{one},{one}}}", f"[0:0]={one}"]
+    made += [array_text([v]) for v in dict.fromkeys(values)][: count - len(made)]
+    while len(made) < count:
+        made.append(None if rnd.random() < 0.03 else array_text(rnd.choices(values, k=rnd.randrange(5))))
     return made
 
 
@@ -90,6 +109,13 @@ def _moment(rnd: random.Random) -> Text:
 def _integer(bits: int) -> Callable[[random.Random], Text]:
     return lambda rnd: str(rnd.getrandbits(rnd.randint(1, bits)) - (1 << (bits - 1)))
 
+
+# The types whose arrays are typed too, domains over them included.
+ARRAYS_OF = (
+    "bool", "int2", "int4", "int8", "float4", "float8", "ratio", "numeric(20,10)", "numeric(38,38)", "numeric(9,2)",
+    "numeric", "price", "text", "char(5)", "label", "varchar(12)", "name", "uuid", "bytea", "date", "timestamp",
+    "timestamptz", "mood", "temper", "whole",
+)  # fmt: skip
 
 _RANDOM: dict[str, Callable[[random.Random], Text]] = {
     "int2": _integer(16),
@@ -142,6 +168,7 @@ _EXTREMES: dict[str, tuple[Text, ...]] = {
     "timestamptz": (*_TIMES[:3], *_TIMES[4:13], "294276-12-31 23:59:59.999999+00", "infinity", "-infinity",
                     "2024-03-10 02:30:00-08", "0001-01-01 00:00:00-05", "0001-01-01 00:00:00+05",
                     "9999-12-31 23:00:00-05"),
+    "temper": ("ok", 'so "happy"'),
     "mood": ("sad", "ok", 'so "happy"'),
     "whole": ("0", "2147483647"),
     "json": ('{"a": 1,  "a": 2}', "null", '"é\\u00e9"', "[1, 2.50]"),
@@ -163,9 +190,11 @@ _EXTREMES: dict[str, tuple[Text, ...]] = {
     "oid": ("4294967295",),
     "regclass": ("pg_catalog.pg_class",),
     "pg_lsn": ("16/B374D848",),
-    "int4[]": ("{}", "{1,NULL,3}", "[0:1]={1,2}", "{{1,2},{3,4}}"),
-    "text[]": ('{"a,b","NULL",NULL,"\\"",é}',),
-    "float8[]": ("{0.1,-0,NaN,1e300}",),
+    "jsonb[]": ('{"{\\"a\\": 1}",NULL}',),
+    "interval[]": ('{"1 day",NULL}',),
+    "int2vector": ("1 2 3", ""),
+    "oidvector": ("1 2 3",),
+    "numbers": ("{1,NULL}", "{{1},{2}}", "{}"),
     "pair": ("(,)", '(1,"a,b")', '(2,"")'),
     "pair[]": ('{"(1,a)","(,)"}',),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
 from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake, version_of
-from tests.edges.exact_values import Text, columns
+from tests.edges.exact_values import ARRAYS_OF, Text, columns
 from wal2delta.config.model import TableConfig
 from wal2delta.lake import exact
 from wal2delta.postgres.connection import Connection, connect
@@ -73,11 +73,18 @@ def test_every_type_has_one_form_on_both_sides(
     made = columns(seed, 120)
     types = list(made)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(types))
-    conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric)").format(definition))
+    conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric, pins numeric[])").format(definition))
     pinned: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
+    pins: list[Text] = ["{1.5,1.50000,NULL}", "{}", "{0,12345678.1234}", "{1,NaN}", "{123456789}", "{0.00001}", "{{1}}"]
     ids: list[Text] = [str(i) for i in range(120)]
-    fill(conn, "t", [ids, *made.values(), [*pinned, *([None] * (120 - len(pinned)))]])
-    version = version_of(conn, "t", table=TableConfig(numeric={"pinned": (12, 4)}))
+    fill(
+        conn,
+        "t",
+        [ids, *made.values(), [*pinned, *([None] * (120 - len(pinned)))], [*pins, *([None] * (120 - len(pins)))]],
+    )
+    version = version_of(conn, "t", table=TableConfig(numeric={"pinned": (12, 4), "pins": (12, 4)}))
+    typed = {column.name for column in version.columns if column.kind.endswith("[]")}
+    assert {name.partition(" ")[2].removesuffix("[]") for name in typed} - {""} == {*ARRAYS_OF, "numbers"} - {"numeric"}
     own = spark.newSession()
     own.conf.set("spark.sql.session.timeZone", session[0])
     own.conf.set("spark.sql.ansi.enabled", session[1])

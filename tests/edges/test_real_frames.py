@@ -18,15 +18,16 @@ from demo.server import EmbeddedPostgres
 from tests.core.pgoutput_same import assert_same
 from tests.fix_postgres import MakeServer
 from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, TableName
+from wal2delta.names import TableName
 from wal2delta.pgoutput.assemble import assemble
 from wal2delta.pgoutput.batch import Batch, BatchDecoder, TableChanges
 from wal2delta.pgoutput.decoder import decode
 from wal2delta.pgoutput.messages import Origin, Relation, TypeName
 from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.postgres.catalog import read_types
+from wal2delta.schema import Identity, SchemaVersion
 from wal2delta.values.cast import PINNED_SETTINGS
-from wal2delta.values.types import CatalogType, make_column
+from wal2delta.values.types import make_column
 
 pytestmark = pytest.mark.postgres
 
@@ -39,10 +40,10 @@ SETUP = (
         "CREATE TABLE typed (id int PRIMARY KEY, bool_ boolean, int2_ smallint, int4_ integer, int8_ bigint, float4_ real, "
         "float8_ double precision, numeric_ numeric(12,3), text_ text, bpchar_ char(6), varchar_ varchar(9), name_ name, "
         "uuid_ uuid, bytea_ bytea, date_ date, timestamp_ timestamp, timestamptz_ timestamptz, mood_ mood, price_ price, "
-        "label_ label)"
+        "label_ label, list_ int[], moods_ mood[], labels_ label[])"
     ),
     (
-        "CREATE TABLE others (id int PRIMARY KEY, bare numeric, wide numeric(60,5), doc jsonb, list int[], clock time, "
+        "CREATE TABLE others (id int PRIMARY KEY, bare numeric, wide numeric(60,5), doc jsonb, list jsonb[], clock time, "
         'span interval, net inet, bits bit(3), pair pair, cash money, one "char", reg regclass, range int4range)'
     ),
     "CREATE TABLE keyed (a int, b text, c text, PRIMARY KEY (a, b)); ALTER TABLE keyed ALTER c SET STORAGE EXTERNAL",
@@ -56,11 +57,11 @@ ORDINARY = (
     (
         "INSERT INTO typed VALUES (0, true, -32768, 2147483647, -9223372036854775807, 0.1, '-0', 1.5, '', 'a', 'b ', 'n', "
         "'12345678-9abc-def0-1234-56789abcdef0', '\\x00ff5c', '1582-10-10', '0001-01-01 00:00:00.000001', "
-        "'9999-12-31 23:59:59.999999+00', 'größer', 1.1, '🜁')"
+        "'9999-12-31 23:59:59.999999+00', 'größer', 1.1, '🜁', '{1,NULL}', '{sad}', '{\"a b\",NULL,\"NULL\"}')"
     ),
     (
         "INSERT INTO typed VALUES (1, false, 0, 0, 0, 'NaN', 5e-324, -0.001, E'a\\n\\t\\\\', ' a ', '', 'x', NULL, '', "
-        "'9999-12-31', '2024-02-29 12:00:00', '2024-07-01 12:00:00+05:30', 'sad', 0, NULL)"
+        "'9999-12-31', '2024-02-29 12:00:00', '2024-07-01 12:00:00+05:30', 'sad', 0, NULL, '{}', NULL, '{\"\"}')"
     ),
     "INSERT INTO typed VALUES (2)",
 )
@@ -86,11 +87,12 @@ def test_every_kind_of_value_is_what_the_server_has(server: EmbeddedPostgres) ->
     )
     batch = _decoded(server, *ORDINARY, others)
     typed, other = _table(batch, "typed"), _table(batch, "others")
-    found = [tuple(row[f"c{i}"] for i in range(20)) for row in typed.rows.to_pylist()]
+    found = [tuple(row[f"c{i}"] for i in range(23)) for row in typed.rows.to_pylist()]
     with psycopg.connect(server.dsn(), options="-c TimeZone=UTC") as conn:
         # psycopg knows no enum that is not registered.
         names = [
-            SQL("{}::text" if c.kind == "enum" else "{}").format(Identifier(c.name)) for c in typed.version.columns
+            SQL({"enum": "{}::text", "enum[]": "{}::text[]"}.get(c.kind, "{}")).format(Identifier(c.name))
+            for c in typed.version.columns
         ]
         query = SQL("SELECT {} FROM typed ORDER BY id").format(SQL(", ").join(names))
         expected = conn.cursor(binary=True).execute(query).fetchall()
@@ -98,7 +100,7 @@ def test_every_kind_of_value_is_what_the_server_has(server: EmbeddedPostgres) ->
         [text] = conn.execute(SQL("SELECT {} FROM others").format(outputs)).fetchall()
     for ours, theirs in zip(found, expected, strict=True):
         assert list(map(_comparable, ours)) == list(map(_comparable, theirs))
-    assert [c.kind for c in typed.version.columns[17:]] == ["enum", "numeric", "text"]
+    assert [c.kind for c in typed.version.columns[17:]] == ["enum", "numeric", "text", "int4[]", "enum[]", "text[]"]
     assert {c.kind for c in other.version.columns[1:]} == {"exact_text"}
     given = other.rows.to_pylist()[0]
     # A regclass is printed with its schema, since nothing is on the pinned search path.
@@ -266,17 +268,17 @@ class _Catalog:
         """Every table but `unwanted`."""
         if relation.name == "unwanted":
             return None
-        columns = tuple(self._column(relation.oid, c.name, c.type_oid, c.typmod, c.identity) for c in relation.columns)
+        types = read_types(self._conn, {int(c.type_oid) for c in relation.columns})
+        attnums = dict(
+            self._conn.execute(
+                "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s", (relation.oid,)
+            ).fetchall()
+        )
+        columns = tuple(
+            make_column(c.name, types[int(c.type_oid)], c.typmod, attnum=attnums[c.name], identity=c.identity)
+            for c in relation.columns
+        )
         key = tuple(c.name for c in columns if c.identity and relation.identity is not Identity.FULL)
         return SchemaVersion(
             TableName(relation.namespace, relation.name), relation.oid, relation.identity, columns, key
         )
-
-    def _column(self, oid: Oid, name: str, type_oid: Oid, typmod: int, identity: bool) -> Column:
-        [row] = self._conn.execute(
-            "SELECT t.oid, n.nspname, t.typname, t.typtype, t.typbasetype, t.typtypmod, t.typelem, a.attnum "
-            "FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace, pg_attribute a "
-            "WHERE t.oid = %s AND a.attrelid = %s AND a.attname = %s",
-            (type_oid, oid, name),
-        ).fetchall()
-        return make_column(name, CatalogType(*row[:7]), typmod, attnum=row[7], identity=identity)

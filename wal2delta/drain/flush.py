@@ -29,7 +29,6 @@ from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
 from wal2delta.pgoutput.rows import SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.values.cast import CastError
 
 # Enough that the worker always finds work while the stream is read; four units.
 QUEUE_BYTES_MAX = 32 << 20
@@ -202,13 +201,6 @@ def _translate(error: BaseException, chain: Chain) -> BaseException:
     if isinstance(error, ProtocolError):
         translated = SourceError(
             "replication stream", str(error), "nothing was acknowledged; report this message's form"
-        )
-    elif isinstance(error, CastError):
-        translated = SourceError(
-            f"table {error.table}",
-            str(error),
-            "nothing was acknowledged; name the column under as_text of this table in the configuration, then start again:"
-            " this table is held from there on, the others go on",
         )
     elif isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
         translated = disk_error(f"landing {landing}", "writing to it", error)

@@ -20,9 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.lake.columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, landing_schema, named
+from wal2delta.lake.refusal import RESNAPSHOT, refuse_table
 from wal2delta.landing.reader import Slice
 from wal2delta.lsn import Lsn
 from wal2delta.schema import SchemaVersion
+from wal2delta.values.cast import MARK
 
 INTEGER_KINDS = frozenset({"int2", "int4", "int8"})
 _OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
@@ -37,6 +39,11 @@ _HIDDEN = (
     f"{TEXT} string",
 )
 _NUMBER_DIGITS = 20
+_MARKED = f'{{"{MARK}'
+_MARKED_OCTETS = f"{_MARKED}x"
+_MARKED_REGEX = _MARKED.replace("{", r"\{")
+_CORRECT = f"correct the text in the source, then {RESNAPSHOT}"
+_AS_TEXT = f"name the column under as_text of the table in the configuration, then {RESNAPSHOT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +119,26 @@ def read_changes(
         frame = frame.where(in_range(start, end))
     number = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("bigint")
     ordinal = base_of(number, {p.number: bases[p.number] for p in slices}) + F.col("_w2d_row")
-    hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)]
-    return frame.select(ordinal.alias(ORD), *hidden, *named(shape))
+    hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED)]
+    return frame.select(ordinal.alias(ORD), *hidden, _whole_text(shape).alias(TEXT), *named(shape))
+
+
+def _whole_text(shape: SchemaVersion) -> SparkColumn:
+    """`_w2d_text`, refused where a text is marked as misshapen: its value is not in the column, nor known what it is."""
+    text = F.col(TEXT)
+    known = {"": ""} | {str(c.attnum): _for_message(c.name) for c in shape.columns if c.attnum > 0}
+    names = F.create_map(*(F.lit(part) for pair in known.items() for part in pair))
+    column = F.regexp_extract(text, f'^{_MARKED_REGEX}x?([^"]*)"', 1)
+    thing = F.concat(F.lit("column "), F.coalesce(F.try_element_at(names, column), column))
+    octets = refuse_table(F.concat(thing, F.lit(" has a text that is not UTF-8")), "string", _CORRECT)
+    shapeless = refuse_table(F.concat(thing, F.lit(" has a text that is none of its type's")), "string", _AS_TEXT)
+    marked = F.when(text.startswith(_MARKED_OCTETS), octets).otherwise(shapeless)
+    return F.when(text.startswith(_MARKED), marked).otherwise(text)
+
+
+def _for_message(name: str) -> str:
+    """A column's name without what would end a refusal's reason."""
+    return name.replace("|", "?").replace("]", "?")
 
 
 def base_of(number: SparkColumn, bases: Mapping[int, int]) -> SparkColumn:

@@ -17,6 +17,7 @@ aggregates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -24,12 +25,15 @@ from pyspark.sql import types as T
 
 from wal2delta.errors import ConfigError, InvariantError
 from wal2delta.schema import Column, SchemaVersion
-from wal2delta.values.types import KINDS, precision_scale
+from wal2delta.values.types import KINDS, element_kind, precision_scale
 
 TEXT_COLUMN = "_w2d_text"
 _STRINGS = frozenset({"text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"})
 # Kinds whose lake column holds every value there can be: `_w2d_text` never speaks for them.
 WHOLE_KINDS = _STRINGS | {"bool", "int2", "int4", "int8", "float4", "float8", "bytea"}
+# A text with one of these in it stands in quotes in an array's text, and there has backslashes.
+_QUOTED_FOR = r'[{}",\\ \t\n\x0B\f\r]'
+_ESCAPED, _ESCAPE = r'(["\\])', r"\\$1"
 _PLAIN_SCALE_MAX = 6  # Java writes a BigDecimal of a larger scale as 0E-7 where it is small
 
 
@@ -128,6 +132,10 @@ def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
 
 def _text_of_kind(column: Column, x: str) -> str:
     """The SQL of PostgreSQL's output text of the value `x`, by kind; NULL for NULL."""
+    of = element_kind(column.kind)
+    if of is not None:
+        each = f"coalesce({_element_text(replace(column, kind=of), 'e')}, 'NULL')"
+        return f"concat('{{', array_join(transform({x}, e -> {each}), ','), '}}')"
     kind = column.kind
     if kind in _STRINGS:
         return x
@@ -140,6 +148,21 @@ def _text_of_kind(column: Column, x: str) -> str:
     if make is None:
         raise InvariantError(f"column {column.name}", f"the kind {kind} has no exact form", "report this")
     return make(x)
+
+
+def _element_text(column: Column, x: str) -> str:
+    """The SQL of an element's text as it stands in its array's: quoted where PostgreSQL quotes it; NULL for NULL."""
+    text = _text_of_kind(column, x)
+    if column.kind in ("timestamp", "timestamptz"):  # there is a blank in each
+        return f"concat('\"', {text}, '\"')"
+    if column.kind == "bytea":
+        return f"concat('\"\\\\', {text}, '\"')"
+    if column.kind not in _STRINGS:
+        return text
+    escaped = f"regexp_replace({x}, r'{_ESCAPED}', r'{_ESCAPE}')"
+    quoted_text = f"concat('\"', {escaped}, '\"')"
+    needed = f"{x} = '' or upper({x}) = 'NULL' or {x} rlike r'{_QUOTED_FOR}'"
+    return f"if({needed}, {quoted_text}, {x})"
 
 
 def _text_of_type(data_type: T.DataType, x: str, name: str, depth: int) -> str:

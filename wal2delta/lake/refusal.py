@@ -23,14 +23,17 @@ _MARK = re.compile(r"\[w2d-(table|invariant)\|([^|\]]*)\|([^|\]]*)\]")
 RESNAPSHOT = "bootstrap this table again: `wal2delta bootstrap SOURCE --tables TABLE`"
 
 
-def refuse_table(reason: str, spark_type: str) -> SparkColumn:
-    """An expression that ends the query: this table's data can't be applied. `spark_type` is what stands around it."""
-    return _raise("table", reason, RESNAPSHOT, spark_type)
+def refuse_table(reason: str | SparkColumn, spark_type: str, remedy: str = RESNAPSHOT) -> SparkColumn:
+    """An expression that ends the query: this table's data can't be applied. `spark_type` is what stands around it.
+
+    Neither reason nor remedy may have a `|` or `]` in it.
+    """
+    return _raise("table", F.lit(reason), remedy, spark_type)
 
 
 def refuse_invariant(reason: str, spark_type: str) -> SparkColumn:
     """An expression that ends the query: the stream is not what PostgreSQL promises, or we are wrong."""
-    return _raise("invariant", reason, "report this", spark_type)
+    return _raise("invariant", F.lit(reason), "report this", spark_type)
 
 
 @contextmanager
@@ -46,5 +49,6 @@ def refusals(thing: str) -> Iterator[None]:
         raise kind(thing, found[2], found[3]) from None
 
 
-def _raise(kind: str, reason: str, remedy: str, spark_type: str) -> SparkColumn:
-    return F.raise_error(F.lit(f"[w2d-{kind}|{reason}|{remedy}]")).cast(spark_type)
+def _raise(kind: str, reason: SparkColumn, remedy: str, spark_type: str) -> SparkColumn:
+    told = F.concat(F.lit(f"[w2d-{kind}|"), reason, F.lit(f"|{remedy}]"))
+    return F.raise_error(told).cast(spark_type)

@@ -203,7 +203,7 @@ def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[
         unchanged=pa.array([mark or None for mark in marks], pa.list_(pa.int16())),
     )
     texts = [
-        pa.array([value if isinstance(value, str) else None for value in column], pa.string())
+        pa.array([_octets(value) for value in column], pa.binary())
         for column in (list(zip(*(row.values for row in rows), strict=True)) or [()] * len(version.columns))
     ]
     operations_count = [sum(row.operation == code for row in rows) for code in range(5)]
@@ -216,3 +216,7 @@ def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[
         unchanged=sum(bool(mark) for mark in marks),
     )
     return TableChanges(version, record_batch(version, hidden, texts), counts)
+
+
+def _octets(value: Value) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None

@@ -44,8 +44,7 @@ class BatchDecoder:
         """Decode XLogData frames (with their 25-byte headers) of whole transactions, each from its Begin to its Commit.
 
         Of a table that the resolver does not want, changes take their seqs, but are not looked into.
-        Raises ProtocolError for bytes that are not that, CastError for a value its type does not print, InvariantError for
-        more than 2 GiB, and what the resolver raises.
+        Raises ProtocolError for bytes that are not that, InvariantError for more than 2 GiB, and what the resolver raises.
         """
         wire = Wire.join(frames)
         return self._decode(wire, whole_transactions(wire), first_seq=0)

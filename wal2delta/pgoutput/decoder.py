@@ -244,7 +244,11 @@ def _tuple(reader: Reader) -> Values:
 def _value(reader: Reader) -> Value:
     match reader.byte():
         case b"t":
-            return reader.text(reader.int32())
+            octets = reader.octets(reader.int32())
+            try:
+                return octets.decode("utf-8")
+            except UnicodeDecodeError:
+                return octets
         case b"n":
             return None
         case b"u":

@@ -24,7 +24,8 @@ class Unchanged(Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 
-Value: TypeAlias = str | Unchanged | None
+# PostgreSQL's text, as octets where it is not UTF-8 (a database in SQL_ASCII has no encoding).
+Value: TypeAlias = str | bytes | Unchanged | None
 Values: TypeAlias = tuple[Value, ...]
 
 

@@ -14,7 +14,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
 from wal2delta.pgoutput.messages import LogicalMessage
 from wal2delta.schema import Column, SchemaVersion
-from wal2delta.values.cast import Cast, CastError, cast_column, text_overflow
+from wal2delta.values.cast import Cast, cast_column, text_overflow
 from wal2delta.values.types import arrow_type
 
 INSERT, BEFORE, UPDATE, DELETE, TRUNCATE = range(5)
@@ -118,20 +118,14 @@ def row_schema(version: SchemaVersion) -> pa.Schema:
 
 
 def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterable[pa.Array | Cast]) -> pa.RecordBatch:
-    """Put the rows together; `columns` are typed already, or the texts that are cast here, each let go once it is.
-
-    Raises CastError, which names the table.
-    """
+    """Put the rows together; `columns` are typed already, or the texts (strings or binary) that are cast here."""
     values: list[pa.Array] = []
-    overflows: list[tuple[Column, pa.Array, pa.Array | None]] = []
+    unfit: list[tuple[Column, pa.Array, Cast]] = []
     for column, given in zip(version.columns, columns, strict=True):
-        try:
-            cast = given if isinstance(given, Cast) else cast_column(given, column)
-        except CastError as error:
-            raise CastError(error.column, error.count, version.table) from None
+        cast = given if isinstance(given, Cast) else cast_column(given, column)
         values.append(cast.values)
-        if cast.overflow is not None:
-            overflows.append((column, given, cast.overflow))
+        if not cast.fits:
+            unfit.append((column, given, cast))
     arrays = [
         hidden.lsn,
         hidden.seq,
@@ -140,7 +134,7 @@ def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterabl
         hidden.xid,
         hidden.commit_time,
         hidden.unchanged,
-        text_overflow(overflows, len(hidden.row)),
+        text_overflow(unfit, len(hidden.row)),
         *values,
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=row_schema(version))

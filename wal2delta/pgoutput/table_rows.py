@@ -49,7 +49,7 @@ class Numbers:
 
 
 def table_changes(wire: Wire, places: Places, numbers: Numbers, run: Run) -> TableChanges:
-    """The rows of a run; raises ProtocolError and CastError."""
+    """The rows of a run; raises ProtocolError."""
     cut = np.array([table.message for table in run.truncated], np.int64)
     items = np.sort(np.concatenate((run.messages, cut)), kind="stable") if len(cut) else run.messages
     rows = walk(wire, items, int(numbers.rows[run.messages].sum()) + len(cut), len(run.version.columns))
@@ -80,14 +80,8 @@ def _values(wire: Wire, rows: Rows, version: SchemaVersion) -> Iterator[pa.Array
     """Each column's typed values, or its texts where the caster has to look at them; one column at a time."""
     for ordinal, column in enumerate(version.columns):
         spans = Spans(wire.octets, rows.start[ordinal], rows.size[ordinal], int(rows.missing[ordinal]))
-        try:
-            typed = cast_spans(spans, column)
-            yield Cast(typed, None) if typed is not None else spans.texts()
-        except pa.ArrowInvalid:
-            # Not UTF-8: the plain decoder knows where.
-            for message in rows.message.tolist():
-                wire.reread(message)
-            raise
+        typed = cast_spans(spans, column)
+        yield Cast(typed, None) if typed is not None else spans.texts()
 
 
 def _unchanged(rows: Rows) -> pa.Array:

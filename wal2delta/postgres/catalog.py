@@ -180,13 +180,12 @@ def _read_facts(conn: Connection, oids: Sequence[int], more_types: Iterable[int]
     values = {"oids": list(oids)}
     columns = rows(conn, queries.COLUMNS, values)
     type_oids = sorted({int(row["atttypid"]) for row in columns} | set(more_types))
-    types = rows(conn, queries.TYPES, {"oids": type_oids}) if type_oids else []
     return _Facts(
         relations={int(row["oid"]): row for row in rows(conn, queries.RELATIONS, values)},
         columns=_by(columns, "attrelid"),
         indexes=_by(rows(conn, queries.INDEXES, values), "indrelid"),
         leaves=_by(rows(conn, queries.LEAVES, values), "root"),
-        types={int(row["oid"]): _type(row) for row in types},
+        types=read_types(conn, type_oids),
         sends_generated=conn.info.server_version >= 180000,
     )
 
@@ -198,7 +197,19 @@ def _by(found: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, 
     return result
 
 
-def _type(row: dict[str, Any]) -> CatalogType:
+def read_types(conn: Connection, oids: Collection[int]) -> dict[int, CatalogType]:
+    """Types by their OID, an array's with its element; an OID that is no type (any more) is left out."""
+    if not oids:
+        return {}
+    found = rows(conn, queries.TYPES, {"oids": sorted(oids)})
+    wanted = sorted({int(row["elem_oid"]) for row in found} - {0})
+    # One step down is enough: an array's element is no array, and one that is a domain over an array stays exact text.
+    below = rows(conn, queries.TYPES, {"oids": wanted}) if wanted else []
+    elements = {int(row["oid"]): _type(row, {}) for row in below}
+    return {int(row["oid"]): _type(row, elements) for row in found}
+
+
+def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogType:
     return CatalogType(
         oid=Oid(int(row["oid"])),
         schema=row["schema"],
@@ -206,7 +217,8 @@ def _type(row: dict[str, Any]) -> CatalogType:
         typtype=row["typtype"],
         base_oid=Oid(int(row["base_oid"])),
         base_typmod=int(row["base_typmod"]),
-        elem_oid=Oid(int(row["elem_oid"])),
+        base_typtype=row["base_typtype"],
+        element=elements.get(int(row["elem_oid"])),
     )
 
 

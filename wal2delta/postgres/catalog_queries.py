@@ -37,7 +37,8 @@ WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """)
 
-# A domain stands for the type below all domains, with the nearest modifier on the way there.
+# A domain stands for the type below all domains, with the nearest modifier on the way there. A type with elements is an
+# array if it is its element's array type: int2vector, point and name have elements too.
 TYPES = SQL("""
 WITH RECURSIVE down AS (
   SELECT t.oid AS of, t.typbasetype AS base, t.typtypmod AS typmod
@@ -48,11 +49,13 @@ WITH RECURSIVE down AS (
 )
 SELECT t.oid::bigint AS oid, n.nspname::text AS schema, t.typname::text AS name, t.typtype::text,
        COALESCE(d.base, 0)::bigint AS base_oid, COALESCE(d.typmod, -1) AS base_typmod,
-       CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END::bigint AS elem_oid
+       COALESCE(b.typtype::text, '') AS base_typtype, COALESCE(e.oid, 0)::bigint AS elem_oid
 FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN down d ON d.of = t.oid
      AND NOT EXISTS (SELECT FROM pg_catalog.pg_type b WHERE b.oid = d.base AND b.typtype = 'd')
+LEFT JOIN pg_catalog.pg_type b ON b.oid = d.base
+LEFT JOIN pg_catalog.pg_type e ON e.oid = COALESCE(b.typelem, t.typelem) AND e.typarray = COALESCE(b.oid, t.oid)
 WHERE t.oid = ANY ({oids}::oid[])
 """)
 

@@ -89,9 +89,9 @@ def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
     for spans, column in zip(split(block.data, block.rows, len(columns)), columns, strict=True):
         typed = cast_spans(spans, column)
         if typed is None:
-            texts = spans.texts()
-            cast = cast_column(texts, column)
+            texts = spans.texts().cast(pa.string())
+            cast = cast_column(texts, column).refuse_misshapen(column)
             typed = cast.values
-            unfit.append((column, texts, cast.overflow))
+            unfit.append((column, texts, cast))
         values.append(typed)
     return pa.record_batch([text_overflow(unfit, block.rows), *values], schema=batch_schema(columns))

@@ -17,9 +17,10 @@ from psycopg import sql
 from wal2delta.errors import InvariantError
 from wal2delta.lake.exact import key_columns
 from wal2delta.schema import Column, SchemaVersion
-from wal2delta.values.types import precision_scale
+from wal2delta.values.types import element_kind, precision_scale
 
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
+_ELEMENT = sql.Identifier("w2d", "e")
 _FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
 # A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
 _UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
@@ -93,26 +94,52 @@ def _is_null(column: Column) -> sql.Composed:
 
 def _text(column: Column) -> sql.Composed:
     name = sql.Identifier(column.name)
+    of = element_kind(column.kind)
+    size = precision_scale(column.typmod) if (of or column.kind) == "numeric" else None
+    if of in _FLOATS:
+        return _array(name, _float(_ELEMENT, of))
+    if of is not None and size is not None:
+        fits = sql.SQL("{e} IS NULL OR coalesce({fits}, false)").format(e=_ELEMENT, fits=_fits(_ELEMENT, *size))
+        return _array(name, sql.SQL("round({e}, {s})").format(e=_ELEMENT, s=sql.Literal(size[1])), fits)
     if column.kind in _FLOATS:
-        send, nan = _FLOATS[column.kind]
-        return sql.SQL("CASE WHEN {name} = 'NaN' THEN {nan} ELSE encode({send}({name}), 'hex') END").format(
-            name=name, nan=sql.Literal(nan), send=sql.SQL(send)
-        )
-    size = precision_scale(column.typmod) if column.kind == "numeric" else None
+        return _float(name, column.kind)
     if size is not None:
-        return _pinned_numeric(name, *size)
+        return sql.SQL("concat(CASE WHEN {fits} THEN round({name}, {scale}) ELSE {name} END)").format(
+            fits=_fits(name, *size), name=name, scale=sql.Literal(size[1])
+        )
     return sql.SQL("concat({})").format(name)
 
 
-def _pinned_numeric(name: sql.Identifier, precision: int, scale: int) -> sql.Composed:
-    """A number that fits decimal(p, s) has s digits after its point in the lake, whatever scale it came with.
+def _float(value: sql.Composable, kind: str) -> sql.Composed:
+    """The bits; NULL for NULL."""
+    send, nan = _FLOATS[kind]
+    return sql.SQL("CASE WHEN {value} = 'NaN' THEN {nan} ELSE encode({send}({value}), 'hex') END").format(
+        value=value, nan=sql.Literal(nan), send=sql.SQL(send)
+    )
 
-    That only matters to a bare numeric whose type the configuration pinned; of a numeric(p, s) it changes nothing.
+
+def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
+    """Whether a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever scale it came with.
+
+    That only matters to a bare numeric whose type the configuration pinned; a numeric(p, s) has them anyway.
     """
+    return sql.SQL("min_scale({value}) <= {scale} AND abs({value}) < {limit}::numeric").format(
+        value=value, scale=sql.Literal(scale), limit=sql.Literal(f"1e{precision - scale}")
+    )
+
+
+def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None = None) -> sql.Composed:
+    """The array of the elements' own forms, where the lake has an array; else the text, as the lake has it.
+
+    `each` and `if_all` are about the element `w2d.e`.
+    """
+    elements = sql.SQL("FROM unnest({name}) WITH ORDINALITY AS w2d (e, place)").format(name=name)
+    condition = sql.SQL("array_ndims({name}) = 1 AND array_lower({name}, 1) = 1").format(name=name)
+    if if_all is not None:
+        condition += sql.SQL(" AND (SELECT bool_and({all}) {elements})").format(all=if_all, elements=elements)
     return sql.SQL(
-        "concat(CASE WHEN min_scale({name}) <= {scale} AND abs({name}) < {limit}::numeric "
-        "THEN round({name}, {scale}) ELSE {name} END)"
-    ).format(name=name, scale=sql.Literal(scale), limit=sql.Literal(f"1e{precision - scale}"))
+        "CASE WHEN {condition} THEN concat((SELECT array_agg({each} ORDER BY w2d.place) {elements})) ELSE concat({name}) END"
+    ).format(condition=condition, each=each, elements=elements, name=name)
 
 
 def _row_text(relation: Relation) -> sql.Composable:

@@ -44,13 +44,18 @@ class Spans:
         return len(self.size)
 
     def texts(self) -> pa.Array:
-        """The texts as strings; raises pyarrow.ArrowInvalid where they are not UTF-8."""
+        """The texts as strings; as binary where one of them is not UTF-8."""
         offsets = np.empty(len(self) + 1, np.int32)
         out = np.empty(find_offsets(self.size, offsets), np.uint8)
         ascii_alone = copy_texts(self.octets, self.start, self.size, out)
         found = pa.string() if ascii_alone else pa.binary()
         texts = self.array(found, pa.py_buffer(offsets), pa.py_buffer(out))
-        return texts if ascii_alone else texts.cast(pa.string())
+        if ascii_alone:
+            return texts
+        try:
+            return texts.cast(pa.string())
+        except pa.ArrowInvalid:
+            return texts
 
     def array(self, arrow: pa.DataType, *buffers: pa.Buffer) -> pa.Array:
         """An Arrow array of these buffers, with NULL where there is no text."""
@@ -65,16 +70,14 @@ class Spans:
 
 
 def cast_spans(spans: Spans, column: Column) -> pa.Array | None:
-    """The column's typed values, None where `cast_column` has to look at the texts.
-
-    Raises pyarrow.ArrowInvalid for a text that is not UTF-8.
-    """
+    """The column's typed values, None where `cast_column` has to look at the texts."""
     cast = _CASTS.get(column.kind)
     return None if cast is None else cast(spans, column)
 
 
-def _texts(spans: Spans, _column: Column) -> pa.Array:
-    return spans.texts()
+def _texts(spans: Spans, _column: Column) -> pa.Array | None:
+    texts = spans.texts()
+    return texts if pa.types.is_string(texts.type) else None
 
 
 def _bools(spans: Spans, column: Column) -> pa.Array | None:
