@@ -91,7 +91,9 @@ def test_every_kind_of_value_is_what_the_server_has(server: EmbeddedPostgres) ->
     with psycopg.connect(server.dsn(), options="-c TimeZone=UTC") as conn:
         # psycopg knows no enum that is not registered.
         names = [
-            SQL({"enum": "{}::text", "enum[]": "{}::text[]", "text[]": "{}::text[]"}.get(c.kind, "{}")).format(Identifier(c.name))
+            SQL({"enum": "{}::text", "enum[]": "{}::text[]", "text[]": "{}::text[]"}.get(c.kind, "{}")).format(
+                Identifier(c.name)
+            )
             for c in typed.version.columns
         ]
         query = SQL("SELECT {} FROM typed ORDER BY id").format(SQL(", ").join(names))
