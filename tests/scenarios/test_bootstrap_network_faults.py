@@ -1,0 +1,139 @@
+"""The network fails while a snapshot is being copied: an error to be tried again, nothing half visible, no slot left over.
+
+At the end snapshot and stream together, folded in plain Python, are what PostgreSQL has.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+
+from tests.fix_drain import SOURCE, Drained, fold, landed_rows, wait_until
+from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
+from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
+from wal2delta.errors import TransientError
+from wal2delta.lake.documents import SnapshotDoc
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
+from wal2delta.schema import SchemaVersion
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+ITEMS = TableName("public", "items")
+ATTEMPTS_MAX = 30
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 31))])
+def test_whatever_fails_each_attempt_is_whole_or_nothing(drained: Drained, proxy: Proxy, seed: int) -> None:
+    """Tried again until one comes through, amid writers: only TransientErrors, and the landing begins once."""
+    _filled(drained)
+    drawn = random_faults(SEED * 1000 + seed, share=0.3, bytes_max=900_000, ends=(End.CUT, End.RESET, End.HALF))
+    with _writer(drained):
+        report, failed = _until_whole(drained, proxy, drawn)
+    assert report.tables[ITEMS].rows >= 12000
+    assert all(isinstance(error, TransientError) for error in failed)
+    _ends_equal(drained, report)
+
+
+@pytest.mark.parametrize(
+    ("number", "after_bytes"), [(1, 900), (2, 2_500), (3, 20_000)], ids=["the slot's own", "the catalog's", "a copying"]
+)
+def test_a_connection_lost_in_the_middle_is_one_clear_error(
+    drained: Drained, proxy: Proxy, number: int, after_bytes: int
+) -> None:
+    """Whichever it is; the second attempt goes on with what the first one made."""
+    _filled(drained)
+    report, failed = _until_whole(drained, proxy, lambda at: Fault(End.RESET, after_bytes) if at == number else None)
+    assert [type(error) for error in failed] == [TransientError]
+    _ends_equal(drained, report)
+
+
+def _filled(shop: Drained) -> None:
+    shop.database.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "INSERT INTO items SELECT g, md5(g::text) FROM generate_series(1, 12000) g",
+    )
+
+
+def _until_whole(shop: Drained, proxy: Proxy, faults: Faults) -> tuple[SnapshotReport, list[BaseException]]:
+    """The first attempt that comes through, and the errors of those before it; looks at what each has left."""
+    source = SourceConfig(
+        name=SOURCE,
+        dsn=SecretStr(proxy.dsn(shop.dsn)),
+        publication=SOURCE,
+        slot=shop.slot,
+        snapshot=SnapshotConfig(connections=2, chunk_pages=20),
+    )
+    config = Config(path=shop.lake / "wal2delta.yaml", lake=str(shop.lake), sources={SOURCE: source})
+    proxy.faults = faults
+    failed: list[BaseException] = []
+    while True:
+        try:
+            report = bootstrap(config, SOURCE)
+        except TransientError as error:
+            failed.append(error)
+            assert len(failed) < ATTEMPTS_MAX, failed
+            assert not list(shop.lake.rglob("snapshot.json"))
+            assert not list(shop.lake.rglob("*.parquet"))
+        else:
+            break
+        finally:
+            proxy.cut()
+    wait_until(lambda: shop.database.slots() == {shop.slot})
+    assert len(list(shop.lake.rglob("snapshot.json"))) == 1
+    assert [folder.name for folder in (shop.lake / SOURCE / "landing").iterdir()] == ["000001"]
+    return report, failed
+
+
+def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
+    shop.drain()
+    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
+    folder = paths.snapshot(report.incarnation, report.consistent_point)
+    document = SnapshotDoc.from_bytes(store.get(f"{folder}/snapshot.json"), folder)
+    copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
+        (entry.version, {**row, "_w2d_op": "insert", "_w2d_unchanged": None})
+        for entry in document.tables.values()
+        for chunk in entry.chunks
+        for row in pq.read_table(Path(paths.url(f"{folder}/{chunk.path}"))).to_pylist()
+    ]
+    after = [pair for pair in landed_rows(shop.chain()) if pair[1]["_w2d_lsn"] > report.consistent_point.value]
+    assert fold(copied + after)[ITEMS] == shop.source_rows(ITEMS)
+
+
+@contextmanager
+def _writer(shop: Drained) -> Iterator[None]:
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        chance = random.Random(SEED)
+        try:
+            with psycopg.connect(shop.dsn, autocommit=True) as conn:
+                while not over.is_set():
+                    conn.execute("UPDATE items SET note = 'new' WHERE id = %s", [chance.randint(1, 12000)])
+                    conn.execute("INSERT INTO items SELECT max(id) + 1, 'more' FROM items")
+                    time.sleep(0.02)
+        except psycopg.Error as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert not failures
