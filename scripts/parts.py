@@ -1,24 +1,32 @@
 """Runs the parts of `make check`, `make test` and `make test-all` one after the other and says how long each took.
 
 What a part checks is configured in pyproject.toml. A part that fails does not stop the next one; the time limit does.
+A run of all parts of `make test-all` writes its result into docs/testing.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 # A CI job may take 25 minutes; setting up a fresh clone comes out of it too. `make test-all` is no CI job.
 LIMITS_S = {"check": 24 * 60, "test": 24 * 60, "test-all": 6 * 3600}
 _ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=5")
+_PAGE = ROOT / "docs" / "testing.md"
+_PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
+_COUNTS = ROOT / ".cache" / "pytest-counts.xml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,16 @@ class Part:
     name: str
     arguments: tuple[str, ...]
     needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a part; `tests` is empty where it is none of pytest's."""
+
+    name: str
+    verdict: str
+    seconds: float
+    tests: str = ""
 
 
 CHECK = (
@@ -56,18 +74,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=list(PARTS))
     parser.add_argument("--limit-s", type=float)
+    parser.add_argument("--only", nargs="+", metavar="PART", help="these parts, by their names in the table at the end")
     arguments = parser.parse_args()
     deadline = time.monotonic() + (arguments.limit_s or LIMITS_S[arguments.which])
-    results: list[tuple[str, str, float]] = []
+    results: list[Result] = []
     for part in PARTS[arguments.which]:
+        if arguments.only and part.name not in arguments.only:
+            continue
         print(f"== {part.name}", flush=True)
         started = time.monotonic()
+        _COUNTS.unlink(missing_ok=True)
         verdict = _run(part, deadline)
-        results.append((part.name, verdict, time.monotonic() - started))
+        results.append(Result(part.name, verdict, time.monotonic() - started, _counted()))
         if verdict == "out of time":
             break
-    _print(results)
-    verdicts = {verdict for _, verdict, _ in results}
+    print("\n".join(_table(results)), flush=True)
+    if arguments.which == "test-all" and not arguments.only:
+        _record(results)
+    verdicts = {result.verdict for result in results}
     if "out of time" in verdicts:
         return 3
     return 0 if verdicts <= {"passed"} else 1
@@ -75,7 +99,8 @@ def main() -> int:
 
 def _run(part: Part, deadline: float) -> str:
     # A group of its own, so that the time limit also ends the servers and JVMs that a part started.
-    process = subprocess.Popen([sys.executable, *part.arguments], cwd=ROOT, start_new_session=True)
+    counts = [f"--junitxml={_COUNTS}"] if _PYTEST[1] in part.arguments else []
+    process = subprocess.Popen([sys.executable, *part.arguments, *counts], cwd=ROOT, start_new_session=True)
     try:
         status = process.wait(max(deadline - time.monotonic(), 1))
     except subprocess.TimeoutExpired:
@@ -96,12 +121,35 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _print(results: list[tuple[str, str, float]]) -> None:
-    total = sum(seconds for _, _, seconds in results)
-    print("\npart                 seconds  result")
-    for name, verdict, seconds in results:
-        print(f"{name:<20} {seconds:>7.1f}  {verdict}")
-    print(f"{'all':<20} {total:>7.1f}", flush=True)
+def _counted() -> str:
+    """What pytest says that it ran, e.g. "103 passed, 2 skipped"."""
+    if not _COUNTS.exists():
+        return ""
+    # Written by our own pytest a moment ago.
+    suite = ET.parse(_COUNTS).getroot()[0].attrib  # noqa: S314  it is no stranger's
+    failed = int(suite["failures"]) + int(suite["errors"])
+    skipped = int(suite["skipped"])
+    counts = {"passed": int(suite["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def _table(results: list[Result]) -> list[str]:
+    total = Result("all", "", sum(result.seconds for result in results))
+    rows = [f"{r.name:<20} {r.seconds:>8.1f}  {r.verdict:<12} {r.tests}".rstrip() for r in (*results, total)]
+    return ["", "part                  seconds  result", *rows]
+
+
+def _record(results: list[Result]) -> None:
+    """The table for a reader who has no hours, with what it was run on."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    head = f"{today}, commit {commit.stdout.strip() or 'unknown'}, {machine}:"
+    text = "\n".join(["", head, "", "```", *_table(results)[1:], "```", "", ""])
+    page = _PAGE.read_text(encoding="utf-8")
+    _PAGE.write_text(_PLACE.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
     proxy.faults = lambda number: Fault(End.RESET, 500) if number == 1 else drawn(number)
     with _through(shop, proxy).running("stopped", **LIMITS) as process:
         with _load(shop.database, SEED * 1000 + seed):
+            wait_until(lambda: proxy.connections > 0, timeout_s=60)
             deadline = time.monotonic() + 4.0
             while time.monotonic() < deadline:
                 assert shop.confirmed_flush() <= shop.chain().end
