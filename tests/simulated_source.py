@@ -168,7 +168,7 @@ class SimulatedSource:
                     first_commit_time_us=min(times),
                     last_commit_time_us=max(times),
                     schemas=schemas,
-                    messages=[],
+                    notes=[],
                     next_seq=0,
                 )
             )

@@ -56,7 +56,7 @@ def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = Fal
         first_commit_time_us=lsn,
         last_commit_time_us=lsn,
         schemas=[SchemaInForce(shape, Lsn(lsn), 0)] if announced else [],
-        messages=[],
+        notes=[],
         next_seq=count,
     )
 

@@ -106,32 +106,24 @@ def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.
     assert (buffer._memory._used_bytes, len(buffer._files)) == (0, 0)
 
 
-def test_messages_that_belong_to_no_transaction_wait_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit's where one follows, a keepalive's behind them, or the next one's place where many come; none is lost."""
+def test_messages_of_no_transaction_end_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is complete as it comes; inside a transaction it is a part of that."""
     _small_units(monkeypatch, 400)
     buffer = TransactionBuffer(spill_bytes=1 << 20)
-    buffer.feed([_message(5), _message(6), *_transaction(10, 1), _message(10)])
+    buffer.feed([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)])
     (unit,) = buffer.take(everything=True)
     assert isinstance(unit, Unit)
-    assert (unit.end_lsn, unit.frames[:2], buffer.settled) == (Lsn(10), [_message(5), _message(6)], False)
-    buffer.keepalive(Lsn(10))
-    assert not buffer.complete
-    buffer.feed([_message(12)])
-    buffer.keepalive(Lsn(12))
-    assert _ends(buffer.take(everything=True)) == [(Lsn(12), [_message(10)])]
-    buffer.feed([_message(20 + n) for n in range(20)])
-    assert _ends(buffer.take(everything=True)) == [(Lsn(39), [_message(12), *(_message(n) for n in range(20, 39))])]
-    buffer.keepalive(Lsn(40))
-    assert _ends(buffer.take(everything=True)) == [(Lsn(40), [_message(39)])]
+    assert (unit.end_lsn, len(unit.frames), unit.others, unit.transactions) == (Lsn(12), 6, 4, 1)
+    assert (buffer.transaction_open, buffer.complete) == (True, False)
+    buffer.feed([_message(16), _commit(20)])
+    assert buffer.complete_end == Lsn(20)
+    buffer.feed([_message(30 + n) for n in range(20)])
+    assert [u.end_lsn for u in buffer.take(everything=False)] == [Lsn(49)]
     assert buffer.settled
 
 
 def _message(lsn: int) -> bytes:
     return _HEADER + b"M\0" + struct.pack(">Q", lsn) + b"beat\0" + struct.pack(">I", 1) + b"x"
-
-
-def _ends(units: list[Unit | LargeTransaction]) -> list[tuple[Lsn, list[bytes]]]:
-    return [(unit.end_lsn, unit.frames) for unit in units if isinstance(unit, Unit)]
 
 
 def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:

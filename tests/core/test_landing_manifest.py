@@ -49,7 +49,7 @@ SEGMENT = Manifest(
 )
 HEAD_BYTES = (
     b'{"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
-    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit_time":null,"number":0,'
+    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit_time":null,"notes":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
     b'"sha256":"SUM","source":{"database":"app","publication":"shop",'
     b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'

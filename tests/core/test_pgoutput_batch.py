@@ -207,7 +207,12 @@ def test_messages_are_handed_on_and_an_empty_batch_is_empty() -> None:
     beat = LogicalMessage(False, Lsn(5), "beat", b"x")
     note = LogicalMessage(True, Lsn(6), "note", b"y")
     batch = both(beat, *transaction(1, note), beat)
-    assert (batch.messages, batch.rows, batch.end_lsn) == ([beat, note, beat], 0, Lsn(1008))
+    assert [(n.said, n.transaction and n.transaction.end_lsn, n.seq) for n in batch.notes] == [
+        (beat, None, 0),
+        (note, Lsn(1008), 0),
+        (beat, None, 0),
+    ]
+    assert (batch.rows, batch.end_lsn) == (0, Lsn(1008))
     assert BatchDecoder(RelationCache(resolve)).decode([]) == Batch([], 0, 0, None, None, None, [], [], 0)
 
 

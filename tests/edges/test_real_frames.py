@@ -22,7 +22,7 @@ from wal2delta.names import TableName
 from wal2delta.pgoutput.assemble import assemble
 from wal2delta.pgoutput.batch import Batch, BatchDecoder, TableChanges
 from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import Origin, Relation, TypeName
+from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.postgres.catalog import read_types
 from wal2delta.schema import Identity, SchemaVersion
@@ -171,7 +171,9 @@ def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server:
     assert len(truncates) == 2
     assert set(truncates) < {3, 4, 5}
     assert places[-1][1:] == (6, "insert")
-    assert [(m.prefix, m.content, m.transactional) for m in batch.messages] == [("note", b"x", True)]
+    assert [(n.said.prefix, n.said.content, n.seq) for n in batch.notes if isinstance(n.said, LogicalMessage)] == [
+        ("note", b"x", 2)
+    ]
     # The others' shapes come again too: the server repeats them after a TRUNCATE's invalidation at the latest.
     assert [s.from_seq for s in batch.schemas if s.version.table.name == "Full"] == [1, 2]
     with psycopg.connect(server.dsn()) as conn:

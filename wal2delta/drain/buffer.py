@@ -8,9 +8,8 @@ belong to none, each at its own place among them. Invariant bounded: small compl
 `UNIT_BYTES`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold `drain.spill_bytes`
 in memory: beyond that the largest goes to disk. A large transaction is given away by itself, to be decoded in parts.
 
-A message that belongs to no transaction lies between the commits it stands between. It has no end of its own that the
-server tells, so it waits for the next position: a commit's, a keepalive's, or, where many come, the place of the next one,
-which is the end of all that came before it and can be asked for again.
+A message that belongs to no transaction is complete as it comes: its LSN is the end of its record, a position like a
+commit's (nothing before it comes again, everything behind it does).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import re
 from wal2delta.drain.spill import SpillFiles
 from wal2delta.drain.spool import Spool, SpoolMemory
 from wal2delta.drain.streams import StreamedTransactions
-from wal2delta.drain.units import UNIT_BYTES, LargeTransaction, Unit
+from wal2delta.drain.units import POSITION_END, UNIT_BYTES, LargeTransaction, Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
@@ -54,8 +53,6 @@ class TransactionBuffer:
         self._ready: list[bytes] = []
         self._ready_bytes = 0
         self._ready_commits = 0
-        self._loose: list[bytes] = []
-        self._loose_bytes = 0
         self._open: list[bytes] = []
         self._open_bytes = 0
         self._begin: Begin | None = None
@@ -65,7 +62,7 @@ class TransactionBuffer:
     @property
     def settled(self) -> bool:
         """Whether nothing waits that would be lost by acknowledging a keepalive: streamed transactions come again."""
-        return not (self._units or self._ready or self._loose or self.transaction_open)
+        return not (self._units or self._ready or self.transaction_open)
 
     @property
     def transaction_open(self) -> bool:
@@ -84,12 +81,12 @@ class TransactionBuffer:
 
     @property
     def complete_end(self) -> Lsn | None:
-        """The last complete transaction's position, as far as it is not in a unit yet."""
-        return _commit_of(self._ready[-1]).end_lsn if self._ready else None
+        """The position of what was last complete, as far as it is not in a unit yet."""
+        return _end_of(self._ready[-1]) if self._ready else None
 
     @property
     def complete_bytes(self) -> int:
-        """Bytes of small, complete transactions that are not in a unit yet."""
+        """Bytes of what is complete and small, and not in a unit yet."""
         return self._ready_bytes
 
     @property
@@ -123,13 +120,6 @@ class TransactionBuffer:
             self._cut()
         self._limit_memory()
 
-    def keepalive(self, position: Lsn) -> None:
-        """The server is at `position`, everything before it was fed: messages that belong to no transaction end there."""
-        if self.transaction_open or not self._loose or _message_of(self._loose[0]).lsn >= position:
-            return
-        covered = sum(_message_of(frame).lsn < position for frame in self._loose)
-        self._end_loose(covered, position)
-
     def take(self, *, everything: bool) -> list[Unit | LargeTransaction]:
         """Give away the units that are full; with `everything` also the last complete transactions."""
         if everything:
@@ -145,7 +135,7 @@ class TransactionBuffer:
         if self._large is not None:
             self._large.close()
         self._streams.close()
-        self._units, self._ready, self._loose, self._open, self._large = [], [], [], [], None
+        self._units, self._ready, self._open, self._large = [], [], [], None
 
     def _ordinary(self, frames: list[bytes], tags: bytes) -> None:
         """Frames outside of chunks."""
@@ -155,20 +145,18 @@ class TransactionBuffer:
                 self._end_large(frames[:end], frames[end])
                 frames, tags = frames[end + 1 :], tags[end + 1 :]
         last = tags.rfind(b"C") + 1
+        if last or not self.transaction_open:
+            rest = tags[last:]
+            last += len(rest) - len(rest.lstrip(b"M"))
         if last:
             complete = frames if last == len(tags) else frames[:last]
-            self._ready += self._loose
             self._ready += self._open
             self._ready += complete
-            self._ready_bytes += self._loose_bytes + self._open_bytes + sum(map(len, complete))
+            self._ready_bytes += self._open_bytes + sum(map(len, complete))
             self._ready_commits += tags.count(b"C", 0, last)
-            self._loose, self._loose_bytes, self._open, self._open_bytes = [], 0, [], 0
-            self._newest = _commit_of(frames[last - 1]).end_lsn
-            frames, tags = frames[last:], tags[last:]
-        if not self.transaction_open and tags.startswith(b"M"):
-            begin = len(tags) - len(tags.lstrip(b"M"))
-            self._add_loose(frames[:begin])
-            frames = frames[begin:]
+            self._open, self._open_bytes = [], 0
+            self._newest = _end_of(complete[-1])
+            frames = frames[last:]
         if frames:
             self._extend_open(frames)
 
@@ -186,7 +174,6 @@ class TransactionBuffer:
                 self._streams.abort(message)
             case StreamCommit():
                 self._cut()
-                self._end_loose(len(self._loose), message.commit_lsn)
                 self._units.append(self._streams.commit(message))
                 self._newest = message.end_lsn
             case _:
@@ -218,29 +205,12 @@ class TransactionBuffer:
             raise _broken("a commit does not agree with its begin")
         spool.add(_WHOLE, rest)
         self._cut()
-        self._end_loose(len(self._loose), commit.commit_lsn)
         self._units.append(LargeTransaction(begin.xid, commit, spool))
         self._begin, self._large, self._newest = None, None, commit.end_lsn
 
-    def _add_loose(self, frames: list[bytes]) -> None:
-        self._loose += frames
-        self._loose_bytes += sum(map(len, frames))
-        if self._loose_bytes >= UNIT_BYTES and len(self._loose) > 1:
-            self._end_loose(len(self._loose) - 1, _message_of(self._loose[-1]).lsn)
-
-    def _end_loose(self, count: int, position: Lsn) -> None:
-        """The first `count` messages that belong to no transaction end at `position`."""
-        if count:
-            self._cut()
-            frames, self._loose = self._loose[:count], self._loose[count:]
-            size = sum(map(len, frames))
-            self._loose_bytes -= size
-            self._units.append(Unit(frames, size, position, 0))
-
     def _cut(self) -> None:
         if self._ready:
-            # What is complete ends with a commit.
-            end = _commit_of(self._ready[-1]).end_lsn
+            end = _end_of(self._ready[-1])
             self._units.append(Unit(self._ready, self._ready_bytes, end, self._ready_commits))
             self._ready, self._ready_bytes, self._ready_commits = [], 0, 0
 
@@ -275,11 +245,15 @@ def _commit_of(frame: bytes) -> Commit:
     return message
 
 
-def _message_of(frame: bytes) -> LogicalMessage:
+def _end_of(frame: bytes) -> Lsn:
+    """The position at which a commit, or a message of no transaction, ends."""
     message = _decoded(frame)
-    if not isinstance(message, LogicalMessage):
-        raise _broken("a message between transactions is none")
-    return message
+    end = (
+        message.lsn if isinstance(message, LogicalMessage) else message.end_lsn if isinstance(message, Commit) else None
+    )
+    if end is None or not 0 < end.value < POSITION_END:
+        raise _broken("a transaction does not end with a commit that has a position")
+    return end
 
 
 def _broken(reason: str) -> SourceError:

@@ -114,7 +114,6 @@ class Session:
             failpoint("drain.received")
         if frames.keepalive_lsn is not None:
             self._keepalive = max(frames.keepalive_lsn, self._keepalive or Lsn.ZERO)
-            self._buffer.keepalive(self._keepalive)
         self._hand_over(everything=False)
         if frames.flush_wanted or self._segment_is_due(goal):
             self._end_segment()

@@ -21,7 +21,7 @@ from wal2delta.pgoutput.relations import Arrival
 # Decoding by column pays from some 10 000 messages on; 8 MB are some 40 000 of 200 bytes, and small beside spill_bytes.
 UNIT_BYTES = 8 << 20
 # Arrow and Parquet carry positions as signed 64-bit numbers.
-_POSITION_END = 1 << 63
+POSITION_END = 1 << 63
 # A streamed message's xid stands after its tag; the origin has none.
 _TAG_END, _XID_END = HEADER_BYTES + 1, HEADER_BYTES + 5
 _ORIGIN = ord("O")
@@ -80,7 +80,7 @@ class LargeTransaction:
     """
 
     def __init__(self, xid: Xid, commit: Commit | StreamCommit, spool: Spool, arrivals: Arrivals | None = None) -> None:
-        if not 0 < commit.end_lsn.value < _POSITION_END:
+        if not 0 < commit.end_lsn.value < POSITION_END:
             raise SourceError("replication stream", f"a commit ends at {commit.end_lsn}", "connect again; report this")
         self.end_lsn = commit.end_lsn
         self.xid = xid

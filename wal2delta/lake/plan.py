@@ -15,7 +15,7 @@ from wal2delta.errors import InvariantError
 from wal2delta.lake.documents import Cut, Held, SegmentBase, TableIntent
 from wal2delta.lake.records import Pending
 from wal2delta.landing.chain import Chain
-from wal2delta.landing.manifest import Kind, Manifest, SchemaEntry
+from wal2delta.landing.manifest import Manifest, SchemaEntry
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
 from wal2delta.schema import SchemaVersion
@@ -109,7 +109,7 @@ def segment_bases(
     base = snapshot_ordinal(number) + snapshot_rows
     bases = []
     for manifest in chain.between(start, end):
-        if manifest.kind is Kind.SEGMENT:
+        if manifest.files:
             bases.append(SegmentBase(manifest.number, base))
             base += manifest.rows
     if base >= (number + 1) << ORDINAL_BITS:

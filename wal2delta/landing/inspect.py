@@ -17,13 +17,16 @@ from wal2delta.errors import LakeError
 from wal2delta.landing.chain import Chain, verify_chain
 from wal2delta.landing.fields import time_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import DataFile, Manifest, parse
+from wal2delta.landing.manifest import DataFile, NoteFile, parse
+from wal2delta.landing.notes import SCHEMA as NOTES
 from wal2delta.landing.reader import verify_file, verify_files
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 
 _BATCH_ROWS = 65_536
+# Of prefixes and origins, the most frequent ones.
+NAMES_MAX = 100
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -54,7 +57,9 @@ def _manifest(path: Path) -> dict[str, Any]:
     manifest = parse(data, str(path))
     document: dict[str, Any] = json.loads(data)
     document["bytes_of_range"] = manifest.end_lsn - manifest.start_lsn
-    document["missing_files"] = [f.path for f in manifest.files if not (path.parent.parent / f.path).is_file()]
+    document["missing_files"] = [
+        f.path for f in (*manifest.files, *manifest.notes) if not (path.parent.parent / f.path).is_file()
+    ]
     return document
 
 
@@ -63,52 +68,77 @@ def _data(path: Path) -> dict[str, Any]:
     entry = _entry_of(path)
     described["manifest"] = "none names this file: it does not exist for a reader" if entry is None else str(entry[0])
     if entry is not None:
-        described["table"] = str(entry[2].table)
-        described["schema_id"] = entry[2].schema_id
+        if isinstance(entry[1], DataFile):
+            described["table"] = str(entry[1].table)
+            described["schema_id"] = entry[1].schema_id
         described["checksum"] = "right"
-        verify_file(_chain_at(path.parent.parent), entry[2])
+        verify_file(_chain_at(path.parent.parent), entry[1])
     return described
 
 
 def _parquet(path: Path) -> dict[str, Any]:
-    operations: Counter[str] = Counter()
-    positions: list[int] = []
-    with_text = unchanged = 0
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=["_w2d_lsn", "_w2d_op", "_w2d_text", "_w2d_unchanged"]):
-                operations.update(batch.column("_w2d_op").cast(pa.string()).to_pylist())
-                lsn = batch.column("_w2d_lsn")
-                positions += [lsn[0].as_py(), lsn[-1].as_py()]
-                with_text += len(batch) - batch.column("_w2d_text").null_count
-                unchanged += len(batch) - batch.column("_w2d_unchanged").null_count
-            return {
-                "rows": file.metadata.num_rows,
-                "row_groups": file.metadata.num_row_groups,
-                "bytes": path.stat().st_size,
-                "first_lsn": str(Lsn(positions[0])) if positions else None,
-                "last_lsn": str(Lsn(positions[-1])) if positions else None,
-                "operations": dict(sorted(operations.items())),
-                "rows_with_text": with_text,
-                "rows_with_unchanged": unchanged,
-                "columns": {f.name: str(f.type) for f in file.schema_arrow},
-            }
+            return _notes(file, path) if file.schema_arrow.equals(NOTES) else _rows(file, path)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise LakeError(
             f"segment file {path}", f"it is damaged or not of this format ({type(error).__name__})", "restore it"
         ) from error
 
 
-def _entry_of(path: Path) -> tuple[Path, Manifest, DataFile] | None:
+def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    operations: Counter[str] = Counter()
+    positions: list[int] = []
+    with_text = unchanged = 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=["_w2d_lsn", "_w2d_op", "_w2d_text", "_w2d_unchanged"]):
+        operations.update(batch.column("_w2d_op").cast(pa.string()).to_pylist())
+        lsn = batch.column("_w2d_lsn")
+        positions += [lsn[0].as_py(), lsn[-1].as_py()]
+        with_text += len(batch) - batch.column("_w2d_text").null_count
+        unchanged += len(batch) - batch.column("_w2d_unchanged").null_count
+    return {
+        **_size(file, path),
+        "first_lsn": str(Lsn(positions[0])) if positions else None,
+        "last_lsn": str(Lsn(positions[-1])) if positions else None,
+        "operations": dict(sorted(operations.items())),
+        "rows_with_text": with_text,
+        "rows_with_unchanged": unchanged,
+        "columns": {f.name: str(f.type) for f in file.schema_arrow},
+    }
+
+
+def _notes(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """Messages by prefix and origins by name; contents are values, and are not shown."""
+    found: Counter[str] = Counter()
+    for batch in file.iter_batches(_BATCH_ROWS, columns=["kind", "name", "_w2d_xid"]):
+        kinds, names, xids = (batch.column(name).to_pylist() for name in ("kind", "name", "_w2d_xid"))
+        for kind, name, xid in zip(kinds, names, xids, strict=True):
+            found[f"{kind} {name}" + (" (of no transaction)" if xid is None else "")] += 1
+    return {
+        **_size(file, path),
+        "notes": dict(found.most_common(NAMES_MAX)),
+        "other_names": max(0, len(found) - NAMES_MAX),
+    }
+
+
+def _size(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    return {
+        "rows": file.metadata.num_rows,
+        "row_groups": file.metadata.num_row_groups,
+        "bytes": path.stat().st_size,
+    }
+
+
+def _entry_of(path: Path) -> tuple[Path, DataFile | NoteFile] | None:
     """The manifest beside it that names a data file."""
     number = path.name.partition("-")[0]
     place = path.parent.parent / "manifests" / f"{number}.json"
     if not place.is_file():
         return None
     manifest = parse(place.read_bytes(), str(place))
-    for file in manifest.files:
+    for file in (*manifest.files, *manifest.notes):
         if file.path == f"{path.parent.name}/{path.name}":
-            return place, manifest, file
+            return place, file
     return None
 
 
@@ -124,13 +154,14 @@ def _chain_at(folder: Path) -> Chain:
 def _chain(folder: Path) -> dict[str, Any]:
     chain = _chain_at(folder)
     links = verify_chain(chain)
-    rows = files = size = 0
+    rows = notes = files = size = 0
     tables: Counter[str] = Counter()
     for manifest in chain.manifests():
         verify_files(chain, manifest)
         rows += manifest.rows
-        files += len(manifest.files)
-        size += sum(f.bytes for f in manifest.files)
+        files += len(manifest.files) + len(manifest.notes)
+        notes += sum(f.rows for f in manifest.notes)
+        size += sum(f.bytes for f in (*manifest.files, *manifest.notes))
         tables.update({str(f.table): f.changes for f in manifest.files})
     last = chain.newest.last_commit_us
     return {
@@ -140,6 +171,7 @@ def _chain(folder: Path) -> dict[str, Any]:
         "links": links,
         "files": files,
         "rows": rows,
+        "notes": notes,
         "bytes": size,
         "newest_commit_time": time_text(last),
         "changes": dict(sorted(tables.items())),

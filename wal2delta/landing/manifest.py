@@ -86,6 +86,16 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteFile:
+    """A Parquet file of notes: logical messages and origins. `path` and `bytes` as in a `DataFile`."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One link of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
@@ -106,6 +116,7 @@ class Manifest:
     schemas: tuple[SchemaEntry, ...] = field(default=())
     files: tuple[DataFile, ...] = field(default=())
     source: ChainSource | None = None
+    notes: tuple[NoteFile, ...] = field(default=())
 
     @property
     def rows(self) -> int:
@@ -135,6 +146,7 @@ class Manifest:
             "last_commit_time": time_text(self.last_commit_us),
             "schemas": [_schema_to_json(s) for s in self.schemas],
             "files": [_file_to_json(f) for f in self.files],
+            "notes": [{name: getattr(note, name) for name in NoteFile.__slots__} for note in self.notes],
         }
         if self.source is not None:
             document["source"] = {name: getattr(self.source, name) for name in ChainSource.__slots__}
@@ -198,6 +210,7 @@ def _parse(data: bytes) -> Manifest:
         schemas=tuple(_parse_schema(s) for s in fields.objects("schemas")),
         files=files,
         source=_parse_source(fields.object("source")) if fields.has("source") else None,
+        notes=tuple(_parse_note(n) for n in fields.objects("notes")),
     )
     if fields.count("rows") != manifest.rows:
         raise Malformed(f"rows is {fields.count('rows')}, its files add up to {manifest.rows}")
@@ -220,7 +233,7 @@ def _check(manifest: Manifest) -> None:
         raise Malformed("only number 0 is a head, with a source and without a predecessor")
     if manifest.start_lsn > manifest.end_lsn or (manifest.start_lsn == manifest.end_lsn) != head:
         raise Malformed(f"its range ({manifest.start_lsn}, {manifest.end_lsn}] is not one of a {manifest.kind.value}")
-    if (manifest.kind is Kind.SEGMENT) != bool(manifest.files):
+    if (manifest.kind is Kind.SEGMENT) != bool(manifest.files or manifest.notes):
         raise Malformed("a segment has files, and nothing else has")
     _check_schemas(manifest.schemas, manifest)
 
@@ -246,6 +259,14 @@ def _parse_file(fields: Fields) -> DataFile:
     if file.changes + file.befores != file.rows:
         raise Malformed(f"the counts of {file.path} do not add up to its {file.rows} rows")
     return file
+
+
+def _parse_note(fields: Fields) -> NoteFile:
+    note = NoteFile(
+        fields.path("path"), fields.count("rows"), fields.count("bytes"), fields.matching("sha256", _SHA256)
+    )
+    fields.end()
+    return note
 
 
 def _parse_schema(fields: Fields) -> SchemaEntry:

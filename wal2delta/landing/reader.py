@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from wal2delta.errors import BEGIN_AGAIN, LakeError
 from wal2delta.landing.chain import Chain
-from wal2delta.landing.manifest import DataFile, Manifest
+from wal2delta.landing.manifest import DataFile, Manifest, NoteFile
 from wal2delta.landing.store import NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -42,18 +42,18 @@ def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -
                 yield Slice(manifest.number, file, file_url(chain, file), whole)
 
 
-def file_url(chain: Chain, file: DataFile) -> str:
+def file_url(chain: Chain, file: DataFile | NoteFile) -> str:
     """Where Spark and pyarrow find a data file."""
     return chain.paths.url(_key(chain, file))
 
 
 def verify_files(chain: Chain, manifest: Manifest) -> None:
     """Read every file of a segment; raises LakeError for one that is missing, cut short or changed."""
-    for file in manifest.files:
+    for file in (*manifest.files, *manifest.notes):
         verify_file(chain, file)
 
 
-def verify_file(chain: Chain, file: DataFile) -> None:
+def verify_file(chain: Chain, file: DataFile | NoteFile) -> None:
     """Read one data file and compare its size and checksum with the manifest's; raises LakeError."""
     key = _key(chain, file)
     verify(chain.store, key, f"segment file {chain.paths.url(key)}", file.bytes, file.sha256)
@@ -76,5 +76,5 @@ def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
         raise LakeError(thing, "its checksum is not the one its manifest says", _REMEDY)
 
 
-def _key(chain: Chain, file: DataFile) -> str:
+def _key(chain: Chain, file: DataFile | NoteFile) -> str:
     return f"{chain.paths.landing(chain.incarnation)}/{file.path}"

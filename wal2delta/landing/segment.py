@@ -26,6 +26,7 @@ from wal2delta.failpoints import failpoint
 from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
+from wal2delta.landing.notes import NotesWriter
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.rows import Batch, SchemaInForce, TableChanges
@@ -74,6 +75,7 @@ class SegmentWriter:
         self._done: list[tuple[NewFile, DataFile]] = []
         self._made = 0
         self._schemas: list[SchemaEntry] = []
+        self._notes = NotesWriter(self._create)
         self._first_us: int | None = None
         self._last_us: int | None = None
         self.rows = 0
@@ -90,6 +92,7 @@ class SegmentWriter:
             self.rows += changes.rows.num_rows
         self.transactions += batch.transactions
         self.announce(batch.schemas)
+        self._notes.add(batch.notes)
         if batch.first_commit_time_us is not None:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
@@ -110,10 +113,12 @@ class SegmentWriter:
         for key in list(self._parts):
             self._close(key)
         files = [entry for _, entry in self._done]
-        self._chain.store.settle([f.key for f, _ in self._done])
+        noted = self._notes.finish(self._chain.paths.landing(self._chain.incarnation))
+        written = [file for file, _ in self._done] + ([noted[0]] if noted else [])
+        self._chain.store.settle([file.key for file in written])
         failpoint("drain.after_data_files")
         manifest = Manifest(
-            kind=Kind.SEGMENT if files else Kind.PROGRESS,
+            kind=Kind.SEGMENT if written else Kind.PROGRESS,
             number=self._number,
             incarnation=self._chain.incarnation,
             start_lsn=self._chain.end,
@@ -126,15 +131,16 @@ class SegmentWriter:
             last_commit_us=self._last_us if files else None,
             schemas=tuple(self._schemas),
             files=tuple(files),
+            notes=(noted[1],) if noted else (),
         )
         # From here on the manifest may stand, also after an error (a folder that could not be synced): the files are no
         # longer ours to remove, and `sweep` decides about them.
-        written, self._done = self._done, []
+        self._done, self._notes = [], NotesWriter(self._create)
         try:
             return self._chain.append(manifest)
         except FencedError:
             # The number is someone else's: nobody will ever name these files.
-            for file, _ in written:
+            for file in written:
                 file.abandon()
             raise
 
@@ -148,6 +154,7 @@ class SegmentWriter:
                 part.file.abandon()
         for file, _ in self._done:
             file.abandon()
+        self._notes.abandon()
         self._parts.clear()
         self._done.clear()
 

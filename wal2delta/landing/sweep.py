@@ -37,7 +37,8 @@ def sweep(chain: Chain, depth: int | None = DEPTH) -> list[str]:
     removed: list[str] = []
     landing = chain.paths.landing(chain.incarnation)
     for number, keys in sorted(by_number.items()):
-        named = {f"{landing}/{file.path}" for file in chain.manifest(number).files}
+        manifest = chain.manifest(number)
+        named = {f"{landing}/{file.path}" for file in (*manifest.files, *manifest.notes)}
         removed += [key for key in keys if key not in named]
     for key in removed:
         chain.store.delete(key)

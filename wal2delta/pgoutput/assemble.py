@@ -39,9 +39,11 @@ from wal2delta.pgoutput.rows import (
     Batch,
     ChangeCounts,
     HiddenColumns,
+    Note,
     SchemaInForce,
     TableChanges,
     TransactionInfo,
+    has_position,
     operations,
     record_batch,
 )
@@ -70,7 +72,7 @@ class _Assembler:
     runs: list[tuple[SchemaVersion, list[_Row]]] = field(default_factory=list)
     newest: dict[Oid, int] = field(default_factory=dict)
     schemas: list[tuple[SchemaVersion, int, int]] = field(default_factory=list)
-    messages: list[LogicalMessage] = field(default_factory=list)
+    said: list[tuple[LogicalMessage | Origin, int | None, int]] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
         """One message of the stream."""
@@ -82,9 +84,12 @@ class _Assembler:
             case Commit():
                 self._commit(message)
             case LogicalMessage():
+                if not message.transactional and not has_position(message.lsn):
+                    raise ProtocolError(b"M", 2, "the message has no position")
                 if message.transactional and self.begun is None:
                     raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
-                self.messages.append(message)
+                place = len(self.transactions) if message.transactional else None
+                self.said.append((message, place, 0 if place is None else self.seq))
             case _:
                 if self.begun is None:
                     raise ProtocolError(b"", 0, "the message stands outside a transaction")
@@ -94,7 +99,7 @@ class _Assembler:
         begun = self.begun
         if begun is None or (begun.final_lsn, begun.commit_time_us) != (commit.commit_lsn, commit.commit_time_us):
             raise ProtocolError(b"C", 0, "it does not agree with its begin")
-        if not 0 < commit.end_lsn.value < 1 << 63:
+        if not has_position(commit.end_lsn):
             raise ProtocolError(b"C", 10, "it has no position")
         self.transactions.append(TransactionInfo(commit.end_lsn, begun.xid, begun.commit_time_us))
         self.begun = None
@@ -116,7 +121,9 @@ class _Assembler:
                 for oid in message.relations:
                     self._emit(oid, ((TRUNCATE, None),))
                     self.seq += 1
-            case Origin() | TypeName():
+            case Origin():
+                self.said.append((message, len(self.transactions), self.seq))
+            case TypeName():
                 pass
             case _:
                 raise ProtocolError(b"", 0, "a streamed or prepared transaction")
@@ -185,7 +192,7 @@ def _batch(done: _Assembler) -> Batch:
         first_commit_time_us=min(times, default=None),
         last_commit_time_us=max(times, default=None),
         schemas=[SchemaInForce(version, transactions[t].end_lsn, seq) for version, t, seq in done.schemas],
-        messages=done.messages,
+        notes=[Note(said, None if at is None else transactions[at], seq) for said, at, seq in done.said],
         next_seq=done.seq,
     )
 

@@ -79,7 +79,7 @@ class BatchDecoder:
             first_commit_time_us=int(times.min()) if times.size else None,
             last_commit_time_us=int(times.max()) if times.size else None,
             schemas=controls.schemas(places, seq),
-            messages=controls.messages,
+            notes=controls.notes(places, seq),
             next_seq=next_seq,
         )
 

@@ -15,7 +15,7 @@ from wal2delta.pgoutput.decoder import ProtocolError, decode
 from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
 from wal2delta.pgoutput.places import Places
 from wal2delta.pgoutput.relations import RelationCache, Shape
-from wal2delta.pgoutput.rows import SchemaInForce
+from wal2delta.pgoutput.rows import Note, SchemaInForce, has_position
 from wal2delta.pgoutput.wire import Ints, Wire
 from wal2delta.schema import SchemaVersion
 
@@ -47,11 +47,20 @@ class Controls:
     shapes: dict[Oid, list[tuple[int, Shape | None]]] = field(default_factory=dict)
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
-    messages: list[LogicalMessage] = field(default_factory=list)
+    said: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
 
     def schemas(self, places: Places, seq: Ints) -> list[SchemaInForce]:
         """The versions that came into force, at their places."""
         return [SchemaInForce(version, places.lsn_of(index), int(seq[index])) for index, version in self.brought]
+
+    def notes(self, places: Places, seq: Ints) -> list[Note]:
+        """What was said, at its place."""
+        return [
+            Note(said, places.transaction_of(index), int(seq[index]))
+            if isinstance(said, Origin) or said.transactional
+            else Note(said, None, 0)
+            for index, said in self.said
+        ]
 
 
 def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Controls:
@@ -67,8 +76,12 @@ def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Contr
             case LogicalMessage() as message:
                 if message.transactional and not places.inside[index]:
                     raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
-                controls.messages.append(message)
-            case Origin() | TypeName():
+                if not message.transactional and not has_position(message.lsn):
+                    raise ProtocolError(b"M", 2, "the message has no position")
+                controls.said.append((index, message))
+            case Origin() as origin:
+                controls.said.append((index, origin))
+            case TypeName():
                 pass
             case _:
                 wire.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")

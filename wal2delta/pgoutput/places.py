@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wal2delta.lsn import Lsn
+from wal2delta.names import Xid
 from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US, TIME_US_MAX
 from wal2delta.pgoutput.rows import TransactionInfo
 from wal2delta.pgoutput.wire import Flags, Ints, Wire
@@ -41,6 +42,10 @@ class Places:
             return before, first_seq
         seq = before - before[self.begins][self.number] + first_seq
         return seq, int(seq[-1] + weights[-1])
+
+    def transaction_of(self, index: int) -> TransactionInfo:
+        """The transaction of one message."""
+        return TransactionInfo(self.lsn_of(index), Xid(int(self.xid[index])), int(self.time_us[index]))
 
     def lsn_of(self, index: int) -> Lsn:
         """The position of one message."""

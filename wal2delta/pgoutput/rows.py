@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.pgoutput.messages import LogicalMessage
+from wal2delta.pgoutput.messages import LogicalMessage, Origin
 from wal2delta.schema import Column, SchemaVersion
 from wal2delta.values.cast import Cast, cast_column, text_overflow
 from wal2delta.values.types import arrow_type
@@ -40,6 +40,11 @@ class TransactionInfo:
     end_lsn: Lsn
     xid: Xid
     commit_time_us: int
+
+
+def has_position(lsn: Lsn) -> bool:
+    """Whether it can be one: columns carry positions as signed 64-bit numbers."""
+    return 0 < lsn.value < 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,27 @@ class SchemaInForce:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What the stream says beside rows: a logical message, or where a transaction came from.
+
+    `transaction` is None for a message that belongs to none: its own LSN, the end of its record, is its position. `seq` is
+    how many changes of the transaction came before it.
+    """
+
+    said: LogicalMessage | Origin
+    transaction: TransactionInfo | None
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What some whole transactions, or a part of one, add up to.
 
     `changes` has one entry per table and run of one schema version, ordered by its first row. `transactions` counts those
     with at least one row. `end_lsn` is the last transaction's, None where the batch has none; the commit times are the least
-    and the greatest (µs since the Unix epoch). `schemas` are the versions that Relation messages brought, in stream order.
-    `next_seq` is the seq after the last change of the last transaction: the next part's `first_seq`.
+    and the greatest (µs since the Unix epoch). `schemas` are the versions that Relation messages brought, in stream order,
+    `notes` what else was said, in stream order. `next_seq` is the seq after the last change of the last transaction: the
+    next part's `first_seq`.
     """
 
     changes: list[TableChanges]
@@ -89,7 +108,7 @@ class Batch:
     first_commit_time_us: int | None
     last_commit_time_us: int | None
     schemas: list[SchemaInForce]
-    messages: list[LogicalMessage]
+    notes: list[Note]
     next_seq: int
 
 
