@@ -49,7 +49,7 @@ _CONF = {
     "max_locks_per_transaction": "512",
     "autovacuum": "off",
 }
-_ROWS = "CREATE TABLE rows (id bigint, amount numeric(12, 2), at timestamptz, note text)"
+_ROWS = "CREATE TABLE IF NOT EXISTS rows (id bigint, amount numeric(12, 2), at timestamptz, note text)"
 _INSERT = "INSERT INTO rows SELECT g, g * 1.25, now(), md5(g::text) FROM generate_series(1, %s::bigint) g"
 
 
@@ -98,7 +98,7 @@ def _cases(rows: int, backlog_gb: float) -> list[Case]:
 
 def _one(conn: psycopg.Connection[Any], rows: int, *, commit: bool = True) -> int:
     """One transaction."""
-    conn.execute("CREATE TABLE IF NOT EXISTS" + _ROWS.removeprefix("CREATE TABLE"))
+    conn.execute(_ROWS)
     conn.commit()
     conn.execute(_INSERT, [rows])
     if commit:
@@ -126,9 +126,10 @@ def _wide(conn: psycopg.Connection[Any], transactions: int) -> int:
 
 def _tables(conn: psycopg.Connection[Any]) -> int:
     for first in range(0, 10_000, 500):
+        conn.execute("SELECT set_config('bounds.first', %s, false)", [str(first)])
         conn.execute(
-            f"DO $$ BEGIN FOR i IN {first}..{first + 499} LOOP"
-            " EXECUTE format('CREATE TABLE t%s (id int PRIMARY KEY, a text, b text, c int, d date)', i); END LOOP; END $$"
+            "DO $$ DECLARE first int := current_setting('bounds.first'); BEGIN FOR i IN first..first + 499 LOOP EXECUTE"
+            " format('CREATE TABLE t%s (id int PRIMARY KEY, a text, b text, c int, d date)', i); END LOOP; END $$"
         )
         conn.commit()
     for at in range(3):

@@ -57,9 +57,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     manifest = parse(data, str(path))
     document: dict[str, Any] = json.loads(data)
     document["bytes_of_range"] = manifest.end_lsn - manifest.start_lsn
-    document["missing_files"] = [
-        f.path for f in (*manifest.files, *manifest.notes) if not (path.parent.parent / f.path).is_file()
-    ]
+    document["missing_files"] = [f.path for f in manifest.named if not (path.parent.parent / f.path).is_file()]
     return document
 
 
@@ -136,7 +134,7 @@ def _entry_of(path: Path) -> tuple[Path, DataFile | NoteFile] | None:
     if not place.is_file():
         return None
     manifest = parse(place.read_bytes(), str(place))
-    for file in (*manifest.files, *manifest.notes):
+    for file in manifest.named:
         if file.path == f"{path.parent.name}/{path.name}":
             return place, file
     return None
@@ -161,7 +159,7 @@ def _chain(folder: Path) -> dict[str, Any]:
         rows += manifest.rows
         files += len(manifest.files) + len(manifest.notes)
         notes += sum(f.rows for f in manifest.notes)
-        size += sum(f.bytes for f in (*manifest.files, *manifest.notes))
+        size += sum(f.bytes for f in manifest.named)
         tables.update({str(f.table): f.changes for f in manifest.files})
     last = chain.newest.last_commit_us
     return {

@@ -123,6 +123,11 @@ class Manifest:
         """Rows over all files."""
         return sum(f.rows for f in self.files)
 
+    @property
+    def named(self) -> tuple[DataFile | NoteFile, ...]:
+        """Every file that it makes visible."""
+        return (*self.files, *self.notes)
+
     def to_bytes(self) -> bytes:
         """The canonical document, with its own checksum; `parse` gives the manifest back."""
         document = {**self._to_json(), "sha256": ""}

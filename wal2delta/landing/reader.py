@@ -49,7 +49,7 @@ def file_url(chain: Chain, file: DataFile | NoteFile) -> str:
 
 def verify_files(chain: Chain, manifest: Manifest) -> None:
     """Read every file of a segment; raises LakeError for one that is missing, cut short or changed."""
-    for file in (*manifest.files, *manifest.notes):
+    for file in manifest.named:
         verify_file(chain, file)
 
 

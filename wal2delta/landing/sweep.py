@@ -38,7 +38,7 @@ def sweep(chain: Chain, depth: int | None = DEPTH) -> list[str]:
     landing = chain.paths.landing(chain.incarnation)
     for number, keys in sorted(by_number.items()):
         manifest = chain.manifest(number)
-        named = {f"{landing}/{file.path}" for file in (*manifest.files, *manifest.notes)}
+        named = {f"{landing}/{file.path}" for file in manifest.named}
         removed += [key for key in keys if key not in named]
     for key in removed:
         chain.store.delete(key)
