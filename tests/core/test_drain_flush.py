@@ -34,7 +34,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
-        flusher.submit(Unit(raw, sum(map(len, raw)), end, 1), _WAIT_S)
+        flusher.submit(Unit(raw, sum(map(len, raw)), end, 2), _WAIT_S)
         flusher.submit(EndSegment(end), _WAIT_S)
         (flushed,) = flusher.take(_WAIT_S)
     finally:

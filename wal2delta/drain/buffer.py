@@ -211,7 +211,7 @@ class TransactionBuffer:
     def _cut(self) -> None:
         if self._ready:
             end = _end_of(self._ready[-1])
-            self._units.append(Unit(self._ready, self._ready_bytes, end, self._ready_commits))
+            self._units.append(Unit(self._ready, self._ready_bytes, end, self.complete_others))
             self._ready, self._ready_bytes, self._ready_commits = [], 0, 0
 
     def _limit_memory(self) -> None:

@@ -3,8 +3,9 @@
 Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
 thread, never that one: the server is answered all the same.
 
-Memory: `QUEUE_BYTES_MAX` of frames wait in front of the worker (or one large transaction; `drain.spill_bytes` bounds what
-all of them keep in memory), one unit is decoded at a time, and a segment's rows are bounded by `wal2delta.landing.segment`.
+Memory: `QUEUE_BYTES_MAX` of frames are in the worker's hands or wait for it (or one large transaction, or one frame that is
+larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a segment's
+rows are bounded by `wal2delta.landing.segment`.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Flusher:
         return self._failure
 
     def _has_room(self, size: int) -> bool:
-        return self._failure is not None or not self._queue or self._queued_bytes + size <= QUEUE_BYTES_MAX
+        return self._failure is not None or not self._queued_bytes or self._queued_bytes + size <= QUEUE_BYTES_MAX
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -130,9 +131,7 @@ class Flusher:
                 if self._closing:
                     return
                 work, size = self._queue.popleft()
-                self._queued_bytes -= size
                 self._busy = True
-                self._changed.notify_all()
             failure: BaseException | None = None
             flushed: Flushed | None = None
             try:
@@ -141,6 +140,7 @@ class Flusher:
                 failure = _translate(error, self._chain)
             with self._changed:
                 self._busy = False
+                self._queued_bytes -= size
                 self._failure = failure
                 if flushed is not None:
                     self._flushed.append(flushed)
@@ -155,6 +155,7 @@ class Flusher:
             self._segment = SegmentWriter(self._chain, self._writer)
         if isinstance(work, Unit):
             batch = self._decoder.decode(work.frames)
+            work.frames.clear()
             failpoint("drain.decoded")
             self._segment.add(batch)
         else:
@@ -174,6 +175,7 @@ class Flusher:
             for part in work.parts():
                 relations.arrival = part.arrival
                 batch = decoder.decode_part(part.frames, info, seq)
+                part.frames.clear()
                 failpoint("drain.decoded")
                 segment.add(replace(batch, transactions=1 if batch.rows and not counted else 0))
                 counted = counted or batch.rows > 0

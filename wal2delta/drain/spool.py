@@ -20,6 +20,8 @@ from wal2delta.names import Xid
 
 # What CPython and the allocator add to the bytes of a small frame that stands in a list.
 FRAME_OVERHEAD_BYTES = 57
+# From here on a frame is written and read by itself.
+_LARGE_FRAME_BYTES = 1 << 20
 # So many rolled-back subtransactions are remembered before those without blocks are dropped.
 _ABORTED_MIN = 1_000
 
@@ -80,8 +82,7 @@ class Spool:
         self.count += len(frames)
         self.size += size
         if self._spill is not None:
-            block = _to_bytes(frames)
-            self._spill.write(block)
+            _write(self._spill, frames)
         else:
             self._waiting.append(frames)
             self._hold(size + FRAME_OVERHEAD_BYTES * len(frames))
@@ -91,9 +92,8 @@ class Spool:
     def spill(self) -> None:
         """Put everything on disk, and all that comes later; raises LakeError where the disk is full."""
         self._spill = self._spill or Spill(self._files)
-        for frames in self._waiting:
-            self._spill.write(_to_bytes(frames))
-        self._waiting = []
+        while self._waiting:
+            _write(self._spill, self._waiting.pop(0))
         self._hold(-self.memory_bytes)
 
     def abort(self, xid: Xid) -> None:
@@ -114,7 +114,7 @@ class Spool:
                 if ordinal >= on_disk:
                     yield ordinal, self._waiting[ordinal - on_disk]
                 elif self._spill is not None:
-                    yield ordinal, _from_bytes(self._spill.read(offset, size))
+                    yield ordinal, _read(self._spill, offset, size)
             offset += size
 
     def close(self) -> None:
@@ -146,14 +146,26 @@ class Spool:
         self._memory.add(size)
 
 
-def _to_bytes(frames: list[bytes]) -> bytes:
+def _write(spill: Spill, frames: list[bytes]) -> None:
     """A block: the number of frames, their lengths, then the frames; numbers in this machine's order but the first."""
     lengths = array("I", map(len, frames))
-    return b"".join([len(frames).to_bytes(4, "little"), lengths.tobytes(), *frames])
+    head = len(frames).to_bytes(4, "little") + lengths.tobytes()
+    if max(lengths) < _LARGE_FRAME_BYTES:
+        spill.write(b"".join([head, *frames]))
+        return
+    # One by one, since together they would be in memory twice.
+    spill.write(head)
+    for frame in frames:
+        spill.write(frame)
 
 
-def _from_bytes(block: bytes) -> list[bytes]:
-    count = int.from_bytes(block[:4], "little")
+def _read(spill: Spill, offset: int, size: int) -> list[bytes]:
+    count = int.from_bytes(spill.read(offset, 4), "little")
     lengths = array("I")
-    lengths.frombytes(block[4 : 4 + 4 * count])
-    return [block[start:end] for start, end in pairwise(accumulate(lengths, initial=4 + 4 * count))]
+    lengths.frombytes(spill.read(offset + 4, 4 * count))
+    start = offset + 4 + 4 * count
+    if max(lengths) >= _LARGE_FRAME_BYTES:
+        places = accumulate(lengths, initial=start)
+        return [spill.read(place, length) for place, length in zip(places, lengths, strict=False)]
+    block = spill.read(start, offset + size - start)
+    return [block[begin:end] for begin, end in pairwise(accumulate(lengths, initial=0))]

@@ -29,22 +29,24 @@ _ORIGIN = ord("O")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Frames that end at the position `end_lsn`: whole small transactions, and messages that belong to none."""
+    """Frames that end at the position `end_lsn`: whole small transactions, and messages that belong to none.
+
+    `others` is how many of them are neither a begin nor a commit: an upper limit of the changes. Whoever has decoded the
+    frames clears the list, to free their memory.
+    """
 
     frames: list[bytes]
     size: int
     end_lsn: Lsn
-    transactions: int
-
-    @property
-    def others(self) -> int:
-        """How many messages are neither a begin nor a commit: an upper limit of the changes."""
-        return len(self.frames) - 2 * self.transactions
+    others: int
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some frames of a large transaction, in order. `arrival` is set for a streamed one: see `pgoutput.relations`."""
+    """Some frames of a large transaction, in order; whoever has decoded them may clear the list, to free their memory.
+
+    `arrival` is set for a streamed transaction: see `pgoutput.relations`.
+    """
 
     frames: list[bytes]
     arrival: Arrival | None
@@ -109,6 +111,7 @@ class LargeTransaction:
                 arrival = noted.lsns[known], noted.chunks[known]
                 known += 1
             frames += block
+            del block
             size += block_size
         if frames:
             yield self._part(frames, arrival)
@@ -119,5 +122,8 @@ class LargeTransaction:
 
     def _part(self, frames: list[bytes], arrival: Arrival | None) -> Part:
         if self.streamed:
-            frames = [f if f[HEADER_BYTES] == _ORIGIN else f[:_TAG_END] + f[_XID_END:] for f in frames]
+            for at, frame in enumerate(frames):
+                if frame[HEADER_BYTES] != _ORIGIN:
+                    # In place, and without a copy of the rest: a frame may have 100 MB.
+                    frames[at] = b"".join((frame[:_TAG_END], memoryview(frame)[_XID_END:]))
         return Part(frames, arrival)

@@ -223,6 +223,8 @@ class ReplicationStream:
                     read_bytes += count
                 else:
                     self._on_control(frame, frames)
+                # Let go first: of a row of 100 MB there would be two copies beside libpq's own.
+                del view, frame
                 count, view = get(1)
             frames.size += read_bytes
             if count < 0:
