@@ -28,6 +28,7 @@ from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TableError, TransientError
 from wal2delta.lake.documents import Chunk as ChunkDoc
 from wal2delta.lake.documents import SnapshotTable as TableDoc
+from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
 from wal2delta.postgres.catalog import PublishedTable
@@ -205,8 +206,7 @@ class TableCopier:
         schema = batch_schema(chunk.table.version.columns)
         rows = 0
         guard = self._session.guard(conn, self._source, chunk.table, leaves=[chunk.leaf], outside=outside)
-        # Without dictionaries: half the time and, on rows that differ, three quarters of the size.
-        with guard, pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+        with guard, open_parquet(file, schema) as writer:
             written: Future[int] | None = None
             try:
                 for block in copy_chunk(conn, chunk, give_up=self._given_up):
