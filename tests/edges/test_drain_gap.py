@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from psycopg.sql import SQL, Identifier
+from typing_extensions import LiteralString
 
 from tests.core.landing_segments import WRITER
 from tests.fix_drain import SOURCE, Drained, wait_until
@@ -18,6 +22,7 @@ from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 from wal2delta.pipeline.drain import drain
+from wal2delta.postgres.slot import SlotState, slot_problem
 
 pytestmark = pytest.mark.postgres
 
@@ -106,6 +111,65 @@ def test_what_does_not_meet_is_refused(
     assert raised.value.remedy
     assert raised.value.exit_status == 2
     assert begun.chain().end == end
+
+
+@contextmanager
+def _setting(begun: Drained, name: str, value: str) -> Iterator[None]:
+    """A setting of the run's server for as long as the block lasts."""
+    begun.database.execute(SQL("ALTER SYSTEM SET {} = {}").format(Identifier(name), value), "SELECT pg_reload_conf()")
+    try:
+        wait_until(lambda: begun.database.value("SELECT setting FROM pg_settings WHERE name = %s", [name]) != "-1")
+        yield
+    finally:
+        begun.database.execute(SQL("ALTER SYSTEM RESET {}").format(Identifier(name)), "SELECT pg_reload_conf()")
+
+
+def _status(begun: Drained) -> str:
+    query: LiteralString = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
+    return str(begun.database.value(query, [begun.slot]))
+
+
+def _refused(begun: Drained, words: str) -> None:
+    end = begun.chain().end
+    with pytest.raises(GapError, match=words) as raised:
+        begun.drain()
+    assert raised.value.thing == f"slot {begun.slot}"
+    assert str(end) in raised.value.reason
+    assert "recover" in raised.value.remedy
+    assert begun.chain().end == end
+
+
+def test_a_slot_that_held_back_too_much_wal_is_lost(begun: Drained) -> None:
+    """max_slot_wal_keep_size: the cause, the gap and the repair."""
+    with _setting(begun, "max_slot_wal_keep_size", "1MB"):
+        for _ in range(4):
+            begun.database.execute("SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()")
+        begun.database.execute("CHECKPOINT")
+        wait_until(lambda: _status(begun) == "lost")
+        _refused(begun, r"invalidated it \(wal_removed: it held back more WAL than max_slot_wal_keep_size")
+
+
+@pytest.mark.since(18)
+def test_a_slot_that_was_idle_for_too_long_is_lost(begun: Drained) -> None:
+    """idle_replication_slot_timeout: the same, with its own cause."""
+    with _setting(begun, "idle_replication_slot_timeout", "1s"):
+
+        def lost() -> bool:
+            begun.database.execute("CHECKPOINT")
+            return _status(begun) == "lost"
+
+        wait_until(lost)
+        _refused(begun, r"invalidated it \(idle_timeout: nobody read it for as long as")
+
+
+def test_causes_that_only_a_standby_has_are_told_in_words() -> None:
+    """rows_removed and wal_level_insufficient come from a primary; on ours there is no making them."""
+    state = SlotState("s", "pgoutput", "logical", "app", *(False,) * 3, None, None, None, "lost", None, "", None, None)
+    for cause, words in (("rows_removed", "catalog"), ("wal_level_insufficient", "wal_level was lowered")):
+        problem = slot_problem(replace(state, invalidation_reason=cause), "app")
+        assert problem is not None
+        assert f"({cause}: " in problem.reason
+        assert words in problem.reason
 
 
 def test_a_landing_that_has_not_begun_says_so(drained: Drained) -> None:

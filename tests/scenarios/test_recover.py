@@ -11,12 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.fix_postgres import Database, MakeServer
-from tests.fix_recover import ITEMS, LOG, TABLES, Shop, restore_files, save_files
+from tests.fix_recover import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
 from wal2delta.errors import GapError, SourceError
 from wal2delta.lake.open import open_lake
+from wal2delta.pipeline.check import check_source
 from wal2delta.pipeline.prove import prove
 from wal2delta.pipeline.recover import plan_recover, recover
 from wal2delta.pipeline.refresh import refresh
+from wal2delta.postgres.findings import Severity
 from wal2delta.report import silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
@@ -186,3 +188,27 @@ def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: Sho
     shop.compact(spark)
     assert shop.lake_rows() == shop.source_rows()
     assert prove(shop.config, "shop", None, spark).tables[LOG].status == "equal"
+
+
+@pytest.mark.full
+def test_a_move_to_another_system(spark: SparkSession, restored: Shop, database: Database) -> None:
+    """Refused without a confirmation, since the commonest reason is a wrong DSN; then OIDs and rows are others."""
+    shop = restored
+    shop.compact(spark)
+    cycle = shop.cut().number
+    database.execute(
+        *SCHEMA, "INSERT INTO items SELECT g, 'moved' FROM generate_series(5, 50) g", "INSERT INTO log VALUES (1, 'z')"
+    )
+    shop.dsn, shop.slot = database.dsn, database.name
+    with pytest.raises(GapError, match=r"the server is system .*, the landing belongs to"):
+        shop.drain()
+    with pytest.raises(SourceError, match=r"the landing belongs to .*--other-system"):
+        recover(shop.config, "shop")
+    assert database.slots() == set()
+    recover(shop.config, "shop", other_system=True)
+    shop.change(300)
+    shop.drain()
+    shop.compact(spark)
+    assert shop.lake_rows() == shop.source_rows()
+    assert shop.cut().number == cycle + 2
+    assert {c.severity for c in check_source(shop.config, "shop").findings} <= {Severity.NOTE, Severity.WARNING}

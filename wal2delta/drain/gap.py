@@ -13,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import RECOVER, GapError, LakeError
+from wal2delta.drain.timeline import later_timeline
+from wal2delta.errors import RECOVER, GapError, LakeError, TransientError
 from wal2delta.landing.beginning import has_head, incarnations, read_beginning
 from wal2delta.landing.chain import Chain, FencedError
+from wal2delta.landing.timelines import follow
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.server import ServerIdentity, identify
@@ -33,25 +35,39 @@ class Meeting:
 def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meeting:
     """Compare chain, slot and server. `chain` is read on where another drain may have gone on since it was opened.
 
-    Raises GapError where changes are or may be lost, SourceError for a slot that can't be used, LakeError where the
-    landing belongs to another source.
+    A later timeline that the landing may follow is recorded beside the chain, else nothing is written. Raises GapError where
+    changes are or may be lost, SourceError for a slot that can't be used, LakeError where the landing belongs to another
+    source, TransientError for a standby, which may be promoted.
     """
     server = identify(conn)
     _check_newest(source, chain)
     _check_server(server, source, chain)
+    if server.in_recovery:
+        reason = f"the server is a standby, on timeline {server.timeline}"
+        raise TransientError(
+            f"source {source.name}", reason, "promote it, or name the primary in the dsn; then try again"
+        )
+    followed = later_timeline(source, server, chain)
     slot = read_slot(conn, source.slot)
     if slot is None:
         raise GapError(
             f"slot {source.slot}",
-            f"it does not exist; the landing ends at {chain.end}, and what came after is lost",
+            f"it does not exist; the landing ends at {chain.end}, the server's WAL at {server.current_lsn}: the changes"
+            " between them can't be had any more",
             RECOVER,
         )
     problem = slot_problem(slot, server.database)
     if problem is not None and slot.lost:
-        raise GapError(problem.thing, f"{problem.reason}; the landing ends at {chain.end}", problem.remedy)
+        gap = (
+            f"the changes after the landing's end {chain.end}, up to {server.current_lsn} by now, can't be had any more"
+        )
+        raise GapError(problem.thing, f"{problem.reason}: {gap}", problem.remedy)
     if problem is not None:
         raise problem
     _check_positions(server, slot, source, chain)
+    if followed is not None:
+        # Before anything is read: once the landing goes on, its end says nothing about the switch any more.
+        follow(chain, followed)
     return Meeting(server, slot)
 
 
@@ -91,13 +107,6 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
                 f"it belongs to {what} {landed!r}, the configuration says {now!r}",
                 f"correct the configuration, or {RECOVER}",
             )
-    if head.timeline != server.timeline:
-        raise GapError(
-            f"source {source.name}",
-            f"the server is on timeline {server.timeline}, the landing began on {head.timeline}:"
-            " after a failover or a restore its history may be another one",
-            RECOVER,
-        )
 
 
 def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConfig, chain: Chain) -> None:

@@ -23,7 +23,8 @@ from wal2delta.landing.beginning import has_head, incarnations, read_beginning
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store
-from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
+from wal2delta.schema import SchemaVersion
 
 
 def to_be_followed(store: Store, paths: LakePaths, cut: Cut | None) -> list[Incarnation]:
@@ -51,14 +52,27 @@ def plan_crossing(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending], 
     end = max((p.consistent_point for p in pending.values()), default=None)
     if end is None or end > chain.end:
         return None
-    return plan_cycle(chain, _at_the_head(chain, cut), pending, number, end=end, cycle_rows=1 << 62)
+    return plan_cycle(chain, _at_the_head(chain, cut, pending), pending, number, end=end, cycle_rows=1 << 62)
 
 
-def _at_the_head(chain: Chain, cut: Cut) -> Cut:
+def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending]) -> Cut:
     reason = (
         f"incarnation {chain.incarnation} began after a gap, and no snapshot of this table has entered since"
         f" (its position is one of incarnation {cut.incarnation})"
     )
     remedy = "bootstrap it again, if it is still published"
     held = {table: Held(at.at_lsn, reason, remedy) for table, at in cut.tables.items()}
-    return replace(cut, incarnation=chain.incarnation, position=chain.head.end_lsn, held=held)
+    tables = {t: replace(at, version=_renumbered(at.version, pending.get(t))) for t, at in cut.tables.items()}
+    return replace(cut, incarnation=chain.incarnation, position=chain.head.end_lsn, tables=tables, held=held)
+
+
+def _renumbered(version: SchemaVersion, pending: Pending | None) -> SchemaVersion:
+    """The shape under the OIDs that it has now: on another system, or made again, the same table has others."""
+    if pending is None or _without_oids(pending.table.version) != _without_oids(version):
+        return version
+    return pending.table.version
+
+
+def _without_oids(version: SchemaVersion) -> SchemaVersion:
+    none = Oid(0)
+    return replace(version, oid=none, columns=tuple(replace(c, type_oid=none) for c in version.columns))

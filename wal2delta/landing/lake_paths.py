@@ -55,6 +55,10 @@ class LakePaths:
         """The record of an incarnation that is going to begin."""
         return f"{self.landing(incarnation)}/begin.json"
 
+    def timelines(self, incarnation: Incarnation) -> str:
+        """The folder of the timelines that the landing has followed."""
+        return f"{self.landing(incarnation)}/timelines"
+
     def manifests(self, incarnation: Incarnation) -> str:
         """The folder of the manifests."""
         return f"{self.landing(incarnation)}/manifests"

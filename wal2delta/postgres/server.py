@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psycopg.sql import SQL
+from pydantic import SecretStr
 
 from wal2delta.lsn import Lsn
-from wal2delta.postgres.connection import Connection, rows, source_errors
+from wal2delta.postgres.connection import Connection, connect_replication, rows, source_errors
 
 # The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
 # all there is on a standby.
@@ -46,6 +47,26 @@ class ServerIdentity:
     def major(self) -> int:
         """14 to 18 and on."""
         return self.version // 10000
+
+
+def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
+    """The switches on the way to `timeline`, oldest first: each timeline that was left, and where.
+
+    Costs a replication connection. Raises as `source_errors`.
+    """
+    if timeline <= 1:
+        return []
+    with connect_replication(dsn, "wal2delta timeline") as conn, source_errors("the source's server"):
+        row = conn.execute(SQL("TIMELINE_HISTORY {}").format(SQL(str(timeline)))).fetchone()
+    content = "" if row is None else row[1]
+    text = content if isinstance(content, str) else bytes(content).decode()
+    found = []
+    # Number, switch point and reason, with blanks between; comments begin with #.
+    for line in text.splitlines():
+        parts = line.split("#")[0].split()
+        if len(parts) >= 2:
+            found.append((int(parts[0]), Lsn.parse(parts[1])))
+    return found
 
 
 def identify(conn: Connection) -> ServerIdentity:

@@ -19,6 +19,12 @@ from wal2delta.postgres.connection import Connection, rows, source_errors, trans
 
 PLUGIN = "pgoutput"
 _NAME_LENGTH_MAX = 63
+_CAUSES = {
+    "wal_removed": "it held back more WAL than max_slot_wal_keep_size, and the server removed it",
+    "idle_timeout": "nobody read it for as long as idle_replication_slot_timeout says",
+    "rows_removed": "rows of the catalog that it needs were removed on the primary",
+    "wal_level_insufficient": "wal_level was lowered on the primary",
+}
 
 _READ = SQL("""
 SELECT s.*, CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -104,8 +110,10 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
     if state.temporary:
         return SourceError(thing, "it is a temporary slot of another connection", another)
     if state.lost:
-        why = f" ({state.invalidation_reason})" if state.invalidation_reason else ""
-        return SourceError(thing, f"the server has invalidated it{why}: changes are lost", RECOVER)
+        # Servers before 17 give no reason, and have this one only.
+        cause = state.invalidation_reason or "wal_removed"
+        why = _CAUSES.get(cause, "the server's log says why")
+        return SourceError(thing, f"the server has invalidated it ({cause}: {why})", RECOVER)
     return None
 
 
