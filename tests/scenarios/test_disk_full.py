@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from tests.fix_drain import Drained, told_to_stop, wait_until
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
+from wal2delta.drain.until import Until
 from wal2delta.errors import NoRoomError
 from wal2delta.landing.chain import verify_chain
 from wal2delta.names import TableName
@@ -105,15 +106,16 @@ def test_a_lasting_drain_waits_for_room_and_goes_on(database: Database, disk: Pa
     assert {path.name for path in (disk / "lake").rglob("*.parquet")} == named
 
 
-def test_a_drain_to_a_position_ends_with_one_error_that_names_the_disk(database: Database, disk: Path) -> None:
-    """Nobody waits for a person; the slot stands where the chain ends."""
+def test_a_drain_that_has_an_end_ends_with_one_error_that_names_the_disk(database: Database, disk: Path) -> None:
+    """Whether that is a position or a time: whoever gave it decides what next. The slot stands where the chain ends."""
     shop = _begun(database, disk / "lake")
     database.execute(_MUCH)
     with _filled(disk, 64 << 10):
-        with pytest.raises(NoRoomError, match="No space left on device") as raised:
-            shop.drain()
-        assert str(disk / "lake") in raised.value.thing
-        assert shop.confirmed_flush() == shop.chain().end
+        for until in (None, Until.seconds(60)):
+            with pytest.raises(NoRoomError, match="No space left on device") as raised:
+                shop.drain(until)
+            assert str(disk / "lake") in raised.value.thing
+            assert shop.confirmed_flush() == shop.chain().end
     shop.drain()
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
 

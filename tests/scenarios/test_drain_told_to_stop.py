@@ -39,7 +39,7 @@ def items(drained: Drained) -> Drained:
     ("place", "how"),
     [
         ("drain.after_data_files", signal.SIGTERM),
-        ("drain.decoded", signal.SIGINT),
+        pytest.param("drain.decoded", signal.SIGINT, marks=pytest.mark.full),
         pytest.param("drain.received", signal.SIGTERM, marks=pytest.mark.full),
         pytest.param("drain.after_manifest", signal.SIGTERM, marks=pytest.mark.full),
         pytest.param("drain.after_ack", signal.SIGTERM, marks=pytest.mark.full),

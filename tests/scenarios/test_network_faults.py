@@ -42,7 +42,7 @@ def shop(drained: Drained) -> Drained:
     return drained
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(number, marks=pytest.mark.full) for number in range(2, 42))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 40))])
 def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
     shop: Drained, proxy: Proxy, tmp_path: Path, seed: int
 ) -> None:

@@ -16,5 +16,5 @@ def disk_error(thing: str, doing: str, error: OSError) -> LakeError:
     """The error that says that `doing` (e.g. "writing to it") failed: NoRoomError where the disk or the quota is full."""
     reason = f"{doing} failed: {error.strerror or type(error).__name__}"
     if error.errno in _FULL:
-        return NoRoomError(thing, reason, "make room, then start again (a lasting drain goes on by itself)")
+        return NoRoomError(thing, reason, "make room, then start again (a drain without an end goes on by itself)")
     return LakeError(thing, reason, "nothing was acknowledged; make room or mend the disk, then start again")

@@ -77,8 +77,8 @@ def drain(
 
     `on_flush` is called after each manifest was acknowledged, in the calling thread. Raises ConfigError, LakeError, GapError
     and SourceError where a person must change something; FencedError (a TransientError) where another writer has
-    taken over; TransientError where the connection was lost, and NoRoomError (a LakeError) where a disk is full, if `until`
-    asks for a position (a lasting drain connects again, or waits for room).
+    taken over; TransientError where the connection was lost and `until` asks for a position (a lasting drain connects
+    again); NoRoomError (a LakeError) where a disk is full and `until` is not `stopped` (such a drain waits for room).
     """
     running = _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush)
     return running.run()
@@ -120,7 +120,7 @@ class _Drain:
             except FencedError:
                 raise
             except (TransientError, NoRoomError) as error:
-                if not self._until.lasting or not self._wait_after(error):
+                if not self._waits_out(error) or not self._wait_after(error):
                     raise
                 if self._goal.stop.requested:
                     return self._result(Ended.STOPPED.value)
@@ -216,6 +216,14 @@ class _Drain:
 
     def _spilled(self, size: int) -> None:
         self._tell("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)
+
+    def _waits_out(self, error: Wal2DeltaError) -> bool:
+        """Whether this drain lasts through it.
+
+        Room on a disk may take hours, and meanwhile nobody holds the slot: a supervisor who gives each drain its time, as
+        the sensor in Dagster does, would take it for dead and start another beside it. So such a drain ends, and is seen.
+        """
+        return self._until.mode is Mode.STOPPED if isinstance(error, NoRoomError) else self._until.lasting
 
     def _wait_after(self, error: Wal2DeltaError) -> bool:
         """Back off; False where the drain's time is up."""
