@@ -200,7 +200,7 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
     return {name: sorted(table.values(), key=repr) for name, table in tables.items()}
 
 
-def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 60.0) -> str:
+def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 120.0) -> str:
     """SIGTERM; the drain ends in order. Gives what it told on the way."""
     process.terminate()
     _, err = process.communicate(timeout=timeout_s)
@@ -208,8 +208,11 @@ def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 60.0) -> str
     return err
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Look every 20 ms until it holds; fails after `timeout_s` seconds."""
+def wait_until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+    """Look every 20 ms until it holds; fails after `timeout_s` seconds.
+
+    The limit is for a machine ten times too busy, where a process takes half a minute to start; nobody else waits for it.
+    """
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come about in time"

@@ -97,7 +97,7 @@ def test_a_lasting_drain_waits_for_room_and_goes_on(database: Database, disk: Pa
             assert shop.confirmed_flush() <= shop.chain().end
             assert len(shop.folded()[ITEMS]) == 1
             assert process.poll() is None
-        wait_until(lambda: len(shop.folded()[ITEMS]) == 40001, timeout_s=60)
+        wait_until(lambda: len(shop.folded()[ITEMS]) == 40001)
         told_to_stop(process)
     chain = shop.chain()
     assert verify_chain(chain) == chain.next_number
@@ -132,7 +132,7 @@ def test_a_spill_without_room_is_named_and_the_drain_goes_on_when_there_is(
             assert str(disk) in _told(process, "No space left on device")
             assert len(shop.folded()[ITEMS]) == 1
             assert process.poll() is None
-        wait_until(lambda: len(shop.folded()[ITEMS]) == 15001, timeout_s=60)
+        wait_until(lambda: len(shop.folded()[ITEMS]) == 15001)
         told_to_stop(process)
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
     assert list(disk.iterdir()) == []

@@ -61,12 +61,12 @@ def test_a_drain_outlives_crashes_and_restarts_of_its_server(
             with _load(database.dsn):
                 for number in range(rounds):
                     end = shop.chain().end
-                    wait_until(lambda end=end: shop.chain().end > end, timeout_s=60)  # type: ignore[misc]  # a default of a lambda
+                    wait_until(lambda end=end: shop.chain().end > end)  # type: ignore[misc]  # a default of a lambda
                     time.sleep(chance.uniform(0.0, 0.5))
                     server.kill() if number % 2 == 0 else server.stop()
                     _start(server)
             target = database.end_of_wal()
-            wait_until(lambda: shop.chain().end >= target, timeout_s=60)
+            wait_until(lambda: shop.chain().end >= target)
             assert told_to_stop(process).count("drain.reconnect") >= rounds
         shop.drain()
         truth.drain()

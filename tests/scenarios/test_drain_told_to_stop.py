@@ -77,7 +77,7 @@ def test_told_while_it_waits_for_the_slot_it_ends_at_once(items: Drained) -> Non
             _ends_at_once(waiting)
             items.database.execute("INSERT INTO items VALUES (1, 'n')")
             stranger.close()
-            wait_until(lambda: len(items.folded().get(ITEMS, [])) == 1, timeout_s=60)
+            wait_until(lambda: len(items.folded().get(ITEMS, [])) == 1)
             _ends_at_once(patient)
     finally:
         stranger.close()

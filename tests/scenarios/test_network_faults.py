@@ -54,7 +54,7 @@ def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
     proxy.faults = lambda number: Fault(End.RESET, 500) if number == 1 else drawn(number)
     with _through(shop, proxy).running("stopped", **LIMITS) as process:
         with _load(shop.database, SEED * 1000 + seed):
-            wait_until(lambda: proxy.connections > 0, timeout_s=60)
+            wait_until(lambda: proxy.connections > 0)
             deadline = time.monotonic() + 4.0
             while time.monotonic() < deadline:
                 assert shop.confirmed_flush() <= shop.chain().end
@@ -94,7 +94,7 @@ def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: E
     proxy.faults = lambda number: Fault(end, after_bytes) if number == 1 else None
     with _through(shop, proxy).running("stopped", **LIMITS) as process:
         target = shop.database.end_of_wal()
-        wait_until(lambda: shop.chain().end >= target, timeout_s=60)
+        wait_until(lambda: shop.chain().end >= target)
         err = told_to_stop(process)
     assert proxy.ends == [end]
     assert "drain.reconnect" in err
@@ -105,11 +105,11 @@ def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: E
 def test_a_server_that_is_heard_no_more_is_given_up_and_tried_again(shop: Drained, proxy: Proxy) -> None:
     """A proxy keeps the connection and passes nothing on: TCP sees no fault, the drain does."""
     with _through(shop, proxy).running("stopped", silence_timeout_s=2.0, **LIMITS) as process:
-        wait_until(lambda: shop.active_pid() is not None, timeout_s=30)
+        wait_until(lambda: shop.active_pid() is not None)
         first = shop.active_pid()
         proxy.stall()
         shop.database.execute("INSERT INTO items VALUES (1, 'late', 1)")
-        wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1, timeout_s=60)
+        wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1)
         assert shop.active_pid() != first
         err = told_to_stop(process)
     assert "nothing came from the server for 2 s" in err
@@ -132,7 +132,7 @@ def test_a_server_that_refuses_connections_is_tried_until_it_does_not(shop: Drai
         assert process.poll() is None
         proxy.refusing = False
         shop.database.execute("INSERT INTO items VALUES (1, 'late', 1)")
-        wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1, timeout_s=60)
+        wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1)
 
 
 def _through(shop: Drained, proxy: Proxy) -> Drained:
