@@ -1,0 +1,75 @@
+"""Compiled loops: one set of argument types each, a cache where one can be written, and nothing where nothing is decoded."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core import caching
+from numba.core.dispatcher import Dispatcher
+
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import Workload, resolve
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.warm_up import warm_up
+from wal2delta.values.compiled import compiled
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def loops() -> dict[str, Dispatcher]:
+    """Every compiled loop that is loaded."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("wal2delta.")]
+    return {
+        f"{found.py_func.__module__}.{found.py_func.__name__}": found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, Dispatcher)
+    }
+
+
+def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
+    """So two processes that compile at once write the same into the same file."""
+    warm_up()
+    known = set(loops())
+    workload = Workload(random.Random(3))
+    messages = [message for _ in range(20) for message in workload.transaction(20)]
+    BatchDecoder(RelationCache(resolve)).decode(frames(*messages))
+    assert {name: loop.signatures for name, loop in loops().items() if len(loop.signatures) > 1} == {}
+    # What a stream calls has been called by the warm-up.
+    assert {name for name, loop in loops().items() if loop.signatures and name not in known} == set()
+    assert len(known) > 10
+
+
+def test_without_a_folder_to_write_loops_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation that is read-only, and a user without a home."""
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+
+    @compiled
+    def twice(number: int) -> int:
+        return 2 * number
+
+    assert twice(21) == 42
+
+
+def test_what_does_not_decode_does_not_load_the_compiler() -> None:
+    """The command line and the drain's own module, before a stream begins."""
+    code = "import sys, wal2delta.cli.main, wal2delta.pipeline.drain; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.full
+def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path) -> None:
+    """Three of them into an empty folder, and one that finds all there."""
+    code = "from wal2delta.pgoutput.warm_up import warm_up; warm_up()"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]
+    assert [process.wait(120) for process in started] == [0, 0, 0]
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")}
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")} == made != {}
