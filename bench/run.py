@@ -11,6 +11,7 @@ import sys
 _BENCHMARKS = (
     ("bench.decoder",),
     ("bench.drain",),
+    ("bench.latency",),
     ("bench.bootstrap",),
     ("bench.cycle", "--rows", "100000", "10000000"),
 )

@@ -32,13 +32,17 @@ NULL, UNCHANGED = -1, -2
 class Spans:
     """One column: row i's text has `size[i]` bytes from `start[i]` on in `octets`, or none where the size is negative.
 
-    `missing` is how many have none. Every span lies within `octets`, which is read-only: the loops do not check it again.
+    `missing` is how many have none. Every span lies within `octets`, which is made read-only: the loops do not check it
+    again, and are compiled for arrays that can't be written.
     """
 
     octets: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int32]
     size: npt.NDArray[np.int32]
     missing: int
+
+    def __post_init__(self) -> None:
+        self.octets.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.size)
