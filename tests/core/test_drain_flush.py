@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.core.landing_segments import WRITER, new_chain
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
+from wal2delta.drain import flush
 from wal2delta.drain.flush import EndSegment, Flusher
 from wal2delta.drain.units import Unit
+from wal2delta.errors import InvariantError
 from wal2delta.landing.reader import file_url
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, Xid
@@ -42,3 +45,22 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     (file,) = flushed.manifest.files
     rows = pq.read_table(file_url(chain, file), columns=["c0", "_w2d_text"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(None, '{"!1":"41x7"}'), (None, '{"!x1":"ff"}'), (7, None)]
+
+
+def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it takes any work; whoever waits for it hears why."""
+
+    def fail() -> None:
+        raise InvariantError("compiled loops", "they can't be loaded", "remove them")
+
+    monkeypatch.setattr(flush, "warm_up", fail)
+    flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER)
+    try:
+        with pytest.raises(InvariantError, match="compiled loops"):
+            flusher.take(_WAIT_S)
+        with pytest.raises(InvariantError, match="compiled loops"):
+            flusher.submit(EndSegment(Lsn(2000)), _WAIT_S)
+    finally:
+        assert isinstance(flusher.close(), InvariantError)

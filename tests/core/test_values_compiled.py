@@ -64,6 +64,25 @@ def test_what_does_not_decode_does_not_load_the_compiler() -> None:
 
 
 @pytest.mark.full
+def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
+    """As a power cut leaves it: the name stands, its bytes do not."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    code = (
+        "import sys, pathlib; from wal2delta.values import parse_times as loops; import numpy as np\n"
+        "args = np.frombuffer(b'2000-01-01', np.uint8), np.zeros(1, np.int32), np.full(1, 10, np.int32)\n"
+        "loops.parse_days(*args, np.zeros(1, np.int32))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False).returncode == 0
+    for index in tmp_path.rglob("*parse_days*.nbi"):
+        index.write_bytes(index.read_bytes()[:-20])
+    failing = "from wal2delta.pgoutput.warm_up import warm_up; warm_up()"
+    done = subprocess.run(
+        [sys.executable, "-c", failing], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "compiled loops: they can't be loaded" in done.stderr
+
+
+@pytest.mark.full
 def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path) -> None:
     """Three of them into an empty folder, and one that finds all there."""
     code = "from wal2delta.pgoutput.warm_up import warm_up; warm_up()"

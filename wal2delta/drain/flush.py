@@ -124,7 +124,13 @@ class Flusher:
 
     def _run(self) -> None:
         # While the first frames come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
-        warm_up()
+        try:
+            warm_up()
+        except BaseException as error:  # noqa: BLE001  as below
+            with self._changed:
+                self._failure = _translate(error, self._chain)
+                self._changed.notify_all()
+            return
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closing)

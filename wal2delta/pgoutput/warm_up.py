@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 
+from wal2delta.errors import InvariantError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, TableName, Xid
 from wal2delta.pgoutput.batch import BatchDecoder
@@ -31,7 +32,20 @@ _VALUES = {
 
 
 def warm_up() -> None:
-    """Decode an insert and a NULL of every kind with a loop."""
+    """Decode an insert and a NULL of every kind with a loop; raises InvariantError where a loop can't be loaded."""
+    try:
+        _decode()
+    except Exception as error:
+        # A cache file that a power cut left half written, or a folder that another installation wrote into.
+        raise InvariantError(
+            "compiled loops",
+            f"they can't be loaded ({type(error).__name__})",
+            "remove the files *.nbi and *.nbc below wal2delta's __pycache__ folders, ~/.cache/numba and $NUMBA_CACHE_DIR,"
+            " then start again",
+        ) from error
+
+
+def _decode() -> None:
     columns = tuple(
         Column(kind, Oid(1), decimal_typmod(4, 2), kind, kind, number, False)
         for number, kind in enumerate(_VALUES, start=1)

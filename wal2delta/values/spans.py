@@ -26,6 +26,9 @@ from wal2delta.values.types import arrow_type, precision_scale
 
 # A span that is no text: NULL, or a value that the server left out as unchanged.
 NULL, UNCHANGED = -1, -2
+# Arrow's offsets are 32 bits wide. A batch's messages have fewer bytes than that, but an update's unchanged value stands in
+# its old image only and becomes two texts.
+TEXT_BYTES_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,10 @@ class Spans:
     def texts(self) -> pa.Array:
         """The texts as strings; as binary where one of them is not UTF-8."""
         offsets = np.empty(len(self) + 1, np.int32)
-        out = np.empty(find_offsets(self.size, offsets), np.uint8)
+        total = find_offsets(self.size, offsets)
+        if total > TEXT_BYTES_MAX:
+            raise pa.ArrowCapacityError(f"a column of a batch has {total} bytes of text")
+        out = np.empty(total, np.uint8)
         ascii_alone = copy_texts(self.octets, self.start, self.size, out)
         found = pa.string() if ascii_alone else pa.binary()
         texts = self.array(found, pa.py_buffer(offsets), pa.py_buffer(out))
@@ -117,6 +123,7 @@ def _decimals(spans: Spans, column: Column) -> pa.Array | None:
 
 
 def _bytes(spans: Spans, column: Column) -> pa.Array | None:
+    # Half of the texts' bytes, so that the offsets fit whatever `TEXT_BYTES_MAX` says.
     offsets = np.empty(len(spans) + 1, np.int32)
     out = np.empty(find_offsets(spans.size, offsets) // 2, np.uint8)
     used = parse_hex(spans.octets, spans.start, spans.size, offsets, out)
