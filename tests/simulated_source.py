@@ -18,7 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.simulated_rows import Cell, Row, canonical, column_array, text_entries
+from wal2delta.differences import Difference, TableChange
+from wal2delta.fingerprint import Fingerprint
 from wal2delta.lake.documents import Chunk, SnapshotDoc, SnapshotTable
+from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
+from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource
@@ -175,7 +179,7 @@ class SimulatedSource:
         segment.finish(Lsn(self.lsn))
         self._waiting, self._row, self._transactions = {}, 0, 0
 
-    def snapshot(self, names: Sequence[str], chunk_rows: int = 7) -> Lsn:
+    def snapshot(self, names: Sequence[str], chunk_rows: int = 7, fingerprint: str | None = None) -> Lsn:
         """Write a snapshot of some tables as they are now (between two transactions)."""
         point = Lsn(self.lsn)
         folder = self.paths.snapshot(Incarnation(1), point)
@@ -191,11 +195,25 @@ class SimulatedSource:
                 pq.write_table(self._values(table.version, rows), place, compression="zstd")
                 sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
                 chunks.append(Chunk(path, len(rows), place.stat().st_size, sha256, (number, number + 1), name))
-            tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks))
+            tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
         self.store.put_if_absent(f"{folder}/snapshot.json", doc.to_bytes())
         return point
+
+    def notice(self, name: str, difference: Difference, since: Lsn, noticed: Lsn, after: str | None = None) -> None:
+        """Add a reading of the catalog at the chain's end: a table differs since some place in (`since`, `noticed`]."""
+        put = put_fingerprint(
+            self.store,
+            self.paths,
+            Incarnation(1),
+            Fingerprint({}, {}, {}),
+            number=self.chain.next_number,
+            writer=WRITER,
+        )
+        version = self.table(name).version
+        change = TableChange(version.oid, version.table, (difference,), None, after)
+        append_catalog(self.chain, WRITER, CatalogRecord(since, noticed, *put, (change,)), noticed)
 
     def state_at(self, position: Lsn) -> States:
         """Every table's rows at the newest commit at or before a position."""

@@ -27,6 +27,7 @@ TABLE = step.TableSummary(
     exact_text_columns=("status",),
     actions=("insert", "update"),
     pages=1000,
+    kept="history only",
 )
 
 
@@ -42,5 +43,5 @@ def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pyte
     assert outcome.status == 0
     assert "source shop: PostgreSQL 18, ready" in outcome.text
     assert outcome.text.splitlines()[-1].split() == [
-        "shop.orders", "default", "id", "3", "1", "8.2", "MB", "insert,", "update",
+        "shop.orders", "history", "only", "default", "id", "3", "1", "8.2", "MB", "insert,", "update",
     ]  # fmt: skip

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.core.landing_segments import HEAD, WRITER, version
+from wal2delta.differences import AddedColumn, Difference, TableChange
 from wal2delta.errors import LakeError
+from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.manifest import DataFile, Kind, Manifest, SchemaEntry, parse
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
@@ -47,8 +49,46 @@ SEGMENT = Manifest(
         ),
     ),
 )
+CATALOG = Manifest(
+    kind=Kind.CATALOG,
+    number=2,
+    incarnation=Incarnation(1),
+    start_lsn=Lsn.parse("1/20"),
+    end_lsn=Lsn.parse("1/20"),
+    previous_sha256="a" * 64,
+    writer=WRITER,
+    created_at="2026-01-01T00:00:00.000000Z",
+    catalog_lsn=Lsn.parse("1/30"),
+    catalog=CatalogRecord(
+        since_lsn=Lsn.parse("1/10"),
+        noticed_lsn=Lsn.parse("1/30"),
+        path=f"catalog/{2:020d}-{WRITER}.json",
+        bytes=9,
+        sha256="c" * 64,
+        changes=(
+            TableChange(
+                Oid(16384),
+                TableName("public", "order lines"),
+                (Difference.RENAMED, Difference.COLUMN_ADDED),
+                "0" * 16,
+                "1" * 16,
+                TableName("public", "lines"),
+                (AddedColumn("w", 3, "{7}"),),
+            ),
+            TableChange(Oid(16385), TableName("public", "gone"), (Difference.DROPPED,), "0" * 16, None),
+        ),
+    ),
+)
+CATALOG_BYTES = (
+    b'{"catalog":{"bytes":9,"changes":[{"added":[{"attnum":3,"missing":"{7}","name":"w"}],"after":"1111111111111111",'
+    b'"before":"0000000000000000","differences":["renamed","column added"],"oid":16384,"renamed_to":"public/lines",'
+    b'"table":"public/order%20lines"},{"added":[],"after":null,"before":"0000000000000000","differences":["dropped"],'
+    b'"oid":16385,"renamed_to":null,"table":"public/gone"}],"noticed_lsn":"1/30",'
+    b'"path":"catalog/00000000000000000002-0123456789abcdef0123456789abcdef.json",'
+    b'"sha256":"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","since_lsn":"1/10"},'
+)
 HEAD_BYTES = (
-    b'{"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
+    b'{"catalog_lsn":null,"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
     b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit_time":null,"notes":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
     b'"sha256":"SUM","source":{"database":"app","publication":"shop",'
@@ -63,7 +103,12 @@ def test_the_head_has_exactly_these_bytes() -> None:
     assert HEAD_MANIFEST.to_bytes() == HEAD_BYTES.replace(b"SUM", checksum)
 
 
-@pytest.mark.parametrize("manifest", [HEAD_MANIFEST, SEGMENT])
+def test_a_reading_of_the_catalog_has_exactly_these_bytes() -> None:
+    """The field `catalog` comes first."""
+    assert CATALOG.to_bytes().startswith(CATALOG_BYTES + b'"catalog_lsn":"1/30","created_at":')
+
+
+@pytest.mark.parametrize("manifest", [HEAD_MANIFEST, SEGMENT, CATALOG])
 def test_bytes_give_the_manifest_back(manifest: Manifest) -> None:
     """Nothing is lost on the way."""
     assert parse(manifest.to_bytes(), "x") == manifest
@@ -140,7 +185,40 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
 )
 def test_a_document_of_another_form_is_refused(change: Callable[[dict[str, Any]], None], reason: str) -> None:
     """The message names the field; a right checksum does not help."""
-    document = json.loads(SEGMENT.to_bytes())
+    _refuse(SEGMENT, change, reason)
+
+
+def _set_in_change(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["catalog"]["changes"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: d.pop("catalog"), "stands in a link of its own"),
+        (_set(kind="progress", end_lsn="1/21"), "stands in a link of its own"),
+        (_set(end_lsn="1/21"), "is not one of a catalog"),
+        (_set(catalog_lsn="x"), "catalog_lsn is not an LSN"),
+        (lambda d: d["catalog"].update(since_lsn=None), "since_lsn is null"),
+        (lambda d: d["catalog"].update(noticed_lsn=None), "noticed_lsn is not text"),
+        (lambda d: d["catalog"].update(path="../x"), "form"),
+        (lambda d: d["catalog"].update(more=1), "more is not a field"),
+        (_set_in_change(differences=[]), "differences is empty"),
+        (_set_in_change(differences=["another"]), "has a word"),
+        (_set_in_change(differences=[["dropped"]]), "has a word"),
+        (_set_in_change(table="orders"), "not a table's key"),
+        (_set_in_change(before="0"), "form"),
+        (_set_in_change(added=[{"name": "w", "attnum": 3}]), "missing is missing"),
+        (_set_in_change(more=1), "more is not a field"),
+    ],
+)
+def test_a_reading_of_another_form_is_refused(change: Callable[[dict[str, Any]], None], reason: str) -> None:
+    """The same."""
+    _refuse(CATALOG, change, reason)
+
+
+def _refuse(manifest: Manifest, change: Callable[[dict[str, Any]], None], reason: str) -> None:
+    document = json.loads(manifest.to_bytes())
     change(document)
     document["sha256"] = ""
     spelled = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"

@@ -15,6 +15,7 @@ from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.lease import hold_lease, newest_epoch
 from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
 from wal2delta.lake.records import cut_at, pending_snapshots, read_cut, write_cut
+from wal2delta.lake.trust import Fingerprints
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.schema import Identity, SchemaVersion
@@ -41,12 +42,18 @@ def insert(source: SimulatedSource, *names: str) -> Lsn:
     return source.commit(random.Random(source.lsn))
 
 
-def plan(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan | None:
+def plan(
+    source: SimulatedSource,
+    cut: Cut | None,
+    end: Lsn | None = None,
+    cycle_rows: int = 1000,
+    fingerprints: Fingerprints = lambda _table, _point: None,
+) -> Plan | None:
     """The next cycle's plan."""
     pending = pending_snapshots(source.store, source.paths, Incarnation(1), cut)
     number = CycleNumber(1 if cut is None else cut.number + 1)
     limit = source.chain.end if end is None else end
-    return plan_cycle(source.chain, cut, pending, number, end=limit, cycle_rows=cycle_rows)
+    return plan_cycle(source.chain, cut, pending, number, end=limit, cycle_rows=cycle_rows, fingerprints=fingerprints)
 
 
 def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan:

@@ -175,7 +175,7 @@ def test_a_stop_leaves_no_half_table_and_the_next_run_goes_on(database: Database
         with pytest.raises(TransientError, match="stopped"):
             bootstrap(config, "shop", None, _at(kind, stop.request), stop)
         assert _snapshots(config) == []
-        assert _files(config) == 3  # begin.json, source.json and the landing's head
+        assert _files(config) == 4  # begin.json, source.json, the landing's head and its reading of the catalog
         assert database.slots() == {database.name}
     assert set(bootstrap(config, "shop").tables) == {T, U}
 

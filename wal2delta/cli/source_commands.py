@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Of nearly every server: for people, and of an estimate.
 _PAGE_BYTES = 8192
 _TABLES_SHOWN = 20
-_CHECK_HEADINGS = ("published table", "identity", "key", "columns", "kept as text", "size", "published")
+_CHECK_HEADINGS = ("published table", "kept", "identity", "key", "columns", "kept as text", "size", "published")
 _DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
 _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 
@@ -182,6 +182,7 @@ def _check_page(name: str, report: CheckReport) -> str:
         rows = [
             (
                 str(table.name),
+                table.kept,
                 table.identity,
                 ", ".join(table.key) or "none: a bag of rows",
                 table.columns,

@@ -147,6 +147,9 @@ class DrainConfig(Model):
     progress_interval_s: Seconds = Field(
         10.0, gt=0, le=3600, description="While the publication is idle, the slot is advanced this often, in seconds."
     )
+    catalog_interval_s: Seconds = Field(
+        60.0, gt=0, le=86_400, description="The source's catalog is compared with what it was this often, in seconds."
+    )
     status_interval_s: Seconds = Field(
         10.0, gt=0, le=3600, description="The server hears from the drain at least this often, in seconds."
     )

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from wal2delta.drain.units import LargeTransaction, Unit
+from wal2delta.drain.watch import CatalogWatch
 from wal2delta.errors import InvariantError, SourceError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.landing.chain import Chain
@@ -28,11 +29,14 @@ from wal2delta.landing.segment import SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
-from wal2delta.pgoutput.rows import SchemaInForce, TransactionInfo
+from wal2delta.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.warm_up import warm_up
 
 # Enough that the worker always finds work while the stream is read; four units.
 QUEUE_BYTES_MAX = 32 << 20
+# For the last look of a session; where it takes longer, the next session has it.
+_LOOK_WAIT_S = 10.0
+_LOOK_STEP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +54,33 @@ class Flushed:
     seconds: float
 
 
-Work: TypeAlias = Unit | LargeTransaction | EndSegment
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look at the catalog once more, after all that was submitted before; `last` in a session."""
+
+    last: bool = False
+
+
+Work: TypeAlias = Unit | LargeTransaction | EndSegment | Look
 
 
 class Flusher:
-    """The worker thread of one connection; `close` ends it. All methods are for the thread that made it."""
+    """The worker thread of one connection; `close` ends it. All methods are for the thread that made it.
 
-    def __init__(self, chain: Chain, decoder: BatchDecoder, writer: str) -> None:
+    `watch` is looked after by the worker: before anything else, and whenever it is due and no segment is open.
+    """
+
+    def __init__(self, chain: Chain, decoder: BatchDecoder, writer: str, watch: CatalogWatch | None = None) -> None:
         self._chain = chain
+        self._watch = watch
         self._decoder = decoder
         self._writer = writer
         self._segment: SegmentWriter | None = None
         self._changed = threading.Condition()
         self._queue: deque[tuple[Work, int]] = deque()
         self._queued_bytes = 0
-        self._busy = False
+        # Until the first look is over: whoever asks before the thread has begun must not take it for idle.
+        self._busy = watch is not None
         self._closing = False
         self._flushed: list[Flushed] = []
         self._failure: BaseException | None = None
@@ -98,6 +114,13 @@ class Flusher:
                 self._raise_failure()
         return flushed
 
+    def look(self) -> None:
+        """Look at the catalog once more and wait for it; nothing else may be submitted meanwhile. Raises as `take`."""
+        self.submit(Look(last=True), _LOOK_WAIT_S)
+        deadline = time.monotonic() + _LOOK_WAIT_S
+        while not self.idle and time.monotonic() < deadline:
+            self.take(_LOOK_STEP_S)
+
     def close(self) -> BaseException | None:
         """End the thread after what it is doing now, drop what waits, and give what it failed with, if it did.
 
@@ -122,6 +145,30 @@ class Flusher:
         if self._failure is not None:
             raise self._failure
 
+    def _next(self) -> tuple[Work, int] | None:
+        """What to do now, and its size: a look at the catalog where one is due, else what came first; None at the end.
+
+        The lock is held by the caller.
+        """
+        while not self._closing:
+            look_in_s = self._look_in_s()
+            if look_in_s == 0:
+                found: tuple[Work, int] = (Look(), 0)
+            elif self._queue:
+                found = self._queue.popleft()
+            else:
+                self._changed.wait(look_in_s)
+                continue
+            self._busy = True
+            return found
+        return None
+
+    def _look_in_s(self) -> float | None:
+        """When the catalog is to be looked at; None where nobody asked for it, or a segment is open."""
+        if self._watch is None or self._segment is not None:
+            return None
+        return 0 if self._watch.due else self._watch.wait_s
+
     def _run(self) -> None:
         # While the first frames come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
         try:
@@ -133,11 +180,10 @@ class Flusher:
             return
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closing)
-                if self._closing:
+                found = self._next()
+                if found is None:
                     return
-                work, size = self._queue.popleft()
-                self._busy = True
+                work, size = found
             failure: BaseException | None = None
             flushed: Flushed | None = None
             try:
@@ -157,16 +203,26 @@ class Flusher:
     def _do(self, work: Work) -> Flushed | None:
         if isinstance(work, EndSegment):
             return self._end(work)
+        if isinstance(work, Look):
+            if self._watch is not None and self._segment is None:
+                self._watch.look(last=work.last)
+            return None
         if self._segment is None:
             self._segment = SegmentWriter(self._chain, self._writer)
         if isinstance(work, Unit):
             batch = self._decoder.decode(work.frames)
             work.frames.clear()
             failpoint("drain.decoded")
-            self._segment.add(batch)
+            self._add(batch, self._segment)
         else:
             self._decode_large(work, self._segment)
         return None
+
+    def _add(self, batch: Batch, segment: SegmentWriter) -> None:
+        segment.add(batch)
+        if self._watch is not None:
+            for schema in batch.schemas:
+                self._watch.saw(schema.version)
 
     def _decode_large(self, work: LargeTransaction, segment: SegmentWriter) -> None:
         """In parts, so that memory does not grow with the transaction; it is one in the manifest's count all the same."""
@@ -183,7 +239,7 @@ class Flusher:
                 batch = decoder.decode_part(part.frames, info, seq)
                 part.frames.clear()
                 failpoint("drain.decoded")
-                segment.add(replace(batch, transactions=1 if batch.rows and not counted else 0))
+                self._add(replace(batch, transactions=1 if batch.rows and not counted else 0), segment)
                 counted = counted or batch.rows > 0
                 seq = batch.next_seq
             if work.streamed:
@@ -194,7 +250,7 @@ class Flusher:
     def _end(self, work: EndSegment) -> Flushed:
         segment = self._segment or SegmentWriter(self._chain, self._writer)
         begun = time.monotonic()
-        manifest = segment.finish(work.end)
+        manifest = segment.finish(work.end, None if self._watch is None else self._watch.catalog_lsn)
         self._segment = None
         failpoint("drain.after_manifest")
         return Flushed(manifest, time.monotonic() - begun)

@@ -80,11 +80,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTable:
-    """One table of a snapshot: its shape and its chunks; `rows` is their sum."""
+    """One table of a snapshot: its shape and its chunks; `rows` is their sum.
+
+    `fingerprint` is the digest of what the catalog said of it at the consistent point (`wal2delta.fingerprint`).
+    """
 
     version: SchemaVersion
     rows: int
     chunks: tuple[Chunk, ...]
+    fingerprint: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,6 +96,7 @@ class SnapshotTable:
             "version": self.version.to_json(),
             "rows": self.rows,
             "chunks": [c.to_json() for c in self.chunks],
+            "fingerprint": self.fingerprint,
         }
 
     @classmethod
@@ -101,7 +106,7 @@ class SnapshotTable:
         rows = f.count("rows")
         if rows != sum(c.rows for c in chunks):
             raise f.damaged("rows", "is not the sum of its chunks' rows")
-        return cls(version, rows, chunks)
+        return cls(version, rows, chunks, f.optional("fingerprint", lambda: f.text("fingerprint")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Nothing is written and no row is read here: a plan is made from manifests, the cut before and the pending snapshots.
 
 A cycle ends with a segment once it has enough rows, and before the first transaction that brings another shape of a table
-that is in the lake: so a merge sees one shape. That table is then held right there, and the others go on.
+that is in the lake: so a merge sees one shape. That table is then held right there, and the others go on. So does it where
+the chain's records of the catalog put a table in doubt (`trust.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wal2delta.errors import InvariantError
-from wal2delta.lake.documents import Cut, Held, SegmentBase, TableIntent
+from wal2delta.lake.documents import Cut, CutTable, Held, SegmentBase, TableIntent
 from wal2delta.lake.records import Pending
+from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry
 from wal2delta.lsn import Lsn
@@ -67,6 +69,49 @@ class _Watch:
         return None
 
 
+@dataclass(slots=True)
+class _Trusted:
+    """What the catalog's records leave to be trusted; `bounds` are where the range must end for it."""
+
+    start: Lsn
+    found: list[Doubt]
+    bounds: list[Lsn] = field(default_factory=list)
+
+    def hold(
+        self, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], fingerprints: Fingerprints
+    ) -> dict[TableName, Held]:
+        """`held`, with the lake's tables that are in doubt where they stand; those that will be, bound the range."""
+        result = dict(held)
+        about = {doubt.table for doubt in self.found}
+        for table in sorted(about & tables.keys() - held.keys()):
+            at = tables[table]
+            doubt = first_unsettled(self.found, table, at.snapshot_lsn, fingerprints(table, at.snapshot_lsn))
+            if doubt is not None and doubt.since <= at.at_lsn:
+                result[table] = doubt.held(at.at_lsn)
+            elif doubt is not None:
+                self.bounds.append(doubt.since)
+        return result
+
+    def admit(
+        self, pending: Mapping[TableName, Pending], tables: Mapping[TableName, CutTable]
+    ) -> tuple[dict[TableName, Pending], dict[TableName, Held]]:
+        """The snapshots that can enter, and why the others can't: their table differed by then, or since."""
+        admitted: dict[TableName, Pending] = {}
+        refused: dict[TableName, Held] = {}
+        for table, found in pending.items():
+            point = found.consistent_point
+            doubt = first_unsettled(self.found, table, point, found.table.fingerprint)
+            if doubt is None:
+                admitted[table] = found
+            elif max(point, self.start) <= doubt.since:
+                admitted[table] = found
+                self.bounds.append(doubt.since)
+            else:
+                known = tables.get(table)
+                refused[table] = doubt.held(point if known is None else known.at_lsn)
+        return admitted, refused
+
+
 def plan_cycle(
     chain: Chain,
     cut: Cut | None,
@@ -75,8 +120,12 @@ def plan_cycle(
     *,
     end: Lsn,
     cycle_rows: int,
+    fingerprints: Fingerprints = lambda _table, _point: None,
 ) -> Plan | None:
-    """The cycle after `cut`, up to `end` at most; None where there is nothing to do."""
+    """The cycle after `cut`, up to `end` at most; None where there is nothing to do.
+
+    `fingerprints` gives those of the snapshots that have entered.
+    """
     start = chain.head.end_lsn if cut is None else cut.position
     limit = min(end, chain.end)
     if limit < start:
@@ -85,11 +134,16 @@ def plan_cycle(
     held = {} if cut is None else dict(cut.held)
     pending, refused = _fitting(chain, pending, cut, start)
     held |= refused
+    trusted = _Trusted(start, doubts(chain, min([start, *(p.consistent_point for p in pending.values())])))
+    held = trusted.hold(tables, held, fingerprints)
+    pending, refused = trusted.admit(pending, tables)
+    held |= refused
     watch = _Watch(start, [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held])
     watch.shapes += [(t, p.consistent_point, p.table.version) for t, p in pending.items()]
-    stop = _end_of_range(chain, watch, limit, cycle_rows)
+    stop = _end_of_range(chain, watch, min([limit, *trusted.bounds]), cycle_rows)
     entering = {t: p for t, p in pending.items() if p.consistent_point <= stop and t not in watch.held}
-    if stop == start and not entering:
+    known = set() if cut is None else set(cut.held)
+    if stop == start and not entering and held.keys() <= known:
         return None
     held = {t: h for t, h in (held | watch.held).items() if t not in entering}
     active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from wal2delta.errors import RECOVER, InvariantError, LakeError, TransientError
 from wal2delta.landing.beginning import has_head, incarnations
+from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
@@ -69,10 +70,25 @@ class Chain:
 
     @classmethod
     def create(
-        cls, store: Store, paths: LakePaths, incarnation: Incarnation, *, start: Lsn, source: ChainSource, writer: str
+        cls,
+        store: Store,
+        paths: LakePaths,
+        incarnation: Incarnation,
+        *,
+        start: Lsn,
+        source: ChainSource,
+        writer: str,
+        catalog: tuple[CatalogRecord, Lsn] | None = None,
     ) -> Chain:
-        """Write the head at a slot's consistent point; raises LakeError where the incarnation has one."""
-        head = Manifest(Kind.HEAD, 0, incarnation, start, start, None, writer, now_text(), source=source)
+        """Write the head at a slot's consistent point; raises LakeError where the incarnation has one.
+
+        `catalog` is the first reading, with the position up to which every commit is in it; its file must be durable.
+        """
+        record, looked = (None, None) if catalog is None else catalog
+        head = Manifest(
+            Kind.HEAD, 0, incarnation, start, start, None, writer, now_text(),
+            source=source, catalog=record, catalog_lsn=looked,
+        )  # fmt: skip
         key = paths.manifest(incarnation, 0)
         try:
             store.put_if_absent(key, head.to_bytes())
@@ -143,7 +159,13 @@ class Chain:
         link = replace(
             manifest, number=self.next_number, incarnation=self.incarnation, previous_sha256=self._newest_sha256
         )
-        if link.number != manifest.number or link.start_lsn != self.end or link.end_lsn <= link.start_lsn:
+        empty = link.end_lsn == link.start_lsn
+        if (
+            link.number != manifest.number
+            or link.start_lsn != self.end
+            or link.end_lsn < link.start_lsn
+            or empty != (link.kind is Kind.CATALOG)
+        ):
             raise InvariantError(
                 f"link {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
                 f"it does not continue the chain at {self.next_number}, {self.end}",

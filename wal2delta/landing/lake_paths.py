@@ -71,6 +71,10 @@ class LakePaths:
         """The folder of the segments' data files."""
         return f"{self.landing(incarnation)}/data"
 
+    def catalogs(self, incarnation: Incarnation) -> str:
+        """The folder of the catalog's fingerprints."""
+        return f"{self.landing(incarnation)}/catalog"
+
     # Snapshots and cycles ------------------------------------------------------------------------
 
     @property

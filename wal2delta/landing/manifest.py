@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from wal2delta.errors import RECOVER, LakeError
+from wal2delta.landing.catalog_record import CatalogRecord, catalog_to_json, parse_catalog
 from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object, time_text
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
@@ -34,6 +35,7 @@ class Kind(Enum):
     HEAD = "head"
     SEGMENT = "segment"
     PROGRESS = "progress"
+    CATALOG = "catalog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class NoteFile:
 class Manifest:
     """One link of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
-    The first and last commit times are microseconds since 1970 UTC, None where the range has no rows.
+    The first and last commit times are microseconds since 1970 UTC, None where the range has no rows. Every commit that ends
+    at or before `catalog_lsn` was in a reading of the catalog that found it as the newest `catalog` so far says.
     """
 
     kind: Kind
@@ -117,6 +120,8 @@ class Manifest:
     files: tuple[DataFile, ...] = field(default=())
     source: ChainSource | None = None
     notes: tuple[NoteFile, ...] = field(default=())
+    catalog_lsn: Lsn | None = None
+    catalog: CatalogRecord | None = None
 
     @property
     def rows(self) -> int:
@@ -152,9 +157,12 @@ class Manifest:
             "schemas": [_schema_to_json(s) for s in self.schemas],
             "files": [_file_to_json(f) for f in self.files],
             "notes": [{name: getattr(note, name) for name in NoteFile.__slots__} for note in self.notes],
+            "catalog_lsn": None if self.catalog_lsn is None else str(self.catalog_lsn),
         }
         if self.source is not None:
             document["source"] = {name: getattr(self.source, name) for name in ChainSource.__slots__}
+        if self.catalog is not None:
+            document["catalog"] = catalog_to_json(self.catalog)
         return document
 
 
@@ -216,6 +224,8 @@ def _parse(data: bytes) -> Manifest:
         files=files,
         source=_parse_source(fields.object("source")) if fields.has("source") else None,
         notes=tuple(_parse_note(n) for n in fields.objects("notes")),
+        catalog_lsn=fields.optional("catalog_lsn", lambda: fields.lsn("catalog_lsn")),
+        catalog=parse_catalog(fields.object("catalog")) if fields.has("catalog") else None,
     )
     if fields.count("rows") != manifest.rows:
         raise Malformed(f"rows is {fields.count('rows')}, its files add up to {manifest.rows}")
@@ -236,10 +246,13 @@ def _check(manifest: Manifest) -> None:
         or head != (manifest.source is not None)
     ):
         raise Malformed("only number 0 is a head, with a source and without a predecessor")
-    if manifest.start_lsn > manifest.end_lsn or (manifest.start_lsn == manifest.end_lsn) != head:
+    catalog = manifest.kind is Kind.CATALOG
+    if manifest.start_lsn > manifest.end_lsn or (manifest.start_lsn == manifest.end_lsn) != (head or catalog):
         raise Malformed(f"its range ({manifest.start_lsn}, {manifest.end_lsn}] is not one of a {manifest.kind.value}")
     if (manifest.kind is Kind.SEGMENT) != bool(manifest.files or manifest.notes):
         raise Malformed("a segment has files, and nothing else has")
+    if (catalog and manifest.catalog is None) or (manifest.catalog is not None and not (catalog or head)):
+        raise Malformed("a reading of the catalog stands in a link of its own, or in the head")
     _check_schemas(manifest.schemas, manifest)
 
 

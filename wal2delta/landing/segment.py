@@ -106,8 +106,10 @@ class SegmentWriter:
         """Name versions that came into force, in stream order."""
         self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in schemas]
 
-    def finish(self, end: Lsn) -> Manifest:
+    def finish(self, end: Lsn, catalog_lsn: Lsn | None = None) -> Manifest:
         """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range without rows.
+
+        `catalog_lsn` is the manifest's; where it is not given, its predecessor's.
 
         Raises FencedError where another writer has the number; the files are then removed. The writer is of no use
         afterwards.
@@ -134,6 +136,7 @@ class SegmentWriter:
             schemas=tuple(self._schemas),
             files=tuple(files),
             notes=(noted[1],) if noted else (),
+            catalog_lsn=self._chain.newest.catalog_lsn if catalog_lsn is None else catalog_lsn,
         )
         # From here on the manifest may stand, also after an error (a folder that could not be synced): the files are no
         # longer ours to remove, and `sweep` decides about them.

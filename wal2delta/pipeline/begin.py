@@ -18,6 +18,7 @@ from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.landing.beginning import Beginning, Follows, incarnations, unfinished
+from wal2delta.landing.catalog_links import first_reading
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
@@ -26,6 +27,7 @@ from wal2delta.landing.store import AlreadyExistsError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 from wal2delta.postgres.connection import Connection
+from wal2delta.postgres.fingerprint import Reading
 from wal2delta.postgres.server import ServerIdentity
 from wal2delta.postgres.slot import PLUGIN, drop_slot, read_slot
 
@@ -76,13 +78,21 @@ def record(
 
 
 def make_head(  # noqa: PLR0917  the same order as in `record`
-    store: Store, paths: LakePaths, source: SourceConfig, server: ServerIdentity, incarnation: Incarnation, start: Lsn
+    store: Store,
+    paths: LakePaths,
+    source: SourceConfig,
+    server: ServerIdentity,
+    incarnation: Incarnation,
+    start: Lsn,
+    reading: Reading,
 ) -> None:
-    """The head of the chain at the slot's point: from here on the incarnation has begun."""
+    """The head of the chain at the slot's point, with a reading of the catalog: from here on the incarnation has begun."""
     told = ChainSource(
         server.system_id, server.timeline, server.database, source.slot, source.publication, server.version
     )
-    Chain.create(store, paths, incarnation, start=start, source=told, writer=secrets.token_hex(16))
+    writer = secrets.token_hex(16)
+    catalog = first_reading(store, paths, incarnation, reading.fingerprint, writer, reading.settled, reading.noticed)
+    Chain.create(store, paths, incarnation, start=start, source=told, writer=writer, catalog=catalog)
     failpoint("bootstrap.after_head")
 
 

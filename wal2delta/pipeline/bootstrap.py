@@ -20,7 +20,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
@@ -38,9 +38,10 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.begin import drop_orphan, make_head, record
 from wal2delta.pipeline.copying import Copied, TableCopier, order
-from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
+from wal2delta.postgres.catalog import PublishedTable, measured, publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.fingerprint import Reading, Settling, read, read_at_snapshot
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
 from wal2delta.postgres.snapshot import SnapshotSession
@@ -147,7 +148,7 @@ class Bootstrap:
         """Begin an incarnation and copy `names` into it, by `slot` where there is one, else by one made here."""
         incarnation = self.record(server, makes_slot=slot is None, follows=follows)
         if slot is not None:
-            self._make_head(incarnation, server, slot.confirmed_flush_lsn or Lsn.ZERO)
+            self._make_head(incarnation, server, slot.confirmed_flush_lsn or Lsn.ZERO, self._reading_now())
         return self._snapshots(names, incarnation, server if slot is None else None)
 
     def record(self, server: ServerIdentity, *, makes_slot: bool, follows: Follows | None) -> Incarnation:
@@ -203,10 +204,10 @@ class Bootstrap:
                 f"slot {slot.name}", reason, "end that process, or name another slot in the configuration"
             )
 
-    def _make_head(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn) -> None:
+    def _make_head(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading) -> None:
         if newest_incarnation(self._store, self._paths) is None:
             claim_lake(self._store, self._paths, server)
-        make_head(self._store, self._paths, self._source, server, incarnation, start)
+        make_head(self._store, self._paths, self._source, server, incarnation, start, reading)
         self._tell("bootstrap.head", f"the landing begins at {start}", start_lsn=str(start), slot=self._source.slot)
 
     def _snapshots(
@@ -228,7 +229,7 @@ class Bootstrap:
                 self._tell("bootstrap.slot", f"slot {slot} is exact at {point}", slot=slot, consistent_point=str(point))
                 failpoint("bootstrap.after_slot")
                 if server is not None and attempt == 0:
-                    self._make_head(incarnation, server, point)
+                    self._make_head(incarnation, server, point, self._reading_at(session))
                 first = first or (point, slot)
                 copied = self._copy(session, left, incarnation)
             left = list(copied.moved)
@@ -245,6 +246,8 @@ class Bootstrap:
         try:
             found = read_tables(conn, self._source, only=set(names))
             tables = order(measured(conn, found.values()))
+            # What the catalog says of them at the snapshot: it tells a change that came before from one that came after.
+            catalog = read_at_snapshot(conn, publications_of(conn, self._source), [t.version.oid for t in tables])
         finally:
             close_quietly(conn)
         gone = {name: TableError(f"table {name}", "it was dropped or is not published any more", "run `wal2delta check`")
@@ -254,6 +257,9 @@ class Bootstrap:
         self._failed.update(copied.failed | gone)
         if copied.done:
             failpoint("bootstrap.after_chunks")
+            for table in copied.done.values():
+                digest = catalog.digest(table.document.version.oid)
+                table.document = replace(table.document, fingerprint=digest)
             self._make_visible(session, copied, incarnation, folder, started_at)
         return copied
 
@@ -278,6 +284,23 @@ class Bootstrap:
             self._tables[name] = SnapshotTable(
                 table.document.rows, table.bytes, chunks, table.seconds, session.consistent_point
             )
+
+    def _reading_at(self, session: SnapshotSession) -> Reading:
+        """The catalog exactly at the session's consistent point."""
+        conn = session.connect("wal2delta bootstrap")
+        try:
+            fingerprint = read_at_snapshot(conn, publications_of(conn, self._source))
+        finally:
+            close_quietly(conn)
+        return Reading(fingerprint, session.consistent_point, session.consistent_point)
+
+    def _reading_now(self) -> Reading:
+        """The catalog now: of tables that will be copied later, so nothing of them is missed."""
+        conn = connect(self._source.dsn, "wal2delta bootstrap")
+        try:
+            return read(conn, publications_of(conn, self._source), Settling(Lsn.ZERO))
+        finally:
+            close_quietly(conn)
 
     def _finish(self, incarnation: Incarnation, point: Lsn, slot: str) -> SnapshotReport:
         failed = {name: str(error) for name, error in sorted(self._failed.items())}

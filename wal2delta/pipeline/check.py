@@ -24,7 +24,7 @@ from wal2delta.postgres.slot import SlotState, name_problem, read_slot
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A published table as it would be kept: by its `key`, or as a bag where that is empty.
+    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag where that is empty.
 
     `pages` is the catalog's estimate of its size.
     """
@@ -36,6 +36,7 @@ class TableSummary:
     exact_text_columns: tuple[str, ...]
     actions: tuple[str, ...]
     pages: int
+    kept: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +110,5 @@ def _summary(table: PublishedTable) -> TableSummary:
         exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
         actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
         pages=table.pages,
+        kept=table.kept,
     )

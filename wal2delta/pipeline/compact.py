@@ -18,7 +18,7 @@ from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
 from wal2delta.lake.documents import Cut, Held, Intent
 from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
-from wal2delta.lake.records import newest_cut, newest_number, pending_snapshots, read_intent
+from wal2delta.lake.records import newest_cut, newest_number, pending_snapshots, read_intent, read_snapshot
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
@@ -128,7 +128,15 @@ class _Run:
         previous = newest_cut(self.lease.store, self.lease.paths)
         number = CycleNumber(1 if previous is None else previous.number + 1)
         pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
-        plan = plan_cycle(chain, previous, pending, number, end=limit, cycle_rows=self.limits.cycle_rows)
+        plan = plan_cycle(
+            chain,
+            previous,
+            pending,
+            number,
+            end=limit,
+            cycle_rows=self.limits.cycle_rows,
+            fingerprints=lambda table, point: self._fingerprint(chain, table, point),
+        )
         return None if plan is None else self._run(plan, number, chain, previous)
 
     def _cross(self, chain: Chain, previous: Cut) -> CutReport | None:
@@ -145,6 +153,11 @@ class _Run:
     def _run(self, plan: Plan, number: CycleNumber, chain: Chain, previous: Cut | None) -> CutReport:
         intent, sha256 = begin_cycle(plan, number, chain, self.lease)
         return self._finish(chain, intent, sha256, previous, resumed=False)
+
+    def _fingerprint(self, chain: Chain, table: TableName, point: Lsn) -> str | None:
+        key = self.lease.paths.snapshot(chain.incarnation, point)
+        found = read_snapshot(self.lease.store, self.lease.paths, key).tables.get(table)
+        return None if found is None else found.fingerprint
 
     def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
         result = finish_cycle(

@@ -20,6 +20,7 @@ from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
 from wal2delta.drain.until import Mode, Until
+from wal2delta.drain.watch import CatalogWatch
 from wal2delta.errors import LakeError, NoRoomError, TransientError, Wal2DeltaError
 from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.lake_paths import LakePaths
@@ -145,7 +146,7 @@ class _Drain:
                 if self._chain.end == start:
                     # And whoever had it may have told it of more than that: only now can nobody move it but us.
                     self._check()
-                    return self._session(stream).value
+                    return self._session(stream, publications or [self._source.publication]).value
 
     def _check(self) -> tuple[Meeting, list[str]]:
         conn = connect(self._source.dsn, "wal2delta drain check")
@@ -166,7 +167,7 @@ class _Drain:
             wait_s=SLOT_WAIT_S,
         )
 
-    def _session(self, stream: ReplicationStream) -> Ended:
+    def _session(self, stream: ReplicationStream, publications: Sequence[str]) -> Ended:
         self._tell(
             "drain.start",
             f"draining {self._source.name} from {self._chain.end}",
@@ -176,7 +177,9 @@ class _Drain:
         # The slot may stand behind: a drain that was killed after its manifest had not told it yet.
         self._confirmed = acknowledge(stream, self._chain.newest)
         resolver = CatalogResolver(self._source)
-        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), secrets.token_hex(16))
+        writer = secrets.token_hex(16)
+        watch = CatalogWatch(self._source, self._chain, publications, writer)
+        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch)
         failure: BaseException | None = None
         try:
             session = Session(
@@ -184,19 +187,25 @@ class _Drain:
                 flusher,
                 self._source.drain,
                 self._chain.end,
-                on_flushed=self._flushed,
+                on_flushed=lambda flushed: self._flushed(flushed, watch),
                 on_spilled=self._spilled,
             )
-            return session.run(self._goal)
+            ended = session.run(self._goal)
+            # What was altered since the last look is noticed now, not at the next start.
+            flusher.look()
+            return ended
         finally:
             failure = flusher.close()
+            self._tell_of_catalog(watch)
+            watch.close()
             resolver.close()
             if isinstance(failure, FencedError):
                 # A replaced writer often loses its connection first; that it was replaced is what matters.
                 raise failure
 
-    def _flushed(self, flushed: Flushed) -> None:
+    def _flushed(self, flushed: Flushed, watch: CatalogWatch) -> None:
         manifest = flushed.manifest
+        self._tell_of_catalog(watch)
         self._backoff_s = BACKOFF_FIRST_S
         self._confirmed = manifest.end_lsn
         self._totals.add(manifest)
@@ -213,6 +222,14 @@ class _Drain:
         )
         if self._on_flush is not None:
             self._on_flush(Flush.of(manifest, flushed.seconds))
+
+    def _tell_of_catalog(self, watch: CatalogWatch) -> None:
+        while watch.noticed:
+            change = watch.noticed.popleft()
+            words = ", ".join(d.value for d in change.differences)
+            self._tell(
+                "drain.catalog", f"{change.table}: {words}", table=change.table.key, verdict=change.verdict.value
+            )
 
     def _spilled(self, size: int) -> None:
         self._tell("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)

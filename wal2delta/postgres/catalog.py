@@ -49,7 +49,8 @@ class PublishedTable:
     """A table as its publications have it.
 
     `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
-    `leaves` hold its rows (of a partitioned root: the partitions).
+    `leaves` hold its rows (of a partitioned root: the partitions); `uncovered` are columns of its replica identity that are
+    not published.
     """
 
     version: SchemaVersion
@@ -59,6 +60,7 @@ class PublishedTable:
     partitioned: bool
     unlogged: bool
     publications: tuple[str, ...]
+    uncovered: tuple[str, ...] = ()
 
     @property
     def table(self) -> TableName:
@@ -69,6 +71,18 @@ class PublishedTable:
     def pages(self) -> int:
         """Blocks of all leaves together: a hint, not a bound."""
         return sum(leaf.pages for leaf in self.leaves)
+
+    @property
+    def kept(self) -> str:
+        """What the lake has of it: `keyed` or `bag` (current equals the source), `history only`, or it is `refused`."""
+        risky = self.actions & {"update", "delete"}
+        if "insert" not in self.actions or not self.version.columns:
+            return "refused"
+        if risky and (self.uncovered or not self.has_identity):
+            return "refused"
+        if self.actions != frozenset(ACTIONS):
+            return "history only"
+        return "keyed" if self.version.key else "bag"
 
     @property
     def has_identity(self) -> bool:
@@ -259,7 +273,18 @@ def _published_table(
         partitioned=relation["relkind"] == "p",
         unlogged=relation["relpersistence"] != "p",
         publications=tuple(e["pubname"] for e in entries),
+        uncovered=_uncovered(identity, index, facts.columns[oid], {str(row["attname"]) for row in sent}, facts),
     )
+
+
+def _uncovered(
+    identity: Identity, index: Sequence[str], columns: Sequence[Mapping[str, Any]], sent: set[str], facts: _Facts
+) -> tuple[str, ...]:
+    """The identity's columns that the stream has not. Before 18 a generated column is not one of FULL's."""
+    if identity is not Identity.FULL:
+        return tuple(name for name in index if name not in sent)
+    needed = [c["attname"] for c in columns if not c["attgenerated"] or facts.sends_generated]
+    return tuple(name for name in needed if name not in sent)
 
 
 def _leaf(row: dict[str, Any]) -> Leaf:

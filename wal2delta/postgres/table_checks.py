@@ -108,6 +108,13 @@ def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
             "which publishes inserts only"
         )
         yield error(thing, reason, remedy, table.table)
+    elif risky and table.uncovered:
+        reason = (
+            f"{' and '.join(f'{action}s' for action in risky)} are published, but not its identity's columns"
+            f" {', '.join(table.uncovered)}: the application's own fail"
+        )
+        remedy = "publish these columns too, or give it an identity of the columns that are published"
+        yield error(thing, reason, remedy, table.table)
     if table.version.identity is Identity.FULL and not config.key:
         reason = "its identity is FULL: it is kept as a multiset of rows"
         yield note(thing, reason, "name a `key` for it in the configuration where columns tell rows apart", table.table)

@@ -1,0 +1,165 @@
+"""Which tables a cycle holds for what the chain records of the catalog, and which snapshots settle it.."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
+from tests.simulated_rows import shape
+from tests.simulated_source import SimulatedSource, SimulatedTable
+from wal2delta.differences import DECISIONS, Difference, Verdict
+from wal2delta.lake.documents import Cut
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber
+from wal2delta.schema import Identity
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SimulatedSource:
+    """Two tables, snapshotted at the chain's head."""
+    tables = [
+        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
+        for name, oid in (("a", 1), ("b", 2))
+    ]
+    made = SimulatedSource(tmp_path, tables)
+    made.snapshot(["a", "b"])
+    return made
+
+
+def landed(source: SimulatedSource) -> Lsn:
+    """One transaction with a row in each table, in a segment of its own."""
+    end = insert(source, "a", "b")
+    source.flush()
+    return end
+
+
+def in_lake(source: SimulatedSource) -> Cut:
+    """The cut after the first cycle."""
+    landed(source)
+    return cut_of(source, planned(source, None))
+
+
+@pytest.mark.parametrize("difference", list(Difference), ids=[d.value for d in Difference])
+def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedSource, difference: Difference) -> None:
+    """And the other table goes on."""
+    cut = in_lake(source)
+    since = source.chain.end
+    noticed = landed(source)
+    source.notice("a", difference, since, noticed)
+    made = planned(source, cut)
+    holds = DECISIONS[difference] in (Verdict.SNAPSHOT, Verdict.GONE)
+    assert set(made.held) == ({A} if holds else set())
+    assert set(made.tables) == ({B} if holds else {A, B})
+    assert made.end == noticed
+    if holds:
+        assert str(noticed) in made.held[A].reason
+        assert made.held[A].at_lsn == since
+
+
+def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> None:
+    """The cycle ends there; the next one holds the table."""
+    cut = in_lake(source)
+    since = landed(source)
+    noticed = landed(source)
+    source.notice("a", Difference.FILTER, since, noticed)
+    made = planned(source, cut)
+    assert (made.end, set(made.tables), set(made.held)) == (since, {A, B}, set())
+    made = planned(source, cut_of(source, made, CycleNumber(2)))
+    assert (made.end, set(made.tables), set(made.held)) == (noticed, {B}, {A})
+
+
+def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None:
+    """The difference was noticed late: a cycle without a range holds it, once."""
+    cut = in_lake(source)
+    since = source.chain.head.end_lsn
+    source.notice("a", Difference.REWRITTEN, since, Lsn(int(source.chain.end) + 100))
+    made = planned(source, cut)
+    assert made.start == made.end
+    assert f"it stands at {made.start}, and what it has from {since} on can't be trusted" in made.held[A].reason
+    cut = cut_of(source, made, CycleNumber(2))
+    assert plan(source, cut) is None
+
+
+@pytest.mark.parametrize("lag", [0, 3])
+def test_a_reading_counts_by_its_positions_and_not_by_its_place(source: SimulatedSource, lag: int) -> None:
+    """A drain that is far behind records what is true only later: nothing is held before its time, and nothing missed."""
+    cut = in_lake(source)
+    at = source.chain.end
+    since, noticed = Lsn(int(at) + 1000), Lsn(int(at) + 2000)
+    source.notice("a", Difference.FILTER, since, noticed)
+    for _ in range(lag):
+        landed(source)
+    while source.lsn <= int(noticed):
+        landed(source)
+    number = 2
+    while (made := plan(source, cut)) is not None:
+        assert (A in made.held) == (made.end > since)
+        cut = cut_of(source, made, CycleNumber(number))
+        number += 1
+    assert A in cut.held
+
+
+@pytest.mark.parametrize(
+    ("place", "fingerprint", "enters"),
+    [
+        ("after", None, True),
+        ("between", "a" * 16, True),
+        ("between", "b" * 16, False),
+        ("between", None, False),
+    ],
+)
+def test_a_snapshot_settles_what_it_has(
+    source: SimulatedSource, place: str, fingerprint: str | None, *, enters: bool
+) -> None:
+    """At or after `noticed`; before it only if the catalog had the table then as it has it now."""
+    cut = in_lake(source)
+    since = source.chain.end
+    between = landed(source)
+    if place == "between":
+        source.snapshot(["a"], fingerprint=fingerprint)
+    noticed = Lsn(int(landed(source)))
+    source.notice("a", Difference.FILTER, since, noticed, after="a" * 16)
+    if place == "after":
+        source.snapshot(["a"], fingerprint=fingerprint)
+    made = planned(source, cut)
+    assert (A in made.tables and made.tables[A].snapshot is not None) == enters
+    assert (A in made.held) != enters
+    if enters:
+        cut = cut_of(source, made, CycleNumber(2))
+        known = {between: fingerprint}
+        landed(source)
+        again = plan(source, cut, fingerprints=lambda _table, point: known.get(point))
+        assert again is not None
+        assert not again.held
+
+
+def test_a_snapshot_from_before_is_good_until_then(source: SimulatedSource) -> None:
+    """It enters at its point, what follows up to `since` is applied, and there the table is held."""
+    cut = in_lake(source)
+    source.snapshot(["a"])
+    since = landed(source)
+    noticed = landed(source)
+    source.notice("a", Difference.LEFT, since, noticed)
+    made = planned(source, cut)
+    assert made.end == since
+    assert made.tables[A].snapshot is not None
+    made = planned(source, cut_of(source, made, CycleNumber(2)))
+    assert set(made.held) == {A}
+
+
+def test_a_snapshot_that_was_finished_late_does_not_slip_through(source: SimulatedSource) -> None:
+    """A long copy: by the time it is whole, the other tables are past what was noticed meanwhile."""
+    cut = in_lake(source)
+    source.snapshot(["a"])
+    key = source.paths.snapshot(source.chain.incarnation, source.chain.end) + "/snapshot.json"
+    document = source.store.get(key)
+    source.store.delete(key)
+    since = source.chain.end
+    source.notice("a", Difference.REWRITTEN, since, Lsn(int(since) + 1))
+    landed(source)
+    cut = cut_of(source, planned(source, cut), CycleNumber(2))
+    assert A in cut.held
+    source.store.put_if_absent(key, document)
+    assert plan(source, cut) is None

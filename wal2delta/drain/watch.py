@@ -1,0 +1,219 @@
+"""Watching the source's catalog while a drain runs: much that an ALTER does is never sent, so it is looked for.
+
+Reading belongs to `wal2delta.postgres.fingerprint`, what a difference means to `wal2delta.differences`, the record to
+`wal2delta.landing.catalog_record`.
+
+    when     at every connect, before anything is landed; every `drain.catalog_interval_s`; when a Relation message names
+             another shape; once more at a session's end
+    where    the flusher's thread, on a connection of its own; the thread that answers the server never waits for it
+    what     nothing differs: the next manifests say how far the catalog has been seen (`catalog_lsn`)
+             something differs: a link of its own, with the tables, what differs, and since when it may be so
+
+A reading that fails is tried again: at a connect it ends the session (which is tried again as a whole), later on the
+position up to which the catalog is known just stays where it is.
+
+Known weakness: what is altered and altered back between two readings leaves no trace, unless the catalog's line is
+another one by then (a table taken out of its publication and put back is; a table moved out of a published schema and
+back is not).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from psycopg.sql import SQL
+
+from wal2delta.config.model import SourceConfig
+from wal2delta.differences import Difference, TableChange, Verdict, compare, verdict
+from wal2delta.errors import TransientError
+from wal2delta.fingerprint import Fingerprint, LeafFacts, TableFacts
+from wal2delta.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
+from wal2delta.landing.catalog_record import CatalogRecord
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import Manifest
+from wal2delta.landing.reader import file_url
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid
+from wal2delta.postgres.connection import Connection, close_quietly, connect, source_errors
+from wal2delta.postgres.fingerprint import Reading, Settling, existing, read
+from wal2delta.schema import SchemaVersion
+
+APPLICATION_NAME = "wal2delta drain watch"
+# A reading takes a second for 10,000 tables; one that takes this long waits for something.
+_STATEMENT_TIMEOUT_MS = 30_000
+# After a reading that failed.
+_RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A root whose partitions have other files: did a TRUNCATE of it do that? The stream tells once it is past `noticed`."""
+
+    leaves_text: str
+    noticed: Lsn
+
+
+class CatalogWatch:
+    """What one session of a drain knows of the catalog. For the flusher's thread; `close` when that has ended.
+
+    `publications` are those that the stream was opened with, `chain` the flusher's.
+    """
+
+    def __init__(self, source: SourceConfig, chain: Chain, publications: Sequence[str], writer: str) -> None:
+        self._source = source
+        self._chain = chain
+        self._publications = list(publications)
+        self._writer = writer
+        self._conn: Connection | None = None
+        self._known: Fingerprint | None = None
+        self._settling = Settling(chain.newest.catalog_lsn or Lsn.ZERO)
+        self._waiting: dict[Oid, _Waiting] = {}
+        self._shapes: dict[Oid, str] = {}
+        self._due_at = 0.0
+        self._looked = False
+        self._last = False
+        self.catalog_lsn = chain.newest.catalog_lsn
+        self.noticed: deque[TableChange] = deque()
+
+    @property
+    def wait_s(self) -> float:
+        """How long until a look is due."""
+        return max(0.0, self._due_at - time.monotonic())
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time."""
+        return self.wait_s == 0 or any(w.noticed <= self._chain.end for w in self._waiting.values())
+
+    def saw(self, version: SchemaVersion) -> None:
+        """A Relation message stood for this version: where it is another one than before, look soon."""
+        known = self._shapes.get(version.oid)
+        self._shapes[version.oid] = version.id
+        if known is not None and known != version.id:
+            self._due_at = 0.0
+
+    def look(self, *, last: bool = False) -> Manifest | None:
+        """Read the catalog and compare; the link that was added, where something differs. No segment may be open.
+
+        At the `last` look of a session what an earlier one could not tell apart is decided, as the worse of both.
+        Raises FencedError where another writer has the number; what the first reading of a session fails with.
+        """
+        self._due_at = time.monotonic() + self._source.drain.catalog_interval_s
+        try:
+            if self._known is None:
+                self._known = newest_catalog(self._chain)
+            reading, there = self._read()
+        except TransientError:
+            self.close()
+            if not self._looked:
+                raise
+            self._due_at = time.monotonic() + _RETRY_S
+            return None
+        self._looked, self._last = True, last
+        return self._compare(reading, there)
+
+    def close(self) -> None:
+        """Close the connection."""
+        close_quietly(self._conn)
+        self._conn = None
+
+    def _read(self) -> tuple[Reading, frozenset[Oid]]:
+        if self._conn is None:
+            self._conn = connect(self._source.dsn, APPLICATION_NAME)
+            with source_errors("the source's catalog"):
+                # Compiling the query takes longer than running it.
+                self._conn.execute(SQL("SET jit = off"))
+                self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
+        reading = read(self._conn, self._publications, self._settling)
+        known = self._known.tables.keys() if self._known is not None else set()
+        return reading, existing(self._conn, known - reading.fingerprint.tables.keys())
+
+    def _compare(self, reading: Reading, there: frozenset[Oid]) -> Manifest | None:
+        if self._known is None:
+            return self._record(reading, None, reading.fingerprint, [])
+        changes = compare(self._known, reading.fingerprint, there)
+        now, later = self._judge_files(changes, reading)
+        fingerprint = reading.fingerprint
+        if later:
+            tables = dict(fingerprint.tables) | {oid: self._known.tables[oid] for oid in later}
+            fingerprint = Fingerprint(tables, fingerprint.types, fingerprint.publications)
+        since = self.catalog_lsn or self._chain.head.end_lsn
+        if now or fingerprint != self._known:
+            return self._record(reading, since, fingerprint, now, settled=not later)
+        self._known = fingerprint
+        if not later:
+            self.catalog_lsn = reading.settled
+        return None
+
+    def _record(
+        self,
+        reading: Reading,
+        since: Lsn | None,
+        fingerprint: Fingerprint,
+        changes: list[TableChange],
+        *,
+        settled: bool = True,
+    ) -> Manifest:
+        chain = self._chain
+        put = put_fingerprint(
+            chain.store, chain.paths, chain.incarnation, fingerprint, number=chain.next_number, writer=self._writer
+        )
+        looked = reading.settled if settled or since is None else since
+        link = append_catalog(chain, self._writer, CatalogRecord(since, reading.noticed, *put, tuple(changes)), looked)
+        self._known, self.catalog_lsn = fingerprint, looked
+        self.noticed.extend(c for c in changes if c.verdict is not Verdict.IGNORE)
+        return link
+
+    def _judge_files(self, changes: list[TableChange], reading: Reading) -> tuple[list[TableChange], set[Oid]]:
+        """The changes, those of a truncated root told from those of its partitions; and whose cause can't be told yet."""
+        now: list[TableChange] = []
+        later: set[Oid] = set()
+        for change in changes:
+            if Difference.PARTITION_FILE not in change.differences:
+                now.append(change)
+                continue
+            others = tuple(d for d in change.differences if d is not Difference.PARTITION_FILE)
+            if self._truncated_by_root(change.oid, reading.fingerprint):
+                now.append(replace(change, differences=(*others, Difference.ROOT_TRUNCATED)))
+            elif verdict(others) is not Verdict.IGNORE or self._passed(change.oid, reading):
+                now.append(change)
+            else:
+                later.add(change.oid)
+        self._waiting = {oid: w for oid, w in self._waiting.items() if oid in later}
+        return now, later
+
+    def _passed(self, oid: Oid, reading: Reading) -> bool:
+        """Whether the stream is past the reading that first had these files, so that a TRUNCATE would have come."""
+        text = reading.fingerprint.tables[oid].leaves_text
+        waiting = self._waiting.get(oid)
+        if waiting is None or waiting.leaves_text != text:
+            self._waiting[oid] = _Waiting(text, reading.noticed)
+            return reading.noticed <= self._chain.end
+        return self._last or waiting.noticed <= self._chain.end
+
+    def _truncated_by_root(self, oid: Oid, now: Fingerprint) -> bool:
+        """Whether each new file came with a transaction that the stream sent a TRUNCATE of the root of."""
+        before = self._known.tables[oid] if self._known is not None else None
+        xids = _xids_of_new_files(before, now.tables[oid])
+        return bool(xids) and xids <= self._truncating(oid)
+
+    def _truncating(self, oid: Oid) -> set[str]:
+        """The transactions since the last reading that truncated a table, from what they landed."""
+        found: set[str] = set()
+        for manifest in self._chain.between(self.catalog_lsn or Lsn.ZERO, self._chain.end):
+            for file in manifest.files:
+                if file.oid == oid and file.truncates:
+                    rows = pq.read_table(file_url(self._chain, file), columns=["_w2d_op", "_w2d_xid"])
+                    rows = rows.filter(pc.equal(rows["_w2d_op"].cast("string"), "truncate"))
+                    found |= {str(xid) for xid in rows["_w2d_xid"].to_pylist()}
+        return found
+
+
+def _xids_of_new_files(before: TableFacts | None, after: TableFacts) -> set[str]:
+    had: dict[int, LeafFacts] = {} if before is None else {leaf.oid: leaf for leaf in before.leaves}
+    return {leaf.epoch for leaf in after.leaves if leaf.oid in had and had[leaf.oid].file != leaf.file}
