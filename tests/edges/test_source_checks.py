@@ -17,11 +17,13 @@ from typing_extensions import LiteralString
 
 from demo.server import free_port
 from tests.fix_postgres import Database, MakeServer, new_database
+from wal2delta.config import load
 from wal2delta.config.model import Config, DrainConfig, TableConfig
 from wal2delta.errors import ConfigError, SourceError
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.check import CheckReport, check_source
+from wal2delta.postgres.catalog import read_tables
 from wal2delta.postgres.connection import connect_replication
 from wal2delta.postgres.findings import Severity
 from wal2delta.postgres.slot import create_slot
@@ -227,6 +229,35 @@ def test_things_worth_knowing_are_warnings_and_notes(database: Database, tmp_pat
     assert "table: {public.t: {numeric: {amount: [38, 10]}}}" in notes
     assert "multiset" in notes
     assert "fine" not in notes
+
+
+def test_the_line_for_bare_numerics_pins_them_all(database: Database, tmp_path: Path) -> None:
+    """Domains, arrays and odd names too, beside a pin that is there; not what is text by wish or has a precision."""
+    odd = TableName("public", 'odd "name".é')
+    database.execute(
+        "CREATE DOMAIN money_ AS numeric",
+        """CREATE TABLE "odd ""name"".é" (id int PRIMARY KEY, amount numeric, "null" numeric[], "Ü: {x}, 'y" money_,
+           many money_[], fine numeric(8,2), fines numeric(8,2)[], wide numeric(50,2), text_ numeric, done numeric,
+           other jsonb)""",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+    )
+    wish = TableConfig(as_text=("text_",), numeric={"done": (9, 3)})
+    report = _check(database, tmp_path, table={odd: wish})
+    [finding] = [f for f in report.findings if "without precision" in f.reason]
+    line = finding.remedy[finding.remedy.index("table: ") :]
+    file = tmp_path / "wal2delta.yaml"
+    file.write_text(
+        f"lake: ./lake\nsources:\n  shop:\n    dsn: host=localhost dbname=x\n    {line}\n", encoding="utf-8"
+    )
+    pinned = load(file).source("shop").table_config(odd).numeric
+    names = ("amount", "null", "Ü: {x}, 'y", "many")
+    assert pinned == {"done": (9, 3), **dict.fromkeys(names, (38, 10))}
+    with database.connect() as conn:
+        [table] = read_tables(conn, database.source(table={odd: TableConfig(numeric=pinned)})).values()
+    kinds = {column.name: column.kind for column in table.version.columns}
+    assert [kinds[name] for name in names] == ["numeric", "numeric[]", "numeric", "numeric[]"]
+    again = _check(database, tmp_path, table={odd: TableConfig(as_text=("text_",), numeric=pinned)})
+    assert not [f for f in again.findings if "without precision" in f.reason]
 
 
 def test_a_wrong_pin_or_key_in_the_configuration_is_an_error(database: Database, tmp_path: Path) -> None:

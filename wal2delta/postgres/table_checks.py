@@ -5,21 +5,27 @@ The server, the role, the slot and the publication as such are judged in `checks
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from wal2delta.config.model import SourceConfig
+from wal2delta.config.model import SourceConfig, TableConfig
 from wal2delta.config.table_names import write_table
 from wal2delta.names import TableName
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
+from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables, read_types
 from wal2delta.postgres.connection import Connection, rows, source_errors
 from wal2delta.postgres.findings import Finding, error, note, warning
 from wal2delta.schema import Identity
+from wal2delta.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
-_NUMERIC_OID = 1700
+# What a person who knows nothing of the values may begin with: the widest decimal, with decimals to spare.
+_PIN = (38, 10)
 _HIDDEN = "_w2d_"
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_WORDS = frozenset({"null", "true", "false"})
 _KINDS = {
     "v": "a view",
     "m": "a materialized view",
@@ -49,10 +55,12 @@ def table_findings(
         yield error(f"publication {source.publication}", "it has no table", remedy)
     chosen = [table for name, table in published.items() if only is None or name in only]
     access = _access(conn, chosen)
+    types = _text_types(conn, chosen)
     for table in chosen:
         yield from _identity(table, source)
         yield from _actions(table)
-        yield from _columns(table, source)
+        yield from _columns(table)
+        yield from _bare_numerics(table, source.table_config(table.table), types)
         yield from _leaves(table)
         yield from _readable(table, access)
 
@@ -133,7 +141,7 @@ def _actions(table: PublishedTable) -> Iterator[Finding]:
         yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
 
 
-def _columns(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+def _columns(table: PublishedTable) -> Iterator[Finding]:
     thing = f"table {table.table}"
     columns = table.version.columns
     leave_out = "rename it, or publish the table with a column list that leaves it out"
@@ -150,15 +158,37 @@ def _columns(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
         if count > 1:
             same = ", ".join(column.name for column in columns if column.name.lower() == name)
             yield error(thing, f"Spark can't tell its columns {same} apart", leave_out, table.table)
-    for column in columns:
-        if column.type_oid == _NUMERIC_OID and column.typmod == -1 and column.name not in _as_text(table, source):
-            line = f"table: {{{write_table(table.table)}: {{numeric: {{{column.name}: [38, 10]}}}}}}"
-            reason = f"its column {column.name} is a numeric without precision and is kept as exact text"
-            yield note(thing, reason, f"to keep it as a decimal, configure e.g. {line}", table.table)
 
 
-def _as_text(table: PublishedTable, source: SourceConfig) -> tuple[str, ...]:
-    return source.table_config(table.table).as_text
+def _text_types(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, CatalogType]:
+    """The types of the columns that are kept as exact text."""
+    oids = {int(c.type_oid) for table in tables for c in table.version.columns if c.kind == EXACT_TEXT}
+    with source_errors("types"):
+        return read_types(conn, oids)
+
+
+def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[int, CatalogType]) -> Iterator[Finding]:
+    """The columns that are text for want of a precision, with the lines that give them one."""
+    bare = [
+        column.name
+        for column in table.version.columns
+        if column.kind == EXACT_TEXT
+        and column.name not in config.as_text
+        and int(column.type_oid) in types
+        and is_bare_numeric(types[int(column.type_oid)], column.typmod)
+    ]
+    if not bare:
+        return
+    pins = {**config.numeric, **dict.fromkeys(bare, _PIN)}
+    listed = ", ".join(f"{_yaml(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
+    line = f"table: {{{_yaml(write_table(table.table))}: {{numeric: {{{listed}}}}}}}"
+    reason = f"without precision, and so kept as exact text: {', '.join(bare)}"
+    yield note(f"table {table.table}", reason, f"to keep them as decimals, configure e.g. {line}", table.table)
+
+
+def _yaml(text: str) -> str:
+    """A key in a flow mapping: as it is, or in JSON's quotes, which YAML reads too."""
+    return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
 def _leaves(table: PublishedTable) -> Iterator[Finding]:
