@@ -168,13 +168,16 @@ def database(postgres: EmbeddedPostgres) -> Iterator[Database]:
 
 
 @contextmanager
-def new_database(server: EmbeddedPostgres) -> Iterator[Database]:
+def new_database(server: EmbeddedPostgres, encoding: str = "UTF8") -> Iterator[Database]:
     """Make a database and drop it at the end, with whatever still hangs on to it."""
     name = f"test_{secrets.token_hex(6)}"
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
         # Copied file by file: the WAL of a template's copy would be decoded with everything else.
         strategy = SQL("STRATEGY file_copy" if admin.info.server_version >= 150000 else "")
-        admin.execute(SQL("CREATE DATABASE {} {}").format(Identifier(name), strategy))
+        made_as = SQL("CREATE DATABASE {} {}").format(Identifier(name), strategy)
+        if encoding != "UTF8":
+            made_as += SQL(" ENCODING {} LOCALE 'C' TEMPLATE template0").format(encoding)
+        admin.execute(made_as)
     made = Database(server, name, server.dsn(name))
     try:
         yield made

@@ -10,10 +10,13 @@ import pytest
 
 from tests.core.pgoutput_random import KIND_OIDS
 from wal2delta.config.model import TableConfig
+from wal2delta.lake import exact
 from wal2delta.names import Oid
 from wal2delta.schema import Column
+from wal2delta.values import cast
 from wal2delta.values.types import (
     KINDS,
+    NOTHING,
     CatalogType,
     arrow_type,
     decimal_typmod,
@@ -197,6 +200,14 @@ def test_a_kind_that_is_none_and_a_typmod_that_is_no_decimal_are_refused() -> No
         arrow_type(Column("a", Oid(23), -1, "", "int5", 1, False))
     with pytest.raises(ValueError, match="no decimal"):
         arrow_type(Column("a", Oid(1700), -1, "", "numeric", 1, False))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_kind_says_of_itself_whether_values_overflow(kind: str) -> None:
+    """What the table tells people is what the caster does and the lake looks for."""
+    says = KINDS[kind].overflows != NOTHING
+    assert says is (kind.endswith("[]") or kind in cast._OVERFLOWS)
+    assert says is (kind not in exact.WHOLE_KINDS)
 
 
 def test_the_page_is_the_table() -> None:

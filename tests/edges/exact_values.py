@@ -50,7 +50,7 @@ _TIMES = (
 def columns(seed: int, count: int) -> dict[str, list[Text]]:
     """For each column type (as in CREATE TABLE) its values: extremes, then random up to `count`; a NULL in each."""
     rnd = random.Random(seed)
-    made = {sql_type: [None, *extremes] for sql_type, extremes in _EXTREMES.items()}
+    made = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items()}
     for sql_type, values in made.items():
         draw = _RANDOM.get(sql_type)
         while len(values) < count:
@@ -58,10 +58,10 @@ def columns(seed: int, count: int) -> dict[str, list[Text]]:
     return made | {f"{sql_type}[]": _arrays(rnd, made[sql_type], count) for sql_type in ARRAYS_OF}
 
 
-def array_text(values: Sequence[Text]) -> str:
+def array_text(values: Sequence[Text], delimiter: str = ",") -> str:
     """An array as PostgreSQL reads it."""
     escaped = ("NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values)
-    return "{" + ",".join(escaped) + "}"
+    return "{" + delimiter.join(escaped) + "}"
 
 
 def _arrays(rnd: random.Random, values: list[Text], count: int) -> list[Text]:
@@ -136,7 +136,7 @@ _RANDOM: dict[str, Callable[[random.Random], Text]] = {
     "timestamptz": lambda rnd: f"{_moment(rnd)}{rnd.choice(('+00', '-03:30', '+14'))}",
 }
 
-_EXTREMES: dict[str, tuple[Text, ...]] = {
+EXTREMES: dict[str, tuple[Text, ...]] = {
     "bool": ("t", "f"),
     "int2": ("0", "-32768", "32767"),
     "int4": ("0", "-2147483648", "2147483647"),
