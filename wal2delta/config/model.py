@@ -200,7 +200,7 @@ class TableConfig(Model):
     key: ColumnNames = Field((), description="Columns that tell rows apart under `REPLICA IDENTITY FULL`.")
     numeric: dict[ColumnName, Pinned] = Field(
         default_factory=dict,
-        description="`numeric` columns without a precision, and arrays of such, kept as decimals: `{column: [precision, scale]}`.",
+        description="`numeric` columns without a precision, and arrays of it, as decimals: `{column: [precision, scale]}`.",
     )
     as_text: ColumnNames = Field((), description="Columns kept as PostgreSQL's exact text.")
     expectations: tuple[Annotated[dict[str, Any], BeforeValidator(_expectation)], ...] = Field(

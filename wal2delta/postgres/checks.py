@@ -124,7 +124,7 @@ def _limits(settings: dict[str, Any], source: SourceConfig) -> Iterator[Finding]
         reason = f"wal_sender_timeout is {timeout_s:g} s, a status is sent every {source.drain.status_interval_s:g} s"
         yield warning("server", reason, f"set drain.status_interval_s to {timeout_s / 6:g} or less")
     if settings["server_encoding"] == "SQL_ASCII":
-        reason = "its encoding is SQL_ASCII: a table with a text that is not UTF-8 is not copied, or held where it comes later"
+        reason = "its encoding is SQL_ASCII: a table with a text that is not UTF-8 is not copied, or held"
         yield warning("database", reason, "convert such texts, or the database")
 
 
