@@ -15,7 +15,7 @@ from demo.server import EmbeddedPostgres
 from tests.fix_postgres import Database, new_database
 from wal2delta.config.model import Config
 from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
 from wal2delta.pipeline.check import check_source
 from wal2delta.pipeline.prove import prove
 
@@ -79,7 +79,9 @@ def test_a_text_that_is_not_utf8_holds_its_table_alone(
         )
         config = make_config(database, tmp_path)
         assert any("SQL_ASCII" in f.reason for f in check_source(config, "shop").findings)
-        failed = bootstrap(config, "shop").failed
+        with pytest.raises(SnapshotIncompleteError) as incomplete:
+            bootstrap(config, "shop")
+        failed = incomplete.value.report.failed
         assert list(failed) == [WORSE]
         assert "not UTF-8" in failed[WORSE]
 
