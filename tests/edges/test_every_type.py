@@ -1,4 +1,4 @@
-"""Every type that a column can have: the same value by snapshot and by stream, and the same proof form as the source's.
+"""Every type that a column can have: the same value by snapshot and by stream.
 
 The database and the role have defaults that would print every value otherwise. Types and values are in `every_type.py`.
 """
@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 from pydantic import SecretStr
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tests.core.pgoutput_same import comparable
 from tests.edges.every_type import (
@@ -29,7 +27,6 @@ from tests.edges.every_type import (
     column_types,
     large_values,
 )
-from tests.edges.test_exact_forms import assert_same_forms, source_digests
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 from wal2delta.config.model import SourceConfig
@@ -38,10 +35,9 @@ from wal2delta.names import TableName
 from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.connection import Connection, connect
 from wal2delta.postgres.snapshot import SnapshotSession, chunks, copy_chunk, typed
-from wal2delta.proof import source_form
 from wal2delta.schema import SchemaVersion
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = pytest.mark.postgres
 
 # What a database may be set to; each changes how some values are printed.
 _OF_DATABASE = {
@@ -103,9 +99,7 @@ def hostile(database: Database, tmp_path: Path) -> Drained:
     return source
 
 
-def test_every_type_is_the_same_by_both_roads_and_in_the_proof(
-    hostile: Drained, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_every_type_is_the_same_by_both_roads(hostile: Drained) -> None:
     """All types of pg_catalog, of the extensions and our own, arrays of all of them, with their extremes."""
     with connect(SecretStr(hostile.dsn)) as conn:
         conn.execute("SET search_path = exact, contrib")
@@ -123,12 +117,11 @@ def test_every_type_is_the_same_by_both_roads_and_in_the_proof(
         hostile.begin()
         for table, own in tables:
             _fill(conn, table, own)
-    _both_roads(hostile, [table for table, _ in tables], spark, tmp_path)
+    _both_roads(hostile, [table for table, _ in tables])
 
 
-def test_values_of_a_megabyte_are_the_same_by_both_roads_and_in_the_proof(
-    hostile: Drained, spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.full
+def test_values_of_a_megabyte_are_the_same_by_both_roads(hostile: Drained) -> None:
     """Of every type that is of any length; they stand out of line."""
     values = large_values(1)
     types = [ColumnType(name, name, (value,), impossible=False) for name, value in values.items()]
@@ -138,7 +131,7 @@ def test_values_of_a_megabyte_are_the_same_by_both_roads_and_in_the_proof(
         _create(conn, table, types)
         hostile.begin()
         _fill(conn, table, types)
-    _both_roads(hostile, [table], spark, tmp_path)
+    _both_roads(hostile, [table])
 
 
 def _refused(conn: Connection, types: Sequence[ColumnType]) -> None:
@@ -173,7 +166,7 @@ def _fill(conn: Connection, table: TableName, types: Sequence[ColumnType]) -> No
             assert conn.execute(query).rowcount == 1
 
 
-def _both_roads(source: Drained, tables: Sequence[TableName], spark: SparkSession, folder: Path) -> None:
+def _both_roads(source: Drained, tables: Sequence[TableName]) -> None:
     source.drain()
     streamed = _streamed(source, tables)
     copied = _copied(source, tables)
@@ -186,17 +179,6 @@ def _both_roads(source: Drained, tables: Sequence[TableName], spark: SparkSessio
         for name in by_snapshot.schema.names:
             one, other = comparable(by_snapshot.column(name)), comparable(by_stream.column(name))
             assert one.equals(other), f"{table}.{name} {version.columns[int(name[1:])] if name[1:].isdigit() else ''}"
-        _same_forms(source, version, by_stream, spark, folder)
-
-
-def _same_forms(source: Drained, version: SchemaVersion, rows: pa.Table, spark: SparkSession, folder: Path) -> None:
-    """The digests of the landed rows in Spark are those that PostgreSQL makes of its own."""
-    path = folder / f"{version.table.name}.parquet"
-    pq.write_table(rows, path)
-    landed = spark.read.parquet(str(path))
-    lake = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_w2d_text"))
-    with connect(SecretStr(source.dsn)) as conn:
-        assert_same_forms(source_digests(conn, source_form.Relation(version)), lake, version)
 
 
 def _streamed(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tuple[SchemaVersion, pa.Table]]:
