@@ -20,8 +20,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
-# A CI job may take 25 minutes; setting up a fresh clone comes out of it too. `make test-all` is no CI job.
-LIMITS_S = {"check": 24 * 60, "test": 24 * 60, "test-all": 6 * 3600}
+# The goal of `make test` is 25 minutes with the setting up of a fresh clone; a loaded machine gets more, but never hangs.
+LIMITS_S = {"check": 24 * 60, "test": 70 * 60, "test-all": 6 * 3600}
 _ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=5")
 _PAGE = ROOT / "docs" / "testing.md"

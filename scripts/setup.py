@@ -57,6 +57,14 @@ class SetupError(Exception):
     """A step failed; `str()` says which, why, and what to do."""
 
 
+_COMPILE = """
+from wal2delta.pgoutput.warm_up import warm_up
+from wal2delta.postgres.copy_text import split
+warm_up()
+split(bytearray(b"1\\n"), 1, 1)
+"""
+
+
 def main() -> int:
     """0 when the environment is whole, 2 with one line on stderr when it can't be made."""
     wanted = fingerprint()
@@ -69,6 +77,7 @@ def main() -> int:
         make_environment()
         write_spark_conf()
         fetch_jars()
+        compile_loops()
     except SetupError as error:
         print(f"wal2delta: {error}", file=sys.stderr)
         return 2
@@ -110,6 +119,12 @@ def fetch_jars() -> None:
     with step("Delta's jars (33 files, 87 MB) by a first Spark session"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
         run([str(PYTHON), "-c", _FETCH_JARS], reason)
+
+
+def compile_loops() -> None:
+    """The decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
+    with step("the decoder's loops to machine code"):
+        run([str(PYTHON), "-c", _COMPILE], "they could not be compiled")
 
 
 def write_spark_conf() -> None:
