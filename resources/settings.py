@@ -60,5 +60,8 @@ class Settings(dg.ConfigurableResource[Config]):
         cut = newest_cut(store, paths)
         if newest_number(store, paths.intents) > (cut.number if cut else 0):
             return True
+        if cut is not None and cut.incarnation != chain.incarnation:
+            # The lake has to cross first; its positions can't be compared with this chain's.
+            return True
         start = chain.head.end_lsn if cut is None else cut.position
         return any(manifest.rows for manifest in chain.between(start, chain.end))

@@ -33,7 +33,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
     names = context.sources(args.source)
     from wal2delta.pipeline import check as step
 
-    reports = {name: step.check_source(context.config, name) for name in names}
+    reports = step.check_sources(context.config, names)
     text = "\n\n".join(_check_page(name, report) for name, report in reports.items())
     return Outcome(DONE if not any(report.refused for report in reports.values()) else REFUSED, reports, text)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wal2delta.cli.results import grid, octets, plain
+from wal2delta.pipeline.health import SlotHealth
 from wal2delta.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
 
 
@@ -25,6 +26,8 @@ def _source(status: SourceStatus) -> Iterator[str]:
     yield f"source {status.source}"
     yield f"  server     {_server(status)}"
     yield f"  slot       {_slot(status)}"
+    if status.health is not None:
+        yield plain(f"  health     {_health(status.health)}")
     yield f"  landing    {_landing(status)}"
     yield f"  lake       {_lake(status)}"
     if status.lease is not None:
@@ -56,6 +59,15 @@ def _slot(status: SourceStatus) -> str:
         f"{slot.name}, {use}, confirmed {slot.confirmed_flush_lsn or '-'}, restart {slot.restart_lsn or '-'}, "
         f"keeps {octets(slot.retained_bytes)} of WAL ({slot.wal_status or 'no status'}{safe})"
     )
+
+
+def _health(health: SlotHealth) -> str:
+    told = ["ok" if not health.reasons else f"{health.level.value}: {'; '.join(health.reasons)}"]
+    if health.wal_bytes_per_s is not None and health.rate_over_s is not None:
+        told.append(f"{octets(round(health.wal_bytes_per_s))} of WAL per second over {health.rate_over_s:,.0f} s")
+    if health.seconds_left is not None:
+        told.append(f"invalidated in {health.seconds_left:,.0f} s at that rate ({health.limit})")
+    return ", ".join(told)
 
 
 def _landing(status: SourceStatus) -> str:

@@ -194,6 +194,19 @@ class CompactionConfig(Model):
     threads: Whole = Field(2, ge=1, le=64, description="Tables written at a time.")
 
 
+class HealthConfig(Model):
+    """From when on a slot's state is a warning, and from when on an error, in `status` and as a check in Dagster."""
+
+    retained_warn_bytes: Whole = Field(8 << 30, ge=1, description="The slot keeps this many bytes of WAL: a warning.")
+    retained_error_bytes: Whole = Field(64 << 30, ge=1, description="The same: an error.")
+    left_warn_s: Seconds = Field(
+        86_400.0, ge=0, description="The server would invalidate the slot within this time, in seconds: a warning."
+    )
+    left_error_s: Seconds = Field(7_200.0, ge=0, description="The same: an error.")
+    unread_warn_s: Seconds = Field(900.0, gt=0, description="Nobody has read the slot for this long: a warning.")
+    unread_error_s: Seconds = Field(21_600.0, gt=0, description="The same: an error.")
+
+
 class TableConfig(Model):
     """What a person says about one table."""
 
@@ -237,6 +250,7 @@ class SourceConfig(Model):
     drain: DrainConfig = DrainConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     compaction: CompactionConfig = CompactionConfig()
+    health: HealthConfig = HealthConfig()
     buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof.")
 
     def table_config(self, table: TableName) -> TableConfig:

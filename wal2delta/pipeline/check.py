@@ -5,7 +5,7 @@ The single checks are in `wal2delta.postgres.checks` and `table_checks`; the con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wal2delta.config.model import Config, SourceConfig
@@ -14,6 +14,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import check_lake_is_ours
+from wal2delta.pipeline.side_by_side import side_by_side
 from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
 from wal2delta.postgres.checks import examine
 from wal2delta.postgres.connection import Connection, close_quietly, connect
@@ -70,6 +71,19 @@ def check_source(config: Config, name: str) -> CheckReport:
         return CheckReport(name, None, None, (), (), (from_error(refusal),))
     finally:
         close_quietly(conn)
+
+
+def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport]:
+    """`check_source` of each, beside the others: a server that hangs is a finding about its own source."""
+    found = side_by_side(names, lambda name: check_source(config, name))
+    reports = {}
+    for name, report in found.items():
+        if isinstance(report, Wal2DeltaError):
+            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901
+        if isinstance(report, Exception):
+            raise report
+        reports[name] = report
+    return reports
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from wal2delta.config.model import Config, SourceConfig, ViewConfig
-from wal2delta.errors import TransientError, Wal2DeltaError
+from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError
 from wal2delta.lake.documents import Cut, Held
 from wal2delta.lake.lease import lease_holder
 from wal2delta.lake.records import newest_cut, pending_snapshots
@@ -21,6 +21,8 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.pipeline.health import Level, SlotHealth, slot_health
+from wal2delta.pipeline.side_by_side import side_by_side
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot
@@ -28,6 +30,7 @@ from wal2delta.views.cuts import ViewCut
 from wal2delta.views.cuts import newest_cut as newest_view_cut
 
 _T = TypeVar("_T")
+_Seen: TypeAlias = tuple[ServerIdentity, SlotState | None]
 _LOCKS = Path("/proc/locks")
 
 
@@ -71,7 +74,7 @@ class CutStatus:
 class SourceStatus:
     """One source. A None where there is nothing yet, or where `problems` says why it could not be seen.
 
-    `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also what is not published), `lake_lag_bytes`
+    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also what is not published), `lake_lag_bytes`
     what has landed and is in no cut. `snapshots` are tables whose snapshot has not entered the lake, with its consistent
     point. `lease_held` is None where the system can't tell.
     """
@@ -79,6 +82,7 @@ class SourceStatus:
     source: str
     server: ServerIdentity | None
     slot: SlotState | None
+    health: SlotHealth | None
     landing: LandingStatus | None
     cut: CutStatus | None
     drain_lag_bytes: int | None
@@ -127,8 +131,10 @@ def status(config: Config, names: Iterable[str] | None = None) -> StatusReport:
     chosen = list(config.sources if names is None else names)
     store = open_store(config.lake)
     views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
+    # Each beside the others: a server that hangs is a problem of its own source.
+    looks = side_by_side(chosen, lambda name: _seen(config.sources[name]))
     return StatusReport(
-        sources={name: _source(store, config, config.sources[name]) for name in chosen},
+        sources={name: _source(store, config, config.sources[name], looks[name]) for name in chosen},
         views={view.name: _view(store, config, view) for view in views},
     )
 
@@ -147,18 +153,25 @@ class _Problems:
             return None
 
 
-def _source(store: Store, config: Config, source: SourceConfig) -> SourceStatus:
+def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Exception) -> SourceStatus:
     problems = _Problems()
     paths = LakePaths(config.lake, source.name)
     chain = problems.look(lambda: Chain.open_newest(store, paths))
     cut = problems.look(lambda: newest_cut(store, paths))
-    server, slot = problems.look(lambda: _server(source)) or (None, None)
+    server, slot = problems.look(lambda: _of(look)) or (None, None)
     _judge_slot(source, server, slot, chain, problems)
+    health = None
+    if server is not None and slot is not None:
+        at, state = server.current_lsn, slot
+        health = problems.look(lambda: slot_health(state, at, chain, source.health))
+    _judge_health(source, health, chain, problems)
+    _judge_crossing(source, chain, cut, problems)
     end = chain.end if chain is not None else None
     return SourceStatus(
         source=source.name,
         server=server,
         slot=slot,
+        health=health,
         landing=None if chain is None else _landing(chain),
         cut=None
         if cut is None
@@ -178,7 +191,13 @@ def _landing(chain: Chain) -> LandingStatus:
     return LandingStatus(chain.incarnation, newest.end_lsn, newest.number, newest.created_at)
 
 
-def _server(source: SourceConfig) -> tuple[ServerIdentity, SlotState | None]:
+def _of(look: _Seen | Exception) -> _Seen:
+    if isinstance(look, Exception):
+        raise look
+    return look
+
+
+def _seen(source: SourceConfig) -> _Seen:
     with connect(source.dsn, "wal2delta status") as connection:
         return identify(connection), read_slot(connection, source.slot)
 
@@ -194,7 +213,7 @@ def _judge_slot(
     if server is None or chain is None:
         return
     thing = f"slot {source.slot}"
-    remedy = "changes after the landing's end are lost: see docs/operations.md, the slot is lost"
+    remedy = f"changes after the landing's end are lost: {RECOVER}"
     if slot is None:
         problems.found.append(
             Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
@@ -207,6 +226,24 @@ def _judge_slot(
         if slot.confirmed_flush_lsn > chain.end:
             reason = f"it stands at {slot.confirmed_flush_lsn}, beyond the landing's end {chain.end}"
             problems.found.append(Problem(thing, reason, remedy, transient=False))
+
+
+def _judge_health(source: SourceConfig, health: SlotHealth | None, chain: Chain | None, problems: _Problems) -> None:
+    """What has come so far that somebody should see to it; a lost slot has been named already."""
+    if health is None or health.level is not Level.ERROR or chain is None:
+        return
+    reasons = [reason for reason in health.reasons if "invalidated it" not in reason]
+    remedy = "see that its drain runs and keeps up, or tear it down (docs/operations.md, disk)"
+    if reasons:
+        problems.found.append(Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False))
+
+
+def _judge_crossing(source: SourceConfig, chain: Chain | None, cut: Cut | None, problems: _Problems) -> None:
+    if chain is None or cut is None or cut.incarnation == chain.incarnation:
+        return
+    reason = f"the lake stands in incarnation {cut.incarnation}, the landing in {chain.incarnation}"
+    remedy = f"run `wal2delta compact {source.name}` (after `wal2delta recover`, where that was not finished)"
+    problems.found.append(Problem(f"source {source.name}", reason, remedy, transient=True))
 
 
 def _waiting(store: Store, paths: LakePaths, chain: Chain | None, cut: Cut | None) -> dict[TableName, Lsn]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from typing import Literal as OneOf
 
 import psycopg
@@ -28,7 +30,9 @@ _CAUSES = {
 
 _READ = SQL("""
 SELECT s.*, CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-                 ELSE pg_catalog.pg_current_wal_flush_lsn() END AS end_of_wal
+                 ELSE pg_catalog.pg_current_wal_flush_lsn() END AS end_of_wal,
+       pg_catalog.clock_timestamp() AS looked_at,
+       (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'idle_replication_slot_timeout') AS idle_timeout_s
 FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = {name}
 """)
 
@@ -40,7 +44,8 @@ class SlotState:
     `retained_bytes` is the WAL the slot keeps on the source's disk, `lag_bytes` what lies between its
     confirmed position and the end of WAL (of the whole cluster); both None where the slot has no position.
     `safe_wal_size` is how many bytes may still be written before the slot is lost, None where there is no limit.
-    `wal_status` is reserved, extended, unreserved or lost.
+    `wal_status` is reserved, extended, unreserved or lost. `inactive_s` is how long nobody has read it (PostgreSQL 17 on),
+    `idle_timeout_s` after how much of that the server invalidates it (18 on); None or 0 where it never does.
     """
 
     name: str
@@ -58,6 +63,8 @@ class SlotState:
     invalidation_reason: str | None
     retained_bytes: int | None
     lag_bytes: int | None
+    inactive_s: float | None = None
+    idle_timeout_s: int | None = None
 
     @property
     def lost(self) -> bool:
@@ -91,6 +98,8 @@ def read_slot(conn: Connection, name: str) -> SlotState | None:
         invalidation_reason=row.get("invalidation_reason"),
         retained_bytes=max(0, end - restart) if end is not None and restart is not None else None,
         lag_bytes=max(0, end - confirmed) if end is not None and confirmed is not None else None,
+        inactive_s=_age_s(row.get("inactive_since"), row["looked_at"]),
+        idle_timeout_s=None if row["idle_timeout_s"] is None else int(row["idle_timeout_s"]),
     )
 
 
@@ -179,6 +188,14 @@ def in_use(conn: Connection, name: str) -> TransientError:
 
 def _text(value: str) -> psycopg.sql.Literal:
     return psycopg.sql.Literal(value)
+
+
+def _age_s(since: Any, now: Any) -> float | None:
+    """Seconds between two of the server's times, which a replication connection gives as text."""
+    if since is None:
+        return None
+    then, then_now = (datetime.fromisoformat(t) if isinstance(t, str) else t for t in (since, now))
+    return max(0.0, float((then_now - then).total_seconds()))
 
 
 def _lsn(text: str | None) -> Lsn | None:
