@@ -15,6 +15,7 @@ from pydantic import Field
 from assets import metadata as md
 from assets.keys import Layer, table_key
 from assets.layers import table_spec
+from assets.slots import state_metadata
 from assets.stopping import call
 from assets.tally import Stretch, Tally
 from assets.telling import to_process_log
@@ -111,15 +112,10 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
     """How the server sees the slot; nothing where it can't be asked, which is no reason to end a drain."""
     try:
-        state = settings.slot_state(source.name)
+        found = settings.slot_health(source.name)
     except Wal2DeltaError:
         return {}
-    if state is None:
-        return {}
-    return md.merged(
-        md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
-        md.known(wal_lag_bytes=state.lag_bytes, wal_retained_bytes=state.retained_bytes, wal_status=state.wal_status),
-    )
+    return {} if found is None else state_metadata(source, found)
 
 
 def _progress(source: SourceConfig, stretch: Stretch) -> md.Metadata:

@@ -21,6 +21,7 @@ class Layer(str, Enum):
     HISTORY = "history"
     CURRENT = "current"
     VIEWS = "views"
+    SLOTS = "slots"
 
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
@@ -30,6 +31,11 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     `TableName.key` has `%20`, and a hyphen itself is `-2D`.
     """
     return dg.AssetKey([layer.value, source, *table.key.replace("-", "%2D").replace("%", "-").split("/")])
+
+
+def slot_key(source: str) -> dg.AssetKey:
+    """`slots/<source>`."""
+    return dg.AssetKey([Layer.SLOTS.value, source])
 
 
 def view_key(view: str) -> dg.AssetKey:

@@ -28,6 +28,11 @@ def compaction_job_name(source: str) -> str:
     return f"{source}_compaction"
 
 
+def slot_job_name(source: str) -> str:
+    """`<source>_slot`."""
+    return f"{source}_slot"
+
+
 def verification_job_name(source: str) -> str:
     """`<source>_verification`."""
     return f"{source}_verification"

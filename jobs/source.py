@@ -1,4 +1,4 @@
-"""The four jobs of a source: bootstrap, drain, compaction, verification.
+"""The jobs of a source: bootstrap, drain, compaction, verification, slot.
 
 Each runs in one process: a second one per step would start a JVM per step, and the drain needs none.
 """
@@ -9,7 +9,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.expectations import expectations
-from assets.keys import Layer, table_key
+from assets.keys import Layer, slot_key, table_key
 from assets.proof import CHECK
 from jobs.names import (
     SLOT_TAG,
@@ -17,6 +17,7 @@ from jobs.names import (
     bootstrap_job_name,
     compaction_job_name,
     drain_job_name,
+    slot_job_name,
     verification_job_name,
 )
 from wal2delta.config.model import SourceConfig
@@ -27,7 +28,7 @@ Job = UnresolvedAssetJobDefinition
 
 def source_jobs(source: SourceConfig) -> list[Job]:
     """The jobs of one source with at least one table."""
-    return [_bootstrap(source), _drain(source), _compaction(source), _verification(source)]
+    return [_bootstrap(source), _drain(source), _compaction(source), _verification(source), _slot(source)]
 
 
 def _bootstrap(source: SourceConfig) -> Job:
@@ -77,6 +78,16 @@ def _verification(source: SourceConfig) -> Job:
         executor_def=dg.in_process_executor,
         tags=_tags(source),
         description=f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN; runs their expectations.",
+    )
+
+
+def _slot(source: SourceConfig) -> Job:
+    return dg.define_asset_job(
+        slot_job_name(source.name),
+        selection=dg.AssetSelection.assets(slot_key(source.name)),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source),
+        description=f"Records where slot {source.slot} stands, and checks how long it will last.",
     )
 
 

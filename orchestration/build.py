@@ -16,6 +16,7 @@ from assets.current import compaction_asset
 from assets.expectations import expectations_check
 from assets.postgres import postgres_specs
 from assets.proof import proof_check
+from assets.slots import slot_asset
 from assets.views import view_asset
 from jobs.source import source_jobs
 from jobs.views import views_refresh_job
@@ -65,7 +66,12 @@ def build(config: Config) -> dg.Definitions:
 
 
 def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
-    return [snapshot_asset(config, source), changes_asset(config, source), compaction_asset(config, source)]
+    return [
+        snapshot_asset(config, source),
+        changes_asset(config, source),
+        compaction_asset(config, source),
+        slot_asset(config, source),
+    ]
 
 
 def _checks(source: SourceConfig) -> list[dg.AssetChecksDefinition]:

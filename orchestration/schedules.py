@@ -10,7 +10,7 @@ from collections.abc import Callable
 import dagster as dg
 
 from assets.current import CompactionRun
-from jobs.names import VIEWS_REFRESH, compaction_job_name, verification_job_name
+from jobs.names import VIEWS_REFRESH, compaction_job_name, slot_job_name, verification_job_name
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings
@@ -19,6 +19,8 @@ from wal2delta.errors import Wal2DeltaError
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
+# An event costs some 9 KB in Dagster's database, and these are kept.
+_SLOT_CRON = "*/15 * * * *"
 
 # Why a tick is skipped, or None.
 Obstacle = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
@@ -28,6 +30,7 @@ def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     """All schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
     found = [_compaction(source) for source in sources]
+    found += [_slot(source) for source in sources]
     if config.proof_interval != "off":
         found += [_verification(source, _PROOF_CRONS[config.proof_interval]) for source in sources]
     if config.views:
@@ -75,6 +78,16 @@ def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
         return guard.others(recent_runs(context.instance, job), time.time()).busy
 
     return _schedule(job, cron, f"Proves {source.name} equal to PostgreSQL, unless a proof is in progress.", obstacle)
+
+
+def _slot(source: SourceConfig) -> dg.ScheduleDefinition:
+    def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        del context
+        # A slot that was there and is gone is for the check; before there is a landing there is nothing to check.
+        return None if settings.status(source.name).sources[source.name].landing else "there is no landing yet"
+
+    description = f"Records where slot {source.slot} stands, and checks how long it will last."
+    return _schedule(slot_job_name(source.name), _SLOT_CRON, description, obstacle)
 
 
 def _views(config: Config) -> dg.ScheduleDefinition:

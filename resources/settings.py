@@ -14,8 +14,10 @@ from wal2delta.lake.records import newest_cut, newest_number
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
+from wal2delta.pipeline.health import SlotHealth, slot_health
 from wal2delta.pipeline.status import StatusReport, status
 from wal2delta.postgres.connection import connect
+from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, read_slot
 
 
@@ -37,6 +39,17 @@ class Settings(dg.ConfigurableResource[Config]):
         config = self.config().sources[source]
         with connect(config.dsn, "wal2delta dagster") as connection:
             return read_slot(connection, config.slot)
+
+    def slot_health(self, source: str) -> tuple[SlotState, SlotHealth] | None:
+        """The slot and how long it will last, None where there is no slot."""
+        config = self.config()
+        chosen = config.sources[source]
+        with connect(chosen.dsn, "wal2delta dagster") as connection:
+            end, state = identify(connection).current_lsn, read_slot(connection, chosen.slot)
+        if state is None:
+            return None
+        chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, source))
+        return state, slot_health(state, end, chain, chosen.health)
 
     def status(self, source: str | None = None) -> StatusReport:
         """How a source and the views that read it stand, or all of them."""
@@ -61,7 +74,7 @@ class Settings(dg.ConfigurableResource[Config]):
         if newest_number(store, paths.intents) > (cut.number if cut else 0):
             return True
         if cut is not None and cut.incarnation != chain.incarnation:
-            # The lake has to cross first; its positions can't be compared with this chain's.
-            return True
+            # What landed before the gap goes first; that a snapshot waits to cross is told by `status`.
+            chain = Chain.open(store, paths, cut.incarnation)
         start = chain.head.end_lsn if cut is None else cut.position
         return any(manifest.rows for manifest in chain.between(start, chain.end))

@@ -16,6 +16,7 @@ from wal2delta.config.model import (
     CompactionConfig,
     Config,
     DrainConfig,
+    HealthConfig,
     Model,
     SnapshotConfig,
     SourceConfig,
@@ -33,6 +34,7 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`sources.<name>.drain`": (DrainConfig, frozenset(), frozenset()),
     "`sources.<name>.snapshot`": (SnapshotConfig, frozenset(), frozenset()),
     "`sources.<name>.compaction`": (CompactionConfig, frozenset(), frozenset()),
+    "`sources.<name>.health`": (HealthConfig, frozenset(), frozenset()),
     "`views.<name>`": (ViewConfig, frozenset({"name", "sql_file"}), frozenset({"sql"})),
     "`spark`": (SparkConfig, frozenset(), frozenset()),
 }

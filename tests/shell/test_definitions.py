@@ -49,6 +49,8 @@ _LINEAGE = {
     "current/shop/shop/orders": ["changes/shop/shop/orders", "snapshot/shop/shop/orders"],
     "current/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
     "current/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
+    "slots/shop": [],
+    "slots/crm": [],
     "views/per_customer": ["current/crm/public/customers", "current/shop/shop/orders"],
     "views/copy": ["current/shop/shop/orders"],
 }
@@ -65,6 +67,8 @@ _JOBS = {
             "history/shop/shop/orders",
         ],
     ),
+    "shop_slot": (["slots__shop"], ["slots/shop"]),
+    "crm_slot": (["slots__crm"], ["slots/crm"]),
     "shop_verification": (["expect_shop", "prove_shop"], []),
     "crm_bootstrap": (["snapshot_crm"], ["snapshot/crm/public/customers"]),
     "crm_drain": (["drain_crm"], ["changes/crm/public/customers"]),
@@ -129,6 +133,8 @@ def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
     """The proof on every current table; expectations where the configuration has some, each under a name of its own."""
     orders = "current/shop/shop/orders"
     assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
+        ("slots/shop", "slot_health"),
+        ("slots/crm", "slot_health"),
         (orders, "proved_equal"),
         ("current/shop/shop/order-20lines", "proved_equal"),
         ("current/crm/public/customers", "proved_equal"),
@@ -161,6 +167,8 @@ def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg
     assert schedules == {
         "shop_compaction_schedule": "*/2 * * * *",
         "crm_compaction_schedule": "* * * * *",
+        "shop_slot_schedule": "*/15 * * * *",
+        "crm_slot_schedule": "*/15 * * * *",
         "shop_verification_schedule": "0 * * * *",
         "crm_verification_schedule": "0 * * * *",
         "views_refresh_schedule": "* * * * *",

@@ -24,7 +24,7 @@ from wal2delta.views.cuts import ViewCut
 NOW = 2_000_000.0
 LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00+00:00")
 CUT = CutStatus(CycleNumber(3), Lsn(90), None, "2026-01-01T00:00:00+00:00", 2)
-IDLE = SourceStatus("shop", None, None, LANDED, CUT, None, 10, {}, {}, lease_held=False, lease=None, problems=())
+IDLE = SourceStatus("shop", None, None, None, LANDED, CUT, None, 10, {}, {}, lease_held=False, lease=None, problems=())
 
 
 @pytest.mark.parametrize(

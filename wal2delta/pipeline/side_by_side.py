@@ -1,7 +1,7 @@
 """Look at several sources at once, each for so long and no longer: none can hold up another.
 
-What is looked at belongs to the callers. A look that does not come back (a server that accepts and then says nothing, which no
-timeout of a statement ends) is left to itself; its thread ends with the process.
+What is looked at belongs to the callers. A look that does not come back (a server that accepts and then says nothing,
+which no timeout of a statement ends) is left to itself; its thread ends with the process.
 """
 
 from __future__ import annotations

@@ -74,9 +74,9 @@ class CutStatus:
 class SourceStatus:
     """One source. A None where there is nothing yet, or where `problems` says why it could not be seen.
 
-    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also what is not published), `lake_lag_bytes`
-    what has landed and is in no cut. `snapshots` are tables whose snapshot has not entered the lake, with its consistent
-    point. `lease_held` is None where the system can't tell.
+    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
+    what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
+    entered the lake, with its consistent point. `lease_held` is None where the system can't tell.
     """
 
     source: str

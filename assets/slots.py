@@ -1,0 +1,83 @@
+"""A source's slot as an asset: its positions now and then, kept for good, and a check of how long it will last.
+
+Judging belongs to `wal2delta.pipeline.health`, thresholds to the configuration. Runs of drains are removed after a
+while, and their events with them; the runs of this asset are few enough to stay.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets import metadata as md
+from assets.keys import Layer, slot_key
+from assets.stopping import call
+from resources import Settings
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.pipeline.health import Level, SlotHealth
+from wal2delta.postgres.slot import SlotState
+
+CHECK = "slot_health"
+
+
+def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+    """The slot of one source, with its check."""
+    key, landings = slot_key(source.name), LakePaths(config.lake, source.name).landings
+
+    @dg.asset(
+        key=key,
+        group_name=Layer.SLOTS.value,
+        kinds={"postgres"},
+        description=f"Where slot {source.slot} stands on the server, and what it keeps there.",
+        metadata={"dagster/table_name": f"slots.{source.name}", "dagster/uri": open_store(config.lake).url(landings)},
+        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
+        output_required=False,
+    )
+    def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        found = call(lambda _stop: settings.slot_health(source.name))
+        if found is not None:
+            yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, found))
+        yield result(source, found)
+
+    return progress
+
+
+_DESCRIPTION = (
+    "How much WAL the slot keeps, for how long nobody has read it, and when the server would invalidate it at the present "
+    "rate, against the thresholds of the configuration (health)."
+)
+
+
+def state_metadata(source: SourceConfig, found: tuple[SlotState, SlotHealth]) -> md.Metadata:
+    """The slot's positions and prospects."""
+    state, health = found
+    return md.merged(
+        {"slot": source.slot, "health": health.level.value},
+        md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
+        md.known(
+            wal_lag_bytes=state.lag_bytes,
+            wal_retained_bytes=state.retained_bytes,
+            wal_status=state.wal_status,
+            safe_wal_size=state.safe_wal_size,
+            wal_bytes_per_s=health.wal_bytes_per_s,
+            seconds_left=health.seconds_left,
+            unread_seconds=health.unread_s,
+        ),
+    )
+
+
+def result(source: SourceConfig, found: tuple[SlotState, SlotHealth] | None) -> dg.AssetCheckResult:
+    """What the UI shows of a slot; `found` is None where there is none."""
+    if found is None:
+        level, reasons = Level.ERROR, (f"slot {source.slot} does not exist",)
+    else:
+        level, reasons = found[1].level, found[1].reasons
+    return dg.AssetCheckResult(
+        asset_key=slot_key(source.name),
+        check_name=CHECK,
+        passed=level is Level.OK,
+        severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
+        description="; ".join(reasons) or None,
+        metadata={} if found is None else state_metadata(source, found),
+    )

@@ -1,0 +1,94 @@
+"""How long a slot will last, from the slot's own numbers and from the landing's; each threshold on both of its sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from wal2delta.config.model import HealthConfig
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
+from wal2delta.pipeline.health import Level, slot_health
+from wal2delta.postgres.slot import SlotState
+
+END = Lsn(10_000_000)
+SLOT = SlotState(
+    name="s",
+    plugin="pgoutput",
+    slot_type="logical",
+    database="app",
+    two_phase=False,
+    temporary=False,
+    active=True,
+    active_pid=7,
+    confirmed_flush_lsn=END,
+    restart_lsn=END,
+    wal_status="reserved",
+    safe_wal_size=None,
+    invalidation_reason=None,
+    retained_bytes=1000,
+    lag_bytes=0,
+)
+LIMITS = HealthConfig(retained_warn_bytes=2000, retained_error_bytes=3000, left_warn_s=500.0, left_error_s=50.0)
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chain:
+    """A landing that began just now, 1 MB before the end of WAL."""
+    head = ChainSource("7", 1, "app", "s", "s", 180_000)
+    store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
+    start = Lsn(int(END) - 1_000_000)
+    return Chain.create(store, paths, Incarnation(1), start=start, source=head, writer="0" * 32)
+
+
+def later(seconds: float) -> datetime:
+    """A while after the landing began."""
+    return datetime.now(timezone.utc) + timedelta(seconds=seconds)
+
+
+def test_the_rate_is_the_landings(chain: Chain) -> None:
+    """1 MB in 1000 s; and what is left of the server's patience at that rate."""
+    health = slot_health(replace(SLOT, safe_wal_size=100_000), END, chain, LIMITS, later(1000))
+    assert health.wal_bytes_per_s == pytest.approx(1000, rel=0.01)
+    assert health.seconds_left == pytest.approx(100, rel=0.01)
+    assert (health.limit, health.level) == ("max_slot_wal_keep_size", Level.WARN)
+
+
+def test_without_a_limit_or_a_landing_nothing_is_made_up(chain: Chain) -> None:
+    """None is not a number."""
+    assert slot_health(SLOT, END, chain, LIMITS, later(1000)).seconds_left is None
+    health = slot_health(replace(SLOT, safe_wal_size=1), END, None, LIMITS, later(1000))
+    assert (health.wal_bytes_per_s, health.seconds_left, health.level) == (None, None, Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "words"),
+    [
+        ({"retained_bytes": 1999}, Level.OK, ""),
+        ({"retained_bytes": 2000}, Level.WARN, "keeps 2,000 bytes"),
+        ({"retained_bytes": 3000}, Level.ERROR, "keeps 3,000 bytes"),
+        ({"safe_wal_size": 400_000}, Level.WARN, "max_slot_wal_keep_size"),
+        ({"safe_wal_size": 40_000}, Level.ERROR, "max_slot_wal_keep_size"),
+        ({"safe_wal_size": -5}, Level.ERROR, "invalidates it in 0.0 h"),
+        ({"active": False, "inactive_s": 899.0}, Level.OK, ""),
+        ({"active": False, "inactive_s": 900.0}, Level.WARN, "nobody has read it for 900 s"),
+        ({"active": False, "inactive_s": 30_000.0}, Level.ERROR, "nobody has read it"),
+        ({"active": False}, Level.WARN, "nobody has read it for 1,000 s"),
+        ({"active": False, "inactive_s": 10.0, "idle_timeout_s": 50}, Level.ERROR, "idle_replication_slot_timeout"),
+        ({"active": True, "idle_timeout_s": 50}, Level.OK, ""),
+        ({"wal_status": "unreserved"}, Level.ERROR, "next checkpoint"),
+        ({"wal_status": "lost"}, Level.ERROR, "invalidated"),
+    ],
+)
+def test_each_threshold(chain: Chain, changes: dict[str, object], level: Level, words: str) -> None:
+    """The worst counts, and says why."""
+    health = slot_health(replace(SLOT, **changes), END, chain, LIMITS, later(1000))  # type: ignore[arg-type]
+    assert health.level is level
+    assert words in "; ".join(health.reasons)
