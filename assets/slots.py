@@ -69,10 +69,9 @@ def state_metadata(source: SourceConfig, found: tuple[SlotState, SlotHealth]) ->
 
 def result(source: SourceConfig, found: tuple[SlotState, SlotHealth] | None) -> dg.AssetCheckResult:
     """What the UI shows of a slot; `found` is None where there is none."""
-    if found is None:
-        level, reasons = Level.ERROR, (f"slot {source.slot} does not exist",)
-    else:
-        level, reasons = found[1].level, found[1].reasons
+    level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
+    if found is not None:
+        level, reasons = found[1].level, list(found[1].reasons)
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,
