@@ -89,6 +89,6 @@ def test_without_a_limit_or_a_landing_nothing_is_made_up(chain: Chain) -> None:
 )
 def test_each_threshold(chain: Chain, changes: dict[str, object], level: Level, words: str) -> None:
     """The worst counts, and says why."""
-    health = slot_health(replace(SLOT, **changes), END, chain, LIMITS, later(1000))  # type: ignore[arg-type]
+    health = slot_health(replace(SLOT, **changes), END, chain, LIMITS, later(1000))  # type: ignore[arg-type]  # of many types, by name
     assert health.level is level
     assert words in "; ".join(health.reasons)

@@ -79,7 +79,7 @@ def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport
     reports = {}
     for name, report in found.items():
         if isinstance(report, Wal2DeltaError):
-            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901
+            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901  (the same, as a report)
         if isinstance(report, Exception):
             raise report
         reports[name] = report
