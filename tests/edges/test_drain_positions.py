@@ -123,7 +123,7 @@ def test_a_stop_makes_what_is_complete_durable(items: Drained) -> None:
     end = items.database.end_of_wal()
     wait_until(lambda: _sent(items) >= end)
     process.terminate()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert '"reason": "stopped"' in out
     assert items.folded()[ITEMS] == [(1, "a", items.source_rows(ITEMS)[0][2])]
@@ -153,7 +153,7 @@ def test_whoever_waits_for_a_position_follows_the_drain_that_holds_the_slot(item
         assert len(items.folded()[ITEMS]) == 2
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=180)
 
 
 def test_a_lasting_drain_connects_again(items: Drained) -> None:
@@ -205,7 +205,7 @@ def test_the_server_hears_from_us_while_the_disk_is_slow(items: Drained) -> None
         wait_until(lambda: len(items.folded().get(ITEMS, [])) == 1)
         assert items.active_pid() == pid
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=180)
         assert (process.returncode, "reconnect" in err) == (0, False)
     finally:
         with items.database.connect() as conn:

@@ -116,7 +116,7 @@ def test_killed_at_each_failpoint_nothing_is_lost_or_doubled(shop: Drained, fail
     with _load(shop):
         for nth in (1, 4):
             process = shop.start_process("stopped", failpoint=f"{failpoint}:{nth}", **LIMITS)
-            process.communicate(timeout=60)
+            process.communicate(timeout=180)
             assert process.returncode == -9
             assert shop.confirmed_flush() <= shop.chain().end
     _all_is_equal(shop)

@@ -56,7 +56,7 @@ def test_a_fast_shutdown_is_acknowledged_at_once_and_the_drain_goes_on_afterward
             wait_until(lambda: drained.active_pid() is not None, timeout_s=60)
             database.execute("INSERT INTO items SELECT generate_series(71, 80)")
             process.terminate()
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=180)
             assert process.returncode == 0, err
         finally:
             process.kill()

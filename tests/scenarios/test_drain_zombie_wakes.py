@@ -34,7 +34,7 @@ def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, un
     assert report.rows == 150
     confirmed = drained.confirmed_flush()
 
-    out, err = zombie.communicate(timeout=30)
+    out, err = zombie.communicate(timeout=180)
     assert zombie.returncode == 3, err
     assert json.loads(out.splitlines()[-1])["error"] == "FencedError"
     assert drained.chain().newest == chain.newest
