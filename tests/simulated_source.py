@@ -21,6 +21,7 @@ from tests.simulated_rows import Cell, Row, canonical, column_array, text_entrie
 from wal2delta.differences import Difference, TableChange
 from wal2delta.fingerprint import Fingerprint
 from wal2delta.lake.documents import Chunk, SnapshotDoc, SnapshotTable
+from wal2delta.lake.snapshots import part_key
 from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
 from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.chain import Chain
@@ -198,7 +199,7 @@ class SimulatedSource:
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
-        self.store.put_if_absent(f"{folder}/snapshot.json", doc.to_bytes())
+        self.store.put_if_absent(part_key(folder, 0), doc.to_bytes())
         return point
 
     def notice(self, name: str, difference: Difference, since: Lsn, noticed: Lsn, after: str | None = None) -> None:

@@ -15,6 +15,7 @@ from wal2delta.cli.main import main
 from wal2delta.config import load
 from wal2delta.lake.documents import Cut, CutTable, Held, SnapshotDoc, SnapshotTable
 from wal2delta.lake.lease import hold_lease
+from wal2delta.lake.snapshots import part_key
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest
@@ -143,7 +144,7 @@ def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.Cap
     store, paths = places(file)
     tables = {t: SnapshotTable(version(t), 0, ()) for t in (ORDERS, LINES)}
     document = SnapshotDoc(ONE, C, "a", "b", "wal2delta_shop", tables)
-    store.put_if_absent(f"{paths.snapshot(ONE, C)}/snapshot.json", document.to_bytes())
+    store.put_if_absent(part_key(paths.snapshot(ONE, C), 0), document.to_bytes())
     assert run(file, capsys)[1]["sources"]["shop"]["snapshots"] == {'shop."order lines"': "0/1000"}
 
 

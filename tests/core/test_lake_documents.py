@@ -21,6 +21,7 @@ from wal2delta.lake.documents import (
     SourceDoc,
     TableIntent,
 )
+from wal2delta.lake.snapshots import Ended, Wanted
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
 from wal2delta.schema import Column, Identity, SchemaVersion
@@ -60,10 +61,14 @@ CUT = Cut(
     created_at="2026-01-01T00:00:00+00:00",
     held=HELD,
 )
+WANTED = Wanted(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
+ENDED = Ended(Lsn(4096), "b", {TABLE: "its column has a bad text"}, (TableName("s", "t"),), "it was stopped")
 Read = Callable[[bytes, str], Any]
 DOCUMENTS: list[tuple[Any, Read]] = [
     (SOURCE, SourceDoc.from_bytes),
     (SNAPSHOT, SnapshotDoc.from_bytes),
+    (WANTED, Wanted.from_bytes),
+    (ENDED, Ended.from_bytes),
     (INTENT, Intent.from_bytes),
     (CUT, Cut.from_bytes),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.test_lake_documents import CUT, INTENT, SNAPSHOT, SOURCE
+from tests.core.test_lake_documents import CUT, ENDED, INTENT, SNAPSHOT, SOURCE, WANTED
 from wal2delta.lake.lease import hold_lease
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -33,6 +33,8 @@ VIEW_CUT = ViewCut(
 DOCUMENTS = {
     "source": SOURCE.to_bytes(),
     "snapshot": SNAPSHOT.to_bytes(),
+    "snapshotended": ENDED.to_bytes(),
+    "snapshotwanted": WANTED.to_bytes(),
     "intent": INTENT.to_bytes(),
     "cut": CUT.to_bytes(),
     "viewcut": VIEW_CUT.to_bytes(),

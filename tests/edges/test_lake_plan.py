@@ -14,7 +14,8 @@ from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.lease import hold_lease, newest_epoch
 from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
-from wal2delta.lake.records import cut_at, pending_snapshots, read_cut, write_cut
+from wal2delta.lake.records import cut_at, read_cut, write_cut
+from wal2delta.lake.snapshots import pending_snapshots
 from wal2delta.lake.trust import Fingerprints
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName

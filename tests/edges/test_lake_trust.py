@@ -11,6 +11,7 @@ from tests.simulated_rows import shape
 from tests.simulated_source import SimulatedSource, SimulatedTable
 from wal2delta.differences import DECISIONS, Difference, Verdict
 from wal2delta.lake.documents import Cut
+from wal2delta.lake.snapshots import part_key
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber
 from wal2delta.schema import Identity
@@ -153,7 +154,7 @@ def test_a_snapshot_that_was_finished_late_does_not_slip_through(source: Simulat
     """A long copy: by the time it is whole, the other tables are past what was noticed meanwhile."""
     cut = in_lake(source)
     source.snapshot(["a"])
-    key = source.paths.snapshot(source.chain.incarnation, source.chain.end) + "/snapshot.json"
+    key = part_key(source.paths.snapshot(source.chain.incarnation, source.chain.end), 0)
     document = source.store.get(key)
     source.store.delete(key)
     since = source.chain.end

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.lake.documents import SnapshotDoc
+from wal2delta.lake.snapshots import read_snapshot
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -96,7 +96,7 @@ def _ids(config: Config, report: SnapshotReport, table: TableName) -> set[int]:
     """The ids of a table in a snapshot, each in it once."""
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
     folder = paths.snapshot(report.incarnation, report.consistent_point)
-    document = SnapshotDoc.from_bytes(store.get(f"{folder}/snapshot.json"), folder)
+    document = read_snapshot(store, paths, folder)
     ids = [
         key
         for chunk in document.tables[table].chunks

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,20 +21,19 @@ from typing_extensions import LiteralString
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
 from wal2delta.errors import GapError, LakeError, SourceError, TransientError
-from wal2delta.failpoints import VARIABLE
 from wal2delta.lake.documents import SnapshotDoc
+from wal2delta.lake.snapshots import part_key, read_snapshot, snapshot_folders
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
+from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
 from wal2delta.postgres.catalog import read_tables
 from wal2delta.postgres.connection import connect, connect_replication
 from wal2delta.postgres.slot import create_slot
 from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError, chunks, copy_chunk
 from wal2delta.postgres.stream import ReplicationStream
-from wal2delta.report import Event, Stop
+from wal2delta.report import Event
 
 T, U = TableName("public", "t"), TableName("public", "u")
 _SCHEMA: tuple[LiteralString, ...] = (
@@ -59,8 +55,8 @@ def _config(database: Database, lake: Path, **settings: object) -> Config:
 def _snapshots(config: Config) -> list[SnapshotDoc]:
     """Every snapshot that a reader can see, by its position."""
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    keys = [key for key in store.list("shop/snapshots") if key.endswith("/snapshot.json")]
-    found = [SnapshotDoc.from_bytes(store.get(key), key) for key in keys]
+    folders = [f for f in snapshot_folders(store, paths, Incarnation(1)) if store.exists(part_key(f, 0))]
+    found = [read_snapshot(store, paths, folder) for folder in folders]
     for document in found:
         folder = paths.snapshot(document.incarnation, document.consistent_point)
         for table in document.tables.values():
@@ -164,51 +160,6 @@ def test_a_table_that_keeps_moving_fails_alone(database: Database, tmp_path: Pat
     assert set(refusal.value.report.tables) == {U}
     assert set(refusal.value.report.failed) == {T}
     assert [set(document.tables) for document in _snapshots(config)] == [{U}]
-
-
-def test_a_stop_leaves_no_half_table_and_the_next_run_goes_on(database: Database, tmp_path: Path) -> None:
-    """Asked to stop after the landing has begun: nothing visible, no file left, no temporary slot; then all of it."""
-    database.execute(*_SCHEMA)
-    config = _config(database, tmp_path)
-    for kind in ("bootstrap.head", "bootstrap.table"):
-        stop = Stop()
-        with pytest.raises(TransientError, match="stopped"):
-            bootstrap(config, "shop", None, _at(kind, stop.request), stop)
-        assert _snapshots(config) == []
-        assert _files(config) == 4  # begin.json, source.json, the landing's head and its reading of the catalog
-        assert database.slots() == {database.name}
-    assert set(bootstrap(config, "shop").tables) == {T, U}
-
-
-@pytest.mark.parametrize("place", ["bootstrap.after_slot", "bootstrap.after_head", "bootstrap.after_chunks"])
-def test_a_kill_at_any_place_is_mended_by_the_next_run(database: Database, tmp_path: Path, place: str) -> None:
-    """Kill -9: no snapshot is visible, the slot is found again, and the next run's landing begins no later than its C."""
-    database.execute(*_SCHEMA)
-    config = _config(database, tmp_path)
-    program = (
-        "import sys, json; from pathlib import Path; from wal2delta.config.model import *\n"
-        "from wal2delta.pipeline.bootstrap import bootstrap\n"
-        "g = json.loads(sys.argv[1]); s = SourceConfig(name='shop', publication='pub', dsn=g['dsn'], slot=g['slot'])\n"
-        "bootstrap(Config(path=Path('x'), lake=g['lake'], sources={'shop': s}), 'shop')\n"
-    )
-    given = json.dumps({"dsn": database.dsn, "slot": database.name, "lake": config.lake})
-    done = subprocess.run(
-        [sys.executable, "-c", program, given],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, VARIABLE: place},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert _snapshots(config) == []
-    database.execute("INSERT INTO t VALUES (7777, 'after')")
-    report = bootstrap(config, "shop")
-    assert report.tables[T].rows == 1001
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    chain = Chain.open(store, paths, report.incarnation)
-    assert chain.end <= report.consistent_point
-    assert Lsn.parse(database.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")) <= chain.end
-    assert database.slots() == {database.name}
 
 
 def test_a_slot_made_before_by_a_dba_is_used(database: Database, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.fix_drain import SOURCE, Drained, fold, landed_rows, wait_until
 from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
 from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
 from wal2delta.errors import TransientError
-from wal2delta.lake.documents import SnapshotDoc
+from wal2delta.lake.snapshots import read_snapshot
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
@@ -86,14 +86,14 @@ def _until_whole(shop: Drained, proxy: Proxy, faults: Faults) -> tuple[SnapshotR
         except TransientError as error:
             failed.append(error)
             assert len(failed) < ATTEMPTS_MAX, failed
-            assert not list(shop.lake.rglob("snapshot.json"))
+            assert not list(shop.lake.rglob("snapshot-*.json"))
             assert not list(shop.lake.rglob("*.parquet"))
         else:
             break
         finally:
             proxy.cut()
     wait_until(lambda: shop.database.slots() == {shop.slot})
-    assert len(list(shop.lake.rglob("snapshot.json"))) == 1
+    assert len(list(shop.lake.rglob("snapshot-*.json"))) == 1
     assert [folder.name for folder in (shop.lake / SOURCE / "landing").iterdir()] == ["000001"]
     return report, failed
 
@@ -102,7 +102,7 @@ def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
     shop.drain()
     store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
     folder = paths.snapshot(report.incarnation, report.consistent_point)
-    document = SnapshotDoc.from_bytes(store.get(f"{folder}/snapshot.json"), folder)
+    document = read_snapshot(store, paths, folder)
     copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
         (entry.version, {**row, "_w2d_op": "insert", "_w2d_unchanged": None})
         for entry in document.tables.values()

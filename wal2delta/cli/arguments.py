@@ -53,7 +53,10 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
     for command in (plan, apply, bootstrap, drain, recover, teardown):
         _source(command)
-    _tables(bootstrap, "copy only these")
+    _tables(bootstrap, "copy just these")
+    bootstrap.add_argument(
+        "--again", action="store_true", help="copy all tables, also those that an interrupted run had finished"
+    )
     end = drain.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end when all that is there now is durable")
     end.add_argument(

@@ -63,7 +63,10 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from wal2delta.pipeline import bootstrap as step
 
-    return _copied(source, lambda: step.bootstrap(context.config, source, args.tables, context.report, context.stop))
+    return _copied(
+        source,
+        lambda: step.bootstrap(context.config, source, args.tables, context.report, context.stop, again=args.again),
+    )
 
 
 def recover(context: Context, args: argparse.Namespace) -> Outcome:
@@ -90,11 +93,20 @@ def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
         result = copy()
     except SnapshotIncompleteError as error:
         status, result = error.exit_status, error.report
+    every = sorted([*result.tables.items(), *result.kept.items()])
     rows = [
-        (str(table), c.rows, octets(c.bytes), c.chunks, f"{c.seconds:.1f}", c.consistent_point)
-        for table, c in sorted(result.tables.items())
+        (
+            str(t),
+            c.rows,
+            octets(c.bytes),
+            c.chunks,
+            None if c.seconds is None else f"{c.seconds:.1f}",
+            c.consistent_point,
+        )
+        for t, c in every
     ]
-    head = f"{source}: {len(rows)} tables copied, at {result.consistent_point} by slot {result.slot}"
+    head = f"{source}: {len(result.tables)} tables copied, at {result.consistent_point} by slot {result.slot}"
+    head += f"; {len(result.kept)} had been finished by a run before" if result.kept else ""
     failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
     return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed]))
 

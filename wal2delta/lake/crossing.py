@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from wal2delta.lake.documents import Cut, Held
 from wal2delta.lake.plan import Plan, plan_cycle
-from wal2delta.lake.records import Pending, finished_snapshots
+from wal2delta.lake.snapshots import Pending, may_enter
 from wal2delta.landing.beginning import has_head, incarnations, read_beginning
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
@@ -40,7 +40,7 @@ def to_be_followed(store: Store, paths: LakePaths, cut: Cut | None) -> list[Inca
         incarnation
         for incarnation in known
         if cut is None or incarnation >= cut.incarnation
-        if incarnation == known[-1] or (incarnation not in unread and finished_snapshots(store, paths, incarnation))
+        if incarnation == known[-1] or (incarnation not in unread and may_enter(store, paths, incarnation))
     ]
 
 

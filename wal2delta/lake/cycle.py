@@ -31,7 +31,8 @@ from wal2delta.lake.documents import Cut, CutTable, Held, Intent
 from wal2delta.lake.durable import sync_tables
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.plan import Plan
-from wal2delta.lake.records import read_snapshot, write_cut, write_intent
+from wal2delta.lake.records import write_cut, write_intent
+from wal2delta.lake.snapshots import read_snapshot
 from wal2delta.lake.table_cycle import CycleContext, Entering, Work, Written, write_table
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.reader import Slice, slices, verify, verify_file

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from wal2delta.errors import InvariantError
 from wal2delta.lake.documents import Cut, CutTable, Held, SegmentBase, TableIntent
-from wal2delta.lake.records import Pending
+from wal2delta.lake.snapshots import Pending
 from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry

@@ -1,32 +1,20 @@
-"""Intents, cuts and snapshots in a store: the newest ones, and writing the next.
+"""Intents and cuts in a store: the newest ones, and writing the next.
 
-What the documents say belongs to `documents`; when they are written to `cycle`.
+What the documents say belongs to `documents`; when they are written to `cycle`; snapshots to `snapshots`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wal2delta.errors import LakeError, TransientError
-from wal2delta.lake.documents import Cut, Intent, SnapshotDoc, SnapshotTable
+from wal2delta.lake.documents import Cut, Intent
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
 from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
-
-SNAPSHOT_FILE = "snapshot.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A table's snapshot that has not entered the lake: `key` is the snapshot's folder in the store."""
-
-    key: str
-    consistent_point: Lsn
-    table: SnapshotTable
+from wal2delta.names import CycleNumber, Incarnation
 
 
 def newest_number(store: Store, folder: str) -> CycleNumber:
@@ -102,42 +90,6 @@ def write_cut(store: Store, paths: LakePaths, cut: Cut) -> None:
         store.put_if_absent(paths.cut(cut.number), cut.to_bytes())
     except AlreadyExistsError:
         raise _taken(paths, f"cut {cut.number}") from None
-
-
-def read_snapshot(store: Store, paths: LakePaths, key: str) -> SnapshotDoc:
-    """The document of the snapshot in the folder `key`."""
-    document = f"{key}/{SNAPSHOT_FILE}"
-    return SnapshotDoc.from_bytes(store.get(document), paths.url(document))
-
-
-def finished_snapshots(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[str]:
-    """The folders of the incarnation's finished snapshots, oldest first."""
-    folder = paths.snapshots(incarnation)
-    keys = (f"{folder}/{name}" for name in store.folders(folder))
-    return [k for k in keys if store.exists(f"{k}/{SNAPSHOT_FILE}")]
-
-
-def pending_snapshots(
-    store: Store, paths: LakePaths, incarnation: Incarnation, cut: Cut | None
-) -> Mapping[TableName, Pending]:
-    """Each table's newest finished snapshot, where that has not entered yet."""
-    newest: dict[TableName, Pending] = {}
-    for key in finished_snapshots(store, paths, incarnation):
-        snapshot = read_snapshot(store, paths, key)
-        for table, part in snapshot.tables.items():
-            newest[table] = Pending(key, snapshot.consistent_point, part)
-    return {t: p for t, p in newest.items() if _waits(cut, t, (incarnation, p.consistent_point))}
-
-
-def _waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
-    if cut is None:
-        return True
-    known = cut.tables.get(table)
-    if known is not None:
-        return point > (known.snapshot_incarnation, known.snapshot_lsn)
-    # A snapshot that could not enter is not tried again; a newer one is.
-    held = cut.held.get(table)
-    return held is None or point > (cut.incarnation, held.at_lsn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,16 @@ class LakePaths:
         return f"{self.snapshots(incarnation)}/{int(consistent_point):016x}"
 
     @property
+    def snapshot_lock(self) -> str:
+        """The file that whoever copies a snapshot of this source keeps locked."""
+        return f"{self.source}/snapshots/run.lock"
+
+    @property
+    def snapshot_progress(self) -> str:
+        """How far that has come: for people, not trusted by anybody."""
+        return f"{self.source}/snapshots/progress.json"
+
+    @property
     def intents(self) -> str:
         """The folder of the intents."""
         return f"{self.source}/cycles/intents"

@@ -1,4 +1,4 @@
-"""The beginning of an incarnation: its record, its slot, its head.
+"""The beginning of an incarnation: its record, its slot, its head, and whose the lake is.
 
 Copying the tables into it belongs to `wal2delta.pipeline.bootstrap`; deciding that one is wanted to that and to
 `wal2delta.pipeline.recover`.
@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import TransientError
+from wal2delta.errors import RECOVER, LakeError, TransientError
 from wal2delta.failpoints import failpoint
+from wal2delta.lake.documents import SourceDoc
 from wal2delta.landing.beginning import Beginning, Follows, incarnations, unfinished
 from wal2delta.landing.catalog_links import first_reading
-from wal2delta.landing.chain import Chain
+from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.store import AlreadyExistsError, Store
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 from wal2delta.postgres.connection import Connection
@@ -111,6 +113,39 @@ def drop_orphan(
     if state is None or state.active or (state.plugin, state.database) != (PLUGIN, server.database):
         return None
     return left.slot if drop_slot(conn, left.slot) else None
+
+
+def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database."""
+    found = _owner(store, paths)
+    if found is None or found == (server.system_id, server.database):
+        return
+    for what, ours, theirs in zip(("system", "database"), found, (server.system_id, server.database), strict=True):
+        if ours != theirs:
+            reason = f"it belongs to {what} {ours}, the source is {what} {theirs}"
+            remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
+            raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
+
+
+def _owner(store: Store, paths: LakePaths) -> tuple[str, str] | None:
+    incarnation = newest_incarnation(store, paths)
+    if incarnation is not None:
+        head = Chain.open_head(store, paths, incarnation).source
+        return None if head is None else (head.system_id, head.database)
+    key = paths.source_document
+    try:
+        document = SourceDoc.from_bytes(store.get(key), paths.url(key))
+    except NotFoundError:
+        return None
+    return document.system_id, document.database
+
+
+def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+    """Write `source.json` where there is none; raises LakeError where someone else's was there first."""
+    document = SourceDoc(paths.source, server.system_id, server.database, now_text())
+    with suppress(AlreadyExistsError):
+        store.put_if_absent(paths.source_document, document.to_bytes())
+    check_lake_is_ours(store, paths, server)
 
 
 def _same(left: Beginning, source: SourceConfig, server: ServerIdentity) -> bool:

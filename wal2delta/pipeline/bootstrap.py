@@ -7,37 +7,47 @@ meanwhile, from the moment the landing has its head, so a long copy retains no W
     ───────────────────────────────       ──────────────────────────────────────────────────────────────────────────────
     lasting slot with its snapshot at C   temporary slot with its snapshot at C; without a landing, the lasting slot's
     landing's head at C                   confirmed position becomes the head
-    chunks, then snapshot.json            chunks, then snapshot.json
+    chunks, a part when a table is done   the same
 
 Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every one that ends after
 its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: `begin.json` records the
-intended slot (`wal2delta.pipeline.begin`), a temporary slot goes with its connection, and chunks that no snapshot.json names
-do not exist. A table that was rewritten after C is copied again at a later C, in a snapshot of its own.
+intended slot (`wal2delta.pipeline.begin`), a temporary slot goes with its connection, and chunks that no part names are
+removed by the next run, which has the source's snapshots to itself (`wal2delta.pipeline.snapshot_lock`). Tables that were
+finished stay; those that were not, and one that was rewritten after C, are copied at a later C, in a snapshot of its own.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, TransientError
+from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.documents import SnapshotDoc, SourceDoc
-from wal2delta.lake.records import finished_snapshots
+from wal2delta.lake.snapshots import (
+    Ended,
+    Pending,
+    Wanted,
+    finished_tables,
+    may_enter,
+    missing_tables,
+    read_wanted,
+)
 from wal2delta.landing.beginning import Follows, read_beginning, unfinished
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.disk import disk_error
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, open_store
+from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.begin import drop_orphan, make_head, record
+from wal2delta.pipeline.begin import check_lake_is_ours, claim_lake, drop_orphan, make_head, record
 from wal2delta.pipeline.copying import Copied, TableCopier, order
+from wal2delta.pipeline.snapshot_lock import alone
+from wal2delta.pipeline.snapshot_parts import SnapshotParts
 from wal2delta.postgres.catalog import PublishedTable, measured, publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import Connection, close_quietly, connect
@@ -54,12 +64,12 @@ _SLOT_NAME_MAX = 63
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTable:
-    """A copied table; `bytes` are those of its Parquet files."""
+    """A copied table; `bytes` are those of its Parquet files, `seconds` None where another run had copied it."""
 
     rows: int
     bytes: int
     chunks: int
-    seconds: float
+    seconds: float | None
     consistent_point: Lsn
 
 
@@ -68,7 +78,8 @@ class SnapshotReport:
     """What was copied.
 
     `slot` made the snapshot at `consistent_point`, where all tables were copied but those altered meanwhile, which have
-    a later point of their own. `failed` says why tables could not be copied.
+    a later point of their own. `failed` says why tables could not be copied; `kept` are those that a run which was
+    interrupted had finished, so that they were not copied again.
     """
 
     source: str
@@ -77,6 +88,7 @@ class SnapshotReport:
     slot: str
     tables: Mapping[TableName, SnapshotTable]
     failed: Mapping[TableName, str] = field(default_factory=dict)
+    kept: Mapping[TableName, SnapshotTable] = field(default_factory=dict)
 
 
 class SnapshotIncompleteError(TableError):
@@ -94,16 +106,21 @@ def bootstrap(
     tables: Sequence[TableName] | None = None,
     report: Report = silent,
     stop: Stop | None = None,
+    *,
+    again: bool = False,
 ) -> SnapshotReport:
-    """Copy `tables` (all that is published, where None) of the source `name` under one snapshot.
+    """Copy `tables` of the source `name` under one snapshot.
+
+    Where None: all that is published; but where some tables have a finished copy and others have none, or an interrupted
+    one, only those others, unless all are to be copied `again`.
 
     Raises ConfigError, SourceError, GapError and LakeError before anything is changed; TransientError where it was stopped,
-    where the connection was lost, or where other transactions or locks stood in the way for too long; NoRoomError where the
-    disk is full;
+    where the connection was lost, where another snapshot of the source is being copied, or where other transactions or
+    locks stood in the way for too long; NoRoomError where the disk is full;
     SnapshotIncompleteError (a TableError) after all other tables are complete.
     """
     try:
-        return Bootstrap(config, config.source(name), report, stop or Stop()).run(tables)
+        return Bootstrap(config, config.source(name), report, stop or Stop()).run(tables, again=again)
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "writing to it", error) from error
 
@@ -120,27 +137,43 @@ class Bootstrap:
         self._paths = LakePaths(config.lake, source.name)
         self._tables: dict[TableName, SnapshotTable] = {}
         self._failed: dict[TableName, TableError] = {}
+        self._kept: dict[TableName, SnapshotTable] = {}
+        self._killed: dict[Incarnation, list[Ended]] = {}
 
-    def run(self, wanted: Sequence[TableName] | None) -> SnapshotReport:
-        conn = connect(self._source.dsn, "wal2delta bootstrap", lock_timeout_s=self._source.snapshot.lock_timeout_s)
-        try:
-            refuse(examine(conn, self._source, only=wanted))
-            server = identify(conn)
-            names = self.choose(read_tables(conn, self._source), wanted)
-            incarnation = newest_incarnation(self._store, self._paths)
-            slot = read_slot(conn, self._source.slot)
+    def run(self, wanted: Sequence[TableName] | None, *, again: bool) -> SnapshotReport:
+        with ExitStack() as held:
+            conn = connect(self._source.dsn, "wal2delta bootstrap", lock_timeout_s=self._source.snapshot.lock_timeout_s)
+            try:
+                refuse(examine(conn, self._source, only=wanted))
+                server = identify(conn)
+                names = self.choose(read_tables(conn, self._source), wanted)
+                self._look(conn, server)
+                self.alone(held)
+                # Once more: another run may have ended just now.
+                incarnation, slot = self._look(conn, server)
+                if incarnation is None:
+                    self.drop_orphan(conn, server)
+            finally:
+                close_quietly(conn)
             if incarnation is None:
-                check_lake_is_ours(self._store, self._paths, server)
-                self.check_slot_is_free(slot, server)
-                self.drop_orphan(conn, server)
-            else:
-                self._check_not_recovering(incarnation)
-                check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
-        finally:
-            close_quietly(conn)
+                return self.begin(names, server, slot, follows=None)
+            return self.copy(names, incarnation, again=again or wanted is not None)
+
+    def alone(self, held: ExitStack) -> None:
+        """Take the source's snapshot lock until `held` ends, and end what killed runs have left open."""
+        self._killed = held.enter_context(alone(self._store, self._paths))
+
+    def _look(self, conn: Connection, server: ServerIdentity) -> tuple[Incarnation | None, SlotState | None]:
+        """The newest incarnation and the slot; refuses where the two, or the lake, are not what a snapshot needs."""
+        incarnation = newest_incarnation(self._store, self._paths)
+        slot = read_slot(conn, self._source.slot)
         if incarnation is None:
-            return self.begin(names, server, slot, follows=None)
-        return self.copy(names, incarnation)
+            check_lake_is_ours(self._store, self._paths, server)
+            self.check_slot_is_free(slot, server)
+        else:
+            self._check_not_recovering(incarnation)
+            check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
+        return incarnation, slot
 
     def begin(
         self, names: Sequence[TableName], server: ServerIdentity, slot: SlotState | None, follows: Follows | None
@@ -155,9 +188,39 @@ class Bootstrap:
         """Put the record of the incarnation that is to begin; once it is there, the same call gives its number again."""
         return record(self._store, self._paths, self._source, server, makes_slot=makes_slot, follows=follows)
 
-    def copy(self, names: Sequence[TableName], incarnation: Incarnation) -> SnapshotReport:
-        """Copy `names` into an incarnation that has begun."""
-        return self._snapshots(names, incarnation, None)
+    def copy(self, names: Sequence[TableName], incarnation: Incarnation, *, again: bool = False) -> SnapshotReport:
+        """Copy those of `names` that are not finished (all, where `again`) into an incarnation that has begun."""
+        left = names if again else self._left(names, incarnation)
+        if left:
+            return self._snapshots(left, incarnation, None)
+        newest = max(self._kept.values(), key=lambda table: table.consistent_point)
+        return self._finish(incarnation, newest.consistent_point, self._slot_of(incarnation, newest.consistent_point))
+
+    def _left(self, names: Sequence[TableName], incarnation: Incarnation) -> Sequence[TableName]:
+        """What of `names` is to be copied: what is missing, where something is or a run was killed, else all."""
+        finished = finished_tables(self._store, self._paths, incarnation)
+        missing = missing_tables(self._store, self._paths, incarnation, finished)
+        left = [name for name in names if name not in finished or name in missing]
+        kept = {name: finished[name] for name in names if name not in set(left)}
+        if not kept or not (
+            left or (self._killed.get(incarnation) and may_enter(self._store, self._paths, incarnation))
+        ):
+            return names
+        self._kept = {name: _kept(found) for name, found in kept.items()}
+        points = sorted({found.consistent_point for found in kept.values()})
+        at = str(points[0]) if len(points) == 1 else f"{points[0]} and later points"
+        self._tell(
+            "bootstrap.continues",
+            f"{len(kept)} of {len(names)} tables were finished at {at}; "
+            + (f"copying the other {len(left)} at a new point" if left else "nothing is left to copy"),
+            finished=len(kept),
+            left=len(left),
+        )
+        return left
+
+    def _slot_of(self, incarnation: Incarnation, point: Lsn) -> str:
+        wanted = read_wanted(self._store, self._paths, self._paths.snapshot(incarnation, point))
+        return "" if wanted is None else wanted.slot
 
     def drop_orphan(self, conn: Connection, server: ServerIdentity) -> None:
         """Drop the slot that a killed run had made under another name than the configuration's."""
@@ -186,7 +249,7 @@ class Bootstrap:
     def _check_not_recovering(self, incarnation: Incarnation) -> None:
         """A recover that was killed before its snapshot is ended by another: with it every table enters at once."""
         begun = read_beginning(self._store, self._paths, incarnation)
-        if begun is None or begun.follows is None or finished_snapshots(self._store, self._paths, incarnation):
+        if begun is None or begun.follows is None or may_enter(self._store, self._paths, incarnation):
             return
         thing = f"source {self._source.name}: incarnation {incarnation}"
         raise LakeError(thing, "it has begun, and the recover that began it was not finished", RECOVER)
@@ -231,17 +294,28 @@ class Bootstrap:
                 if server is not None and attempt == 0:
                     self._make_head(incarnation, server, point, self._reading_at(session))
                 first = first or (point, slot)
-                copied = self._copy(session, left, incarnation)
+                copied = self._copy(session, left, incarnation, last=attempt + 1 == ATTEMPTS_MAX)
             left = list(copied.moved)
             if not left:
                 break
-            if attempt + 1 == ATTEMPTS_MAX:
-                self._failed.update(copied.moved)
         return self._finish(incarnation, *(first or (Lsn.ZERO, "")))
 
-    def _copy(self, session: SnapshotSession, names: Sequence[TableName], incarnation: Incarnation) -> Copied:
-        started_at = now_text()
-        folder = self._paths.snapshot(incarnation, session.consistent_point)
+    def _copy(
+        self, session: SnapshotSession, names: Sequence[TableName], incarnation: Incarnation, *, last: bool
+    ) -> Copied:
+        point = session.consistent_point
+        wanted = Wanted(incarnation, point, session.slot, now_text(), tuple(names))
+        parts = SnapshotParts(self._store, self._paths.snapshot(incarnation, point), wanted)
+        parts.begin()
+        try:
+            return self._copy_into(parts, session, names, last=last)
+        except BaseException as error:
+            parts.interrupted(error.reason if isinstance(error, Wal2DeltaError) else type(error).__name__)
+            raise
+
+    def _copy_into(
+        self, parts: SnapshotParts, session: SnapshotSession, names: Sequence[TableName], *, last: bool
+    ) -> Copied:
         conn = session.connect("wal2delta bootstrap")
         try:
             found = read_tables(conn, self._source, only=set(names))
@@ -250,40 +324,23 @@ class Bootstrap:
             catalog = read_at_snapshot(conn, publications_of(conn, self._source), [t.version.oid for t in tables])
         finally:
             close_quietly(conn)
+        parts.fingerprint = catalog.digest
         gone = {name: TableError(f"table {name}", "it was dropped or is not published any more", "run `wal2delta check`")
                 for name in names if name not in found}  # fmt: skip
-        with TableCopier(self._source, session, self._store, folder, report=self._report, stop=self._stop) as copier:
+        with TableCopier(self._source, session, self._store, parts, report=self._report, stop=self._stop) as copier:
             copied = copier.copy(tables)
-        self._failed.update(copied.failed | gone)
-        if copied.done:
-            failpoint("bootstrap.after_chunks")
-            for table in copied.done.values():
-                digest = catalog.digest(table.document.version.oid)
-                table.document = replace(table.document, fingerprint=digest)
-            self._make_visible(session, copied, incarnation, folder, started_at)
-        return copied
-
-    def _make_visible(
-        self, session: SnapshotSession, copied: Copied, incarnation: Incarnation, folder: str, started_at: str
-    ) -> None:
-        document = SnapshotDoc(
-            incarnation=incarnation,
-            consistent_point=session.consistent_point,
-            started_at=started_at,
-            finished_at=now_text(),
-            slot=session.slot,
-            tables={name: table.document for name, table in copied.done.items()},
-        )
-        try:
-            self._store.put_if_absent(f"{folder}/snapshot.json", document.to_bytes())
-        except AlreadyExistsError:
-            thing = f"snapshot at {session.consistent_point}"
-            raise TransientError(thing, "another one was made at the same point", "run it again") from None
+        failpoint("bootstrap.after_chunks")
+        parts.publish(now=True)
+        # What was altered meanwhile is copied at a later point, but not for ever.
+        failed = copied.failed | gone | (copied.moved if last else {})
+        self._failed.update(failed)
+        parts.end({name: str(error) for name, error in failed.items()})
         for name, table in copied.done.items():
             chunks = len(table.document.chunks)
             self._tables[name] = SnapshotTable(
                 table.document.rows, table.bytes, chunks, table.seconds, session.consistent_point
             )
+        return copied
 
     def _reading_at(self, session: SnapshotSession) -> Reading:
         """The catalog exactly at the session's consistent point."""
@@ -305,7 +362,7 @@ class Bootstrap:
     def _finish(self, incarnation: Incarnation, point: Lsn, slot: str) -> SnapshotReport:
         failed = {name: str(error) for name, error in sorted(self._failed.items())}
         tables = dict(sorted(self._tables.items()))
-        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed)
+        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed, self._kept)
         rows = sum(table.rows for table in tables.values())
         self._tell(
             "bootstrap.done",
@@ -326,34 +383,7 @@ class Bootstrap:
         self._report(Event(kind, message, {"source": self._source.name, **fields}))
 
 
-def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database."""
-    found = _owner(store, paths)
-    if found is None or found == (server.system_id, server.database):
-        return
-    for what, ours, theirs in zip(("system", "database"), found, (server.system_id, server.database), strict=True):
-        if ours != theirs:
-            reason = f"it belongs to {what} {ours}, the source is {what} {theirs}"
-            remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
-            raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
-
-
-def _owner(store: Store, paths: LakePaths) -> tuple[str, str] | None:
-    incarnation = newest_incarnation(store, paths)
-    if incarnation is not None:
-        head = Chain.open_head(store, paths, incarnation).source
-        return None if head is None else (head.system_id, head.database)
-    key = paths.source_document
-    try:
-        document = SourceDoc.from_bytes(store.get(key), paths.url(key))
-    except NotFoundError:
-        return None
-    return document.system_id, document.database
-
-
-def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Write `source.json` where there is none; raises LakeError where someone else's was there first."""
-    document = SourceDoc(paths.source, server.system_id, server.database, now_text())
-    with suppress(AlreadyExistsError):
-        store.put_if_absent(paths.source_document, document.to_bytes())
-    check_lake_is_ours(store, paths, server)
+def _kept(found: Pending) -> SnapshotTable:
+    chunks = found.table.chunks
+    size = sum(chunk.bytes for chunk in chunks)
+    return SnapshotTable(found.table.rows, size, len(chunks), None, found.consistent_point)

@@ -13,7 +13,7 @@ from wal2delta.errors import ConfigError, DefiniteError, LakeError, Wal2DeltaErr
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import check_lake_is_ours
+from wal2delta.pipeline.begin import check_lake_is_ours
 from wal2delta.pipeline.side_by_side import side_by_side
 from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
 from wal2delta.postgres.checks import examine

@@ -18,7 +18,8 @@ from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
 from wal2delta.lake.documents import Cut, Held, Intent
 from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
-from wal2delta.lake.records import newest_cut, newest_number, pending_snapshots, read_intent, read_snapshot
+from wal2delta.lake.records import newest_cut, newest_number, read_intent
+from wal2delta.lake.snapshots import pending_snapshots, read_snapshot
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store

@@ -1,14 +1,14 @@
 """Copying tables of one snapshot into Parquet chunks, several connections at a time.
 
-Which tables, under which slot, and when they become visible belongs to `wal2delta.pipeline.bootstrap`.
+Which tables, and under which slot, belongs to `wal2delta.pipeline.bootstrap`.
 
 The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf while it is copied,
 and collects them. At most one table more than there are threads is in the works at a time. Beside each copying thread
 another one turns its blocks into Parquet: receiving holds the interpreter's lock, that does not.
 Memory: two blocks of rows per thread.
 
-Nothing here makes anything visible: chunks count when `snapshot.json` names them. Those of a table that did not come through
-are removed, as far as this process lives to do it.
+A table counts from the part on that names it (`snapshot_parts`), whatever happens to the others. The files of a table that
+did not come through are removed, as far as this process lives to do it; else by the next run.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
 from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TableError, TransientError
+from wal2delta.failpoints import failpoint
 from wal2delta.lake.documents import Chunk as ChunkDoc
 from wal2delta.lake.documents import SnapshotTable as TableDoc
 from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
+from wal2delta.pipeline.snapshot_parts import SnapshotParts
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.copy import Block, batch_schema
@@ -81,15 +82,23 @@ class _Running:
 
 
 class TableCopier:
-    """Copies tables of `session` into the store's `folder`; a context manager that ends its threads and connections."""
+    """Copies tables of `session` into `parts`; a context manager that ends its threads and connections."""
 
     def __init__(
-        self, source: SourceConfig, session: SnapshotSession, store: Store, folder: str, *, report: Report, stop: Stop
+        self,
+        source: SourceConfig,
+        session: SnapshotSession,
+        store: Store,
+        parts: SnapshotParts,
+        *,
+        report: Report,
+        stop: Stop,
     ) -> None:
         self._source = source
         self._session = session
         self._store = store
-        self._folder = folder
+        self._parts = parts
+        self._folder = parts.folder
         self._report = report
         self._stop = stop
         # Two snapshots at the same point may be made at the same time, and one may have been killed before: no name twice.
@@ -125,12 +134,11 @@ class TableCopier:
                 for table in list(running):
                     if self._advance(table, result):
                         running.remove(table)
+                self._parts.publish()
         except BaseException:
             self._abandoned.set()
             for table in running:
                 self._give_up(table)
-            for done in result.done.values():
-                self._remove(f"{self._folder}/{chunk.path}" for chunk in done.document.chunks)
             raise
         return result
 
@@ -156,6 +164,7 @@ class TableCopier:
             return False
         document = self._document(running)
         copied = result.done[running.table.table] = CopiedTable(document, time.monotonic() - running.started)
+        self._parts.add(running.table.table, document)
         self._report(
             Event(
                 "bootstrap.table",
@@ -174,10 +183,10 @@ class TableCopier:
         return True
 
     def _document(self, running: _Running) -> TableDoc:
-        """The table's entry, its files' names made durable; empty chunks are left out, but for the first."""
+        """The table's entry, its files' names made durable; empty chunks are left out."""
         kept: list[ChunkDoc] = []
         for document, file in (future.result() for future in running.futures):
-            if document.rows or not kept:
+            if document.rows:
                 kept.append(document)
             else:
                 file.abandon()
@@ -198,6 +207,7 @@ class TableCopier:
                 close_quietly(conn)
             self._local.connections = None
             raise
+        failpoint("snapshot.after_chunk")
         pages = (chunk.from_page, chunk.to_page)
         return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
 
@@ -238,7 +248,7 @@ class TableCopier:
         if self._stop.requested:
             what = f"snapshot of {self._source.name}"
             raise TransientError(
-                what, "it was stopped before it was complete", "run it again: nothing of it is visible"
+                what, "it was stopped before it was complete", "run it again: it copies the tables that are left"
             )
 
     def _give_up(self, running: _Running) -> None:
@@ -248,11 +258,6 @@ class TableCopier:
         for future in running.futures:
             if not future.cancelled() and future.exception() is None:
                 future.result()[1].abandon()
-
-    def _remove(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            with suppress(OSError):
-                self._store.delete(key)
 
 
 def order(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:

@@ -16,13 +16,14 @@ incarnation without a snapshot is given one. A slot that is alive and meets its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
 from wal2delta.errors import GapError, LakeError, SourceError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.records import finished_snapshots
+from wal2delta.lake.snapshots import may_enter
 from wal2delta.landing.beginning import Follows, read_beginning, unfinished
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.disk import disk_error
@@ -112,15 +113,23 @@ class _Recover:
         self._bootstrap = Bootstrap(config, source, report, stop)
 
     def run(self, *, other_system: bool) -> SnapshotReport:
+        with ExitStack() as held:
+            return self._run(held, other_system=other_system)
+
+    def _run(self, held: ExitStack, *, other_system: bool) -> SnapshotReport:
         conn = connect(self._source.dsn, "wal2delta recover", lock_timeout_s=self._source.snapshot.lock_timeout_s)
         try:
+            self._landed()
+            self._bootstrap.alone(held)
             look = self.look(conn)
             plan = look.plan
             if plan.moved is not None and not other_system:
                 remedy = f"see that the dsn is right, then run `wal2delta recover {plan.source} --other-system`"
                 raise SourceError(f"source {plan.source}", plan.moved, remedy)
             if plan.begun:
-                self._tell("recover.goes_on", f"incarnation {plan.incarnation} has begun and has no snapshot yet")
+                self._tell(
+                    "recover.goes_on", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
+                )
                 return self._bootstrap.copy(plan.tables, plan.incarnation)
             self._bootstrap.drop_orphan(conn, look.server)
             follows = Follows(plan.follows, plan.end_lsn, plan.reason)
@@ -137,10 +146,7 @@ class _Recover:
         return self._bootstrap.begin(plan.tables, look.server, slot_now, follows=follows)
 
     def look(self, conn: Connection) -> _Look:
-        incarnation = newest_incarnation(self._store, self._paths)
-        if incarnation is None:
-            remedy = f"run `wal2delta bootstrap {self._source.name}`"
-            raise SourceError(f"source {self._source.name}", "it has no landing that could be recovered", remedy)
+        incarnation = self._landed()
         server = identify(conn)
         slot = read_slot(conn, self._source.slot)
         if slot is not None and slot.active:
@@ -166,6 +172,13 @@ class _Recover:
         )
         return _Look(plan, server, slot)
 
+    def _landed(self) -> Incarnation:
+        incarnation = newest_incarnation(self._store, self._paths)
+        if incarnation is None:
+            remedy = f"run `wal2delta bootstrap {self._source.name}`"
+            raise SourceError(f"source {self._source.name}", "it has no landing that could be recovered", remedy)
+        return incarnation
+
     def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource) -> tuple[bool, Lsn | None, str]:
         """Whether the newest incarnation itself waits for its snapshot; where it ends; why it can't go on."""
         left = unfinished(self._store, self._paths)
@@ -188,7 +201,7 @@ class _Recover:
             return False, chain.end, f"{error.thing}: {error.reason}"
         begun = read_beginning(self._store, self._paths, incarnation)
         waits = begun is not None and begun.follows is not None
-        if waits and not finished_snapshots(self._store, self._paths, incarnation) and known == self._source:
+        if waits and not may_enter(self._store, self._paths, incarnation) and known == self._source:
             return True, chain.end, "its recover was not finished"
         remedy = f"run `wal2delta drain {self._source.name}`"
         if known != self._source:

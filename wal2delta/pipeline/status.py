@@ -15,7 +15,8 @@ from wal2delta.config.model import Config, SourceConfig, ViewConfig
 from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError
 from wal2delta.lake.documents import Cut, Held
 from wal2delta.lake.lease import lease_holder
-from wal2delta.lake.records import newest_cut, pending_snapshots
+from wal2delta.lake.records import newest_cut
+from wal2delta.lake.snapshots import pending_snapshots
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store

@@ -1,0 +1,56 @@
+"""Bootstraps in processes of their own that a test may kill, forked from one that has everything imported: cheap to start.
+
+Not a test; what is left behind is judged in `tests/scenarios/test_snapshot_killed.py`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from multiprocessing.process import BaseProcess
+
+from wal2delta import failpoints
+from wal2delta.config.model import Config
+from wal2delta.errors import Wal2DeltaError
+from wal2delta.names import Oid
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.postgres.copy import Block, typed_batch
+from wal2delta.report import Event, Stop
+from wal2delta.schema import Column
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.snapshot_process"])
+
+# The compiled loops of the tests' columns, loaded once: each process would need seconds for them.
+_COLUMNS = [
+    Column(kind, oid, -1, kind, kind, at, False)
+    for at, (kind, oid) in enumerate([("int4", Oid(23)), ("text", Oid(25))])
+]
+typed_batch(Block(bytearray(b"1\ta\n\\N\t\\N\n"), 2), _COLUMNS)
+
+
+def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:
+    """`bootstrap` of the source `shop`; its exit status is that of the command."""
+    process = _CONTEXT.Process(target=_work, args=(config, failpoint))
+    process.start()
+    return process
+
+
+def _work(config: Config, failpoint: str) -> None:
+    failpoints._ARMED = failpoints.Armed.parse(failpoint) if failpoint else None
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.request())
+    try:
+        bootstrap(config, "shop", None, _tell, stop)
+    except Wal2DeltaError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+        os._exit(error.exit_status)
+
+
+def _tell(event: Event) -> None:
+    sys.stderr.write(f"{event.kind} {event.message}\n")
+    sys.stderr.flush()
