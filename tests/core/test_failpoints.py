@@ -101,7 +101,7 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     named = [
-        re.fullmatch(r"((?:drain|bootstrap|recover|cycle|view|prove)\.[a-z_]+)(?::\d+)?(@hang:.*)?", text)
+        re.fullmatch(r"((?:drain|bootstrap|snapshot|recover|cycle|view|prove)\.[a-z_]+)(?::\d+)?(@hang:.*)?", text)
         for text in texts
     ]
     killed_at = {match[1] for match in named if match is not None and match[2] is None}
