@@ -5,6 +5,7 @@ Not a test, and not the command line, whose own tests are in tests/shell.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import sys
@@ -23,6 +24,8 @@ def main() -> int:
     """Run one drain; the exit status is that of its error."""
     given: dict[str, Any] = json.load(sys.stdin)
     config = make_config(given["dsn"], Path(given["lake"]), given["slot"], **given["drain"])
+    # For a test whose patience is over: where each thread stands.
+    faulthandler.register(signal.SIGUSR1)
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.request())

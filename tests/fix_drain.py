@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -213,7 +214,13 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
 def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 120.0) -> str:
     """SIGTERM; the drain ends in order. Gives what it told on the way."""
     process.terminate()
-    _, err = process.communicate(timeout=timeout_s)
+    try:
+        _, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        # Where its threads stand goes to what it told, which is shown when it is killed.
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+        raise
     assert process.returncode == 0, err
     return err
 

@@ -138,6 +138,11 @@ class Proxy:
             for line in self._lines:
                 line.stalled = stalled
 
+    def passed(self) -> list[int]:
+        """How many bytes each of the connections there are has had from the server."""
+        with self._lock:
+            return [line.passed for line in self._lines]
+
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         thread.start()
@@ -196,6 +201,7 @@ class Proxy:
             time.sleep(_POLL_S)
         if fault is None:
             line.client.sendall(data)
+            line.passed += len(data)
             return None
         if fault.delay_s:
             time.sleep(fault.delay_s)

@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.fix_drain import Drained, wait_until
-from tests.fix_proxy import Proxy
+from tests.fix_proxy import End, Fault, Proxy
 from wal2delta.names import TableName
 from wal2delta.postgres.stream import ReplicationStream
 
@@ -25,6 +25,8 @@ ITEMS = TableName("public", "items")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1}
 # A drain that is told while it waits ends within this; a server's own patience is 60 s.
 AT_ONCE_S = 10.0
+# Stands for the number of bytes until the stream begins.
+START = -1
 
 
 @pytest.fixture
@@ -92,6 +94,63 @@ def test_told_while_the_server_is_away_it_ends_at_once(items: Drained, proxy: Pr
         for _ in range(4):
             _told(process, "drain.reconnect")
         _ends_at_once(process)
+
+
+@pytest.mark.parametrize(
+    ("number", "after_bytes", "until"),
+    [
+        # The check of slot and landing: while it connects, and while it asks.
+        (0, 1, "stopped"),
+        pytest.param(0, 1, "caught_up", marks=pytest.mark.full),
+        pytest.param(0, 900, "stopped", marks=pytest.mark.full),
+        pytest.param(0, 1500, "caught_up", marks=pytest.mark.full),
+        # The stream's connection: the same, and its START_REPLICATION.
+        pytest.param(1, 1, "stopped", marks=pytest.mark.full),
+        (1, 900, "stopped"),
+        (1, START, "stopped"),
+        # The worker's look at the catalog, while the stream goes on.
+        pytest.param(3, 1, "stopped", marks=pytest.mark.full),
+        (3, 900, "stopped"),
+    ],
+)
+def test_told_while_a_server_says_nothing_it_ends_at_once(
+    items: Drained, proxy: Proxy, number: int, after_bytes: int, until: str
+) -> None:
+    """The connection stays, and no answer comes: TCP sees no fault, and libpq would wait for ever."""
+    if after_bytes == START:
+        after_bytes = _bytes_before_the_stream(items, proxy) - 1
+    through = Drained(replace(items.database, dsn=proxy.dsn(items.dsn)), items.lake)
+    first = proxy.connections
+    proxy.faults = lambda n: Fault(End.STALL, after_bytes) if n - first == number else None
+    with through.running(until, **LIMITS) as process:
+        wait_until(lambda: proxy.ends == [End.STALL])
+        _ends_at_once(process)
+    # Whoever comes next finds all as it was.
+    items.database.execute("INSERT INTO items VALUES (1, 'n')")
+    wait_until(lambda: items.active_pid() is None)
+    items.drain()
+    assert items.folded()[ITEMS] == [(1, "n")]
+
+
+def test_told_while_a_catalog_is_locked_it_ends_at_once(items: Drained) -> None:
+    """A DBA's migration holds pg_publication, which every start reads."""
+    with psycopg.connect(items.dsn) as migration:
+        migration.execute("LOCK TABLE pg_catalog.pg_publication IN ACCESS EXCLUSIVE MODE")
+        with items.running("stopped", **LIMITS) as process:
+            wait_until(lambda: _waits_for_a_lock(migration))
+            _ends_at_once(process)
+
+
+def _waits_for_a_lock(conn: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    return conn.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() != (0,)
+
+
+def _bytes_before_the_stream(items: Drained, proxy: Proxy) -> int:
+    """How much a server says on a stream's connection until it has begun to copy."""
+    before = proxy.connections
+    with ReplicationStream.open(SecretStr(proxy.dsn(items.dsn)), items.slot, ["shop"], items.chain().end):
+        assert proxy.connections == before + 1
+        return proxy.passed()[-1]
 
 
 def _ends_at_once(process: subprocess.Popen[str]) -> None:

@@ -115,6 +115,23 @@ def test_a_server_that_is_heard_no_more_is_given_up_and_tried_again(shop: Draine
     assert "nothing came from the server for 2 s" in err
 
 
+@pytest.mark.parametrize(
+    ("number", "after_bytes"),
+    [(0, 900), pytest.param(1, 900, marks=pytest.mark.full), pytest.param(3, 900, marks=pytest.mark.full)],
+)
+def test_a_question_that_is_never_answered_is_asked_again(
+    shop: Drained, proxy: Proxy, number: int, after_bytes: int
+) -> None:
+    """The check before the start, the stream's connection before it streams, the worker's look at the catalog."""
+    proxy.faults = lambda n: Fault(End.STALL, after_bytes) if n == number else None
+    with _through(shop, proxy).running("stopped", silence_timeout_s=2.0, **LIMITS) as process:
+        wait_until(lambda: proxy.ends == [End.STALL])
+        shop.database.execute("INSERT INTO items VALUES (1, 'late', 1)")
+        wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1)
+        err = told_to_stop(process)
+    assert "connecting again" in err
+
+
 def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy) -> None:
     """It has nothing to say, and says so when it is asked."""
     with _through(shop, proxy).running("seconds=3", silence_timeout_s=1.0, **LIMITS) as process:

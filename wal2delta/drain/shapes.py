@@ -11,6 +11,7 @@ from wal2delta.errors import TransientError
 from wal2delta.pgoutput.messages import Relation
 from wal2delta.postgres.catalog import version_of
 from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.patience import Patience, within
 from wal2delta.schema import SchemaVersion
 
 APPLICATION_NAME = "wal2delta drain catalog"
@@ -19,11 +20,12 @@ APPLICATION_NAME = "wal2delta drain catalog"
 class CatalogResolver:
     """A `Resolver` with an ordinary connection of its own, made when it is first needed and again when it was lost.
 
-    Used by the worker thread; `close` when that has ended.
+    Used by the worker thread; `close` when that has ended. The catalog's answers are waited for with `patience`.
     """
 
-    def __init__(self, source: SourceConfig) -> None:
+    def __init__(self, source: SourceConfig, patience: Patience) -> None:
         self._source = source
+        self._patience = patience
         self._conn: Connection | None = None
 
     def __call__(self, relation: Relation) -> SchemaVersion:
@@ -33,7 +35,8 @@ class CatalogResolver:
             except TransientError:
                 # An idle connection may have been closed by anyone; a new one tells.
                 self.close()
-        self._conn = connect(self._source.dsn, APPLICATION_NAME)
+        with within(self._patience):
+            self._conn = connect(self._source.dsn, APPLICATION_NAME)
         return version_of(self._conn, self._source, relation)
 
     def close(self) -> None:

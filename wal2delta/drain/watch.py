@@ -41,6 +41,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
 from wal2delta.postgres.connection import Connection, close_quietly, connect, source_errors
 from wal2delta.postgres.fingerprint import Reading, Settling, existing, read
+from wal2delta.postgres.patience import Patience, within
 from wal2delta.schema import SchemaVersion
 
 APPLICATION_NAME = "wal2delta drain watch"
@@ -61,11 +62,15 @@ class _Waiting:
 class CatalogWatch:
     """What one session of a drain knows of the catalog. For the flusher's thread; `close` when that has ended.
 
-    `publications` are those that the stream was opened with, `chain` the flusher's.
+    `publications` are those that the stream was opened with, `chain` the flusher's; the catalog is waited for with
+    `patience`.
     """
 
-    def __init__(self, source: SourceConfig, chain: Chain, publications: Sequence[str], writer: str) -> None:
+    def __init__(
+        self, source: SourceConfig, chain: Chain, publications: Sequence[str], writer: str, patience: Patience
+    ) -> None:
         self._source = source
+        self._patience = patience
         self._chain = chain
         self._publications = list(publications)
         self._writer = writer
@@ -124,7 +129,8 @@ class CatalogWatch:
 
     def _read(self) -> tuple[Reading, frozenset[Oid]]:
         if self._conn is None:
-            self._conn = connect(self._source.dsn, APPLICATION_NAME)
+            with within(self._patience):
+                self._conn = connect(self._source.dsn, APPLICATION_NAME)
             with source_errors("the source's catalog"):
                 # Compiling the query takes longer than running it.
                 self._conn.execute(SQL("SET jit = off"))

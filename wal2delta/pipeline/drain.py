@@ -31,7 +31,8 @@ from wal2delta.names import TableName
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.postgres.catalog import publications_of
-from wal2delta.postgres.connection import close_quietly, connect
+from wal2delta.postgres.connection import close_quietly, connect, source_errors
+from wal2delta.postgres.patience import ASKED_TO_STOP, Patience, aside, within
 from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.report import Event, Report, Stop, silent
 
@@ -43,6 +44,8 @@ SLOT_WAIT_S = 1.0
 # How long another holder of the slot may not move the landing before we stop waiting for it: it need not be a drain of ours.
 FOLLOW_PATIENCE_S = 60.0
 FOLLOW_POLL_S = 0.1
+# How long the catalog may still answer after a stop: what is complete needs its tables' shapes to be made durable.
+STOP_GRACE_S = 3.0
 FOLLOWED = "followed"
 
 
@@ -121,6 +124,8 @@ class _Drain:
             except FencedError:
                 raise
             except (TransientError, NoRoomError) as error:
+                if self._goal.stop.requested and isinstance(error, TransientError):
+                    return self._result(Ended.STOPPED.value)
                 if not self._waits_out(error) or not self._wait_after(error):
                     raise
                 if self._goal.stop.requested:
@@ -149,23 +154,37 @@ class _Drain:
                     return self._session(stream, publications or [self._source.publication]).value
 
     def _check(self) -> tuple[Meeting, list[str]]:
-        conn = connect(self._source.dsn, "wal2delta drain check")
-        try:
-            return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
-        finally:
-            close_quietly(conn)
+        with within(self._patience()):
+            conn = connect(self._source.dsn, "wal2delta drain check")
+            try:
+                return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
+            finally:
+                close_quietly(conn)
 
     def _open_stream(self, publications: Sequence[str], start: Lsn) -> ReplicationStream:
-        return ReplicationStream.open(
-            self._source.dsn,
-            self._source.slot,
-            publications,
-            start,
-            status_interval_s=self._source.drain.status_interval_s,
-            silence_timeout_s=self._source.drain.silence_timeout_s,
-            application_name=f"wal2delta drain {self._source.name}"[:63],
-            wait_s=SLOT_WAIT_S,
-        )
+        """Beside this thread, which meanwhile hears of a stop: a server may take its time before it starts to send."""
+        given = self._source.drain
+
+        def opened() -> ReplicationStream:
+            return ReplicationStream.open(
+                self._source.dsn,
+                self._source.slot,
+                publications,
+                start,
+                status_interval_s=given.status_interval_s,
+                silence_timeout_s=given.silence_timeout_s,
+                application_name=f"wal2delta drain {self._source.name}"[:63],
+                wait_s=SLOT_WAIT_S,
+            )
+
+        def asked_to_stop() -> str | None:
+            return ASKED_TO_STOP if self._goal.stop.requested else None
+
+        with within(self._patience()), source_errors(f"slot {self._source.slot}"):
+            return aside(opened, asked_to_stop, ReplicationStream.close)
+
+    def _patience(self, grace_s: float = 0.0) -> Patience:
+        return Patience(self._source.drain.silence_timeout_s, self._goal.stop, grace_s)
 
     def _session(self, stream: ReplicationStream, publications: Sequence[str]) -> Ended:
         self._tell(
@@ -176,9 +195,10 @@ class _Drain:
         )
         # The slot may stand behind: a drain that was killed after its manifest had not told it yet.
         self._confirmed = acknowledge(stream, self._chain.newest)
-        resolver = CatalogResolver(self._source)
+        patience = self._patience(STOP_GRACE_S)
+        resolver = CatalogResolver(self._source, patience)
         writer = secrets.token_hex(16)
-        watch = CatalogWatch(self._source, self._chain, publications, writer)
+        watch = CatalogWatch(self._source, self._chain, publications, writer, patience)
         flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch)
         failure: BaseException | None = None
         try:

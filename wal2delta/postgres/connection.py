@@ -17,6 +17,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
 from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
+from wal2delta.postgres.patience import ASKED_TO_STOP, PatientConnection
 from wal2delta.values.cast import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -48,6 +49,7 @@ _UNREACHABLE = (
     "ssl syscall error",
     "connection is lost",
     "connection is closed",
+    ASKED_TO_STOP,
 )
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
@@ -63,8 +65,8 @@ def connect(
 ) -> Connection:
     """Open an ordinary connection in autocommit mode; whoever waits for a lock longer than `lock_timeout_s` gets an error.
 
-    Raises SourceError where the DSN, the role or the database is wrong, TransientError where the server can't be
-    reached just now.
+    How long answers are waited for over it says the patience in force (`wal2delta.postgres.patience`). Raises SourceError
+    where the DSN, the role or the database is wrong, TransientError where the server can't be reached just now.
     """
     return _open(dsn, application_name, {}, f"-c lock_timeout={max(1, int(lock_timeout_s * 1000))}ms")
 
@@ -161,7 +163,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
     }
     thing = f"source {describe(dsn)}"
     try:
-        conn = psycopg.connect(make_conninfo("", **own), autocommit=True, prepare_threshold=None)
+        conn = PatientConnection.open(make_conninfo("", **own))
     except psycopg.Error as error:
         raise _refused(error, thing, str(parts.get("password") or "")) from None
     except UnicodeError:
