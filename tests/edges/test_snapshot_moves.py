@@ -48,7 +48,9 @@ _SCHEMA: tuple[LiteralString, ...] = (
 
 
 def _config(database: Database, lake: Path, **settings: object) -> Config:
-    source: SourceConfig = database.source(snapshot=SnapshotConfig(chunk_pages=2, lock_timeout_s=0.5), **settings)
+    source: SourceConfig = database.source(
+        snapshot=SnapshotConfig(chunk_pages=2, lock_timeout_s=0.5, attempts=3), **settings
+    )
     return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"shop": source})
 
 

@@ -18,8 +18,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fix_drain import SOURCE, Drained, fold, landed_rows, wait_until
+from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_process import start_bootstrap
+from tests.snapshot_rows import copied_and_landed
 from wal2delta.config.model import Config, SnapshotConfig
 from wal2delta.errors import TransientError
 from wal2delta.lake.snapshots import (
@@ -35,7 +36,6 @@ from wal2delta.landing.store import open_store
 from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
 from wal2delta.report import Event, Stop
-from wal2delta.schema import SchemaVersion
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
@@ -214,16 +214,8 @@ def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
     }
     _no_file_is_left_over(shop)
     shop.drain()
-    landed = landed_rows(shop.chain())
     for table in TABLES:
-        found = finished[table]
-        copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
-            (found.table.version, {**row, "_w2d_op": "insert", "_w2d_unchanged": None})
-            for chunk in found.table.chunks
-            for row in pq.read_table(paths.url(f"{found.key}/{chunk.path}")).to_pylist()
-        ]
-        after = [p for p in landed if p[0].table == table and p[1]["_w2d_lsn"] > found.consistent_point.value]
-        assert fold(copied + after).get(table, []) == shop.source_rows(table)
+        assert copied_and_landed(shop, table) == shop.source_rows(table)
 
 
 @contextmanager

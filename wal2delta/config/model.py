@@ -180,6 +180,15 @@ class SnapshotConfig(Model):
     lock_timeout_s: Seconds = Field(
         10.0, gt=0, le=86_400, description="How long a table's lock, or open transactions, are waited for, in seconds."
     )
+    attempts: Whole = Field(
+        10,
+        ge=1,
+        le=1000,
+        description=(
+            "How often one run copies a table that is truncated, rewritten or altered while it is copied, each time at a"
+            " later point, before it gives that table up."
+        ),
+    )
 
 
 class CompactionConfig(Model):

@@ -13,24 +13,21 @@ Invariant handoff: the snapshot at C holds every commit that ends at or before C
 its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: `begin.json` records the
 intended slot (`wal2delta.pipeline.begin`), a temporary slot goes with its connection, and chunks that no part names are
 removed by the next run, which has the source's snapshots to itself (`wal2delta.pipeline.snapshot_lock`). Tables that were
-finished stay; those that were not, and one that was rewritten after C, are copied at a later C, in a snapshot of its own.
+finished stay; those that were not are copied at a later C, and so is one that moved after C (`wal2delta.pipeline.attempts`).
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, Wal2DeltaError
-from wal2delta.failpoints import failpoint
+from wal2delta.errors import RECOVER, LakeError, SourceError, TableError
 from wal2delta.lake.snapshots import (
     Ended,
     Pending,
-    Wanted,
     finished_tables,
     may_enter,
     missing_tables,
@@ -39,16 +36,14 @@ from wal2delta.lake.snapshots import (
 from wal2delta.landing.beginning import Follows, read_beginning, unfinished
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.disk import disk_error
-from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.attempts import Attempts, Outcome, SnapshotTable
 from wal2delta.pipeline.begin import check_lake_is_ours, claim_lake, drop_orphan, make_head, record
-from wal2delta.pipeline.copying import Copied, TableCopier, order
 from wal2delta.pipeline.snapshot_lock import alone
-from wal2delta.pipeline.snapshot_parts import SnapshotParts
-from wal2delta.postgres.catalog import PublishedTable, measured, publications_of, read_tables
+from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.fingerprint import Reading, Settling, read, read_at_snapshot
@@ -57,21 +52,6 @@ from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
 from wal2delta.postgres.snapshot import SnapshotSession
 from wal2delta.report import Event, Report, Stop, silent
 
-# How often a table that was altered under its snapshot is copied again in one call.
-ATTEMPTS_MAX = 3
-_SLOT_NAME_MAX = 63
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotTable:
-    """A copied table; `bytes` are those of its Parquet files, `seconds` None where another run had copied it."""
-
-    rows: int
-    bytes: int
-    chunks: int
-    seconds: float | None
-    consistent_point: Lsn
-
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReport:
@@ -79,7 +59,8 @@ class SnapshotReport:
 
     `slot` made the snapshot at `consistent_point`, where all tables were copied but those altered meanwhile, which have
     a later point of their own. `failed` says why tables could not be copied; `kept` are those that a run which was
-    interrupted had finished, so that they were not copied again.
+    interrupted had finished, so that they were not copied again; `skipped` were dropped, or taken out of the publication,
+    after the run had begun.
     """
 
     source: str
@@ -89,6 +70,7 @@ class SnapshotReport:
     tables: Mapping[TableName, SnapshotTable]
     failed: Mapping[TableName, str] = field(default_factory=dict)
     kept: Mapping[TableName, SnapshotTable] = field(default_factory=dict)
+    skipped: Sequence[TableName] = ()
 
 
 class SnapshotIncompleteError(TableError):
@@ -135,8 +117,7 @@ class Bootstrap:
         self._stop = stop
         self._store: Store = open_store(config.lake)
         self._paths = LakePaths(config.lake, source.name)
-        self._tables: dict[TableName, SnapshotTable] = {}
-        self._failed: dict[TableName, TableError] = {}
+        self._result = Outcome()
         self._kept: dict[TableName, SnapshotTable] = {}
         self._killed: dict[Incarnation, list[Ended]] = {}
 
@@ -277,70 +258,14 @@ class Bootstrap:
         self, names: Sequence[TableName], incarnation: Incarnation, server: ServerIdentity | None
     ) -> SnapshotReport:
         """Copy `names`; where `server` is given, the lasting slot is made with the first snapshot, and the head at it."""
-        left = list(names)
-        first: tuple[Lsn, str] | None = None
-        for attempt in range(ATTEMPTS_MAX):
-            slot = self._source.slot if server is not None and attempt == 0 else self._temporary_name()
-            session = SnapshotSession(
-                self._source.dsn,
-                slot,
-                temporary=slot != self._source.slot,
-                lock_timeout_s=self._source.snapshot.lock_timeout_s,
-            )
-            with session:
-                point = session.consistent_point
-                self._tell("bootstrap.slot", f"slot {slot} is exact at {point}", slot=slot, consistent_point=str(point))
-                failpoint("bootstrap.after_slot")
-                if server is not None and attempt == 0:
-                    self._make_head(incarnation, server, point, self._reading_at(session))
-                first = first or (point, slot)
-                copied = self._copy(session, left, incarnation, last=attempt + 1 == ATTEMPTS_MAX)
-            left = list(copied.moved)
-            if not left:
-                break
-        return self._finish(incarnation, *(first or (Lsn.ZERO, "")))
 
-    def _copy(
-        self, session: SnapshotSession, names: Sequence[TableName], incarnation: Incarnation, *, last: bool
-    ) -> Copied:
-        point = session.consistent_point
-        wanted = Wanted(incarnation, point, session.slot, now_text(), tuple(names))
-        parts = SnapshotParts(self._store, self._paths.snapshot(incarnation, point), wanted)
-        parts.begin()
-        try:
-            return self._copy_into(parts, session, names, last=last)
-        except BaseException as error:
-            parts.interrupted(error.reason if isinstance(error, Wal2DeltaError) else type(error).__name__)
-            raise
+        def begin(session: SnapshotSession) -> None:
+            if server is not None:
+                self._make_head(incarnation, server, session.consistent_point, self._reading_at(session))
 
-    def _copy_into(
-        self, parts: SnapshotParts, session: SnapshotSession, names: Sequence[TableName], *, last: bool
-    ) -> Copied:
-        conn = session.connect("wal2delta bootstrap")
-        try:
-            found = read_tables(conn, self._source, only=set(names))
-            tables = order(measured(conn, found.values()))
-            # What the catalog says of them at the snapshot: it tells a change that came before from one that came after.
-            catalog = read_at_snapshot(conn, publications_of(conn, self._source), [t.version.oid for t in tables])
-        finally:
-            close_quietly(conn)
-        parts.fingerprint = catalog.digest
-        gone = {name: TableError(f"table {name}", "it was dropped or is not published any more", "run `wal2delta check`")
-                for name in names if name not in found}  # fmt: skip
-        with TableCopier(self._source, session, self._store, parts, report=self._report, stop=self._stop) as copier:
-            copied = copier.copy(tables)
-        failpoint("bootstrap.after_chunks")
-        parts.publish(now=True)
-        # What was altered meanwhile is copied at a later point, but not for ever.
-        failed = copied.failed | gone | (copied.moved if last else {})
-        self._failed.update(failed)
-        parts.end({name: str(error) for name, error in failed.items()})
-        for name, table in copied.done.items():
-            chunks = len(table.document.chunks)
-            self._tables[name] = SnapshotTable(
-                table.document.rows, table.bytes, chunks, table.seconds, session.consistent_point
-            )
-        return copied
+        attempts = Attempts(self._source, self._store, self._paths, incarnation, report=self._report, stop=self._stop)
+        self._result = attempts.run(names, makes_slot=server is not None, begin=begin)
+        return self._finish(incarnation, attempts.point, attempts.slot)
 
     def _reading_at(self, session: SnapshotSession) -> Reading:
         """The catalog exactly at the session's consistent point."""
@@ -360,9 +285,10 @@ class Bootstrap:
             close_quietly(conn)
 
     def _finish(self, incarnation: Incarnation, point: Lsn, slot: str) -> SnapshotReport:
-        failed = {name: str(error) for name, error in sorted(self._failed.items())}
-        tables = dict(sorted(self._tables.items()))
-        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed, self._kept)
+        failed = {name: str(error) for name, error in sorted(self._result.failed.items())}
+        tables = dict(sorted(self._result.tables.items()))
+        skipped = tuple(sorted(self._result.skipped))
+        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed, self._kept, skipped)
         rows = sum(table.rows for table in tables.values())
         self._tell(
             "bootstrap.done",
@@ -371,13 +297,9 @@ class Bootstrap:
             tables=len(tables),
             rows=rows,
         )
-        if self._failed:
-            raise SnapshotIncompleteError(next(iter(self._failed.values())), result)
+        if self._result.failed:
+            raise SnapshotIncompleteError(next(iter(self._result.failed.values())), result)
         return result
-
-    def _temporary_name(self) -> str:
-        suffix = f"_snap_{secrets.token_hex(4)}"
-        return self._source.slot[: _SLOT_NAME_MAX - len(suffix)] + suffix
 
     def _tell(self, kind: str, message: str, **fields: object) -> None:
         self._report(Event(kind, message, {"source": self._source.name, **fields}))

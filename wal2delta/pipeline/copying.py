@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -31,14 +31,16 @@ from wal2delta.lake.documents import SnapshotTable as TableDoc
 from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
-from wal2delta.pipeline.snapshot_parts import SnapshotParts
+from wal2delta.pipeline.snapshot_parts import CatalogNow, SnapshotParts
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.copy import Block, batch_schema
-from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk, typed
+from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk, table_moved, typed
 from wal2delta.report import Event, Report, Stop
 
 _POLL_S = 0.5
+# How often the catalog is asked whether a table that is being copied was altered.
+LOOK_INTERVAL_S = 2.0
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class TableCopier:
         session: SnapshotSession,
         store: Store,
         parts: SnapshotParts,
+        catalog: CatalogNow,
         *,
         report: Report,
         stop: Stop,
@@ -98,11 +101,13 @@ class TableCopier:
         self._session = session
         self._store = store
         self._parts = parts
+        self._catalog = catalog
         self._folder = parts.folder
         self._report = report
         self._stop = stop
         # Two snapshots at the same point may be made at the same time, and one may have been killed before: no name twice.
         self._writer = secrets.token_hex(4)
+        self._looked = time.monotonic()
         self._abandoned = threading.Event()
         self._local = threading.local()
         self._opened: list[Connection] = []
@@ -134,7 +139,11 @@ class TableCopier:
                 for table in list(running):
                     if self._advance(table, result):
                         running.remove(table)
-                self._parts.publish()
+                if self._parts.due():
+                    self._publish(result)
+                self._look(running, result)
+            failpoint("bootstrap.after_chunks")
+            self._publish(result)
         except BaseException:
             self._abandoned.set()
             for table in running:
@@ -163,24 +172,47 @@ class TableCopier:
         if not running.over:
             return False
         document = self._document(running)
-        copied = result.done[running.table.table] = CopiedTable(document, time.monotonic() - running.started)
+        result.done[running.table.table] = CopiedTable(document, time.monotonic() - running.started)
         self._parts.add(running.table.table, document)
-        self._report(
-            Event(
-                "bootstrap.table",
-                f"{running.table.table}: {document.rows:,} rows in {len(document.chunks)} chunks",
-                {
-                    "source": self._source.name,
-                    "table": running.table.table.key,
-                    "consistent_point": str(self._session.consistent_point),
-                    "rows": document.rows,
-                    "bytes": copied.bytes,
-                    "chunks": len(document.chunks),
-                    "seconds": round(copied.seconds, 3),
-                },
-            )
-        )
         return True
+
+    def _look(self, running: list[_Running], result: Copied) -> None:
+        """Now and then: give up tables that were altered, rather than find it out at their end."""
+        if time.monotonic() - self._looked < LOOK_INTERVAL_S:
+            return
+        self._looked = time.monotonic()
+        moved = self._catalog.moved({each.table.table: each.table.version.oid for each in running})
+        for table in [each for each in running if each.table.table in moved]:
+            self._give_up(table)
+            running.remove(table)
+        self._note(moved, result)
+
+    def _publish(self, result: Copied) -> None:
+        put, moved = self._parts.publish()
+        self._note(moved, result)
+        for table in put:
+            self._report(self._told(table, result.done[table]))
+
+    def _note(self, moved: Mapping[TableName, str], result: Copied) -> None:
+        for table, reason in moved.items():
+            result.done.pop(table, None)
+            result.moved[table] = table_moved(table, reason)
+
+    def _told(self, table: TableName, copied: CopiedTable) -> Event:
+        document = copied.document
+        return Event(
+            "bootstrap.table",
+            f"{table}: {document.rows:,} rows in {len(document.chunks)} chunks",
+            {
+                "source": self._source.name,
+                "table": table.key,
+                "consistent_point": str(self._session.consistent_point),
+                "rows": document.rows,
+                "bytes": copied.bytes,
+                "chunks": len(document.chunks),
+                "seconds": round(copied.seconds, 3),
+            },
+        )
 
     def _document(self, running: _Running) -> TableDoc:
         """The table's entry, its files' names made durable; empty chunks are left out."""
@@ -203,20 +235,19 @@ class TableCopier:
         except BaseException:
             file.abandon()
             # In the middle of COPY, or in a transaction that has failed: of no more use, and its lock is to go.
-            for conn in getattr(self._local, "connections", None) or ():
-                close_quietly(conn)
-            self._local.connections = None
+            close_quietly(getattr(self._local, "connection", None))
+            self._local.connection = None
             raise
         failpoint("snapshot.after_chunk")
         pages = (chunk.from_page, chunk.to_page)
         return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
 
     def _write(self, file: NewFile, chunk: Chunk) -> int:
-        conn, outside = self._connections()
+        conn = self._connection()
         schema = batch_schema(chunk.table.version.columns)
         rows = 0
-        guard = self._session.guard(conn, self._source, chunk.table, leaves=[chunk.leaf], outside=outside)
-        with guard, open_parquet(file, schema) as writer:
+        held = self._session.hold(conn, chunk.table, [chunk.leaf])
+        with held, open_parquet(file, schema) as writer:
             written: Future[int] | None = None
             try:
                 for block in copy_chunk(conn, chunk, give_up=self._given_up):
@@ -230,16 +261,13 @@ class TableCopier:
         file.finish()
         return rows
 
-    def _connections(self) -> tuple[Connection, Connection]:
-        """The calling thread's: one to copy over, and one to look at the catalog of now."""
-        made: tuple[Connection, Connection] | None = getattr(self._local, "connections", None)
-        if made is None:
-            conn = self._session.open()
+    def _connection(self) -> Connection:
+        """The calling thread's."""
+        conn: Connection | None = getattr(self._local, "connection", None)
+        if conn is None:
+            conn = self._local.connection = self._session.open()
             self._opened.append(conn)
-            outside = self._session.open()
-            self._opened.append(outside)
-            made = self._local.connections = (conn, outside)
-        return made
+        return conn
 
     def _given_up(self) -> bool:
         return self._abandoned.is_set() or self._stop.requested

@@ -2,8 +2,9 @@
 
 The documents and their reading belong to `wal2delta.lake.snapshots`, the chunks to `wal2delta.pipeline.copying`.
 
-A part is put when a table is complete, but while small tables stream by at most every `INTERVAL_S`: 10,000 tables then
-give a few dozen documents, and a kill costs the copies of the last two seconds.
+A part is put every `INTERVAL_S` where a table has become complete, and at the end: 10,000 tables give a few dozen documents,
+and a kill costs the copies of the last two seconds. Right before it the catalog is compared with what the snapshot saw of
+the tables in it, once for all of them: only a table that has not been altered counts.
 """
 
 from __future__ import annotations
@@ -13,26 +14,63 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from wal2delta.errors import TransientError
+from wal2delta.config.model import SourceConfig
+from wal2delta.errors import TransientError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
+from wal2delta.fingerprint import Fingerprint
 from wal2delta.lake.documents import SnapshotDoc, SnapshotTable
 from wal2delta.lake.snapshots import Ended, Wanted, ended_key, part_key, wanted_key
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.store import AlreadyExistsError, Store
 from wal2delta.names import Oid, TableName
+from wal2delta.postgres.connection import Connection, close_quietly
+from wal2delta.postgres.shapes import moved, shapes
+from wal2delta.postgres.snapshot import SnapshotSession
 
 INTERVAL_S = 2.0
+
+
+class CatalogNow:
+    """The catalog as the snapshot saw it (`then`), to be compared with that of now over a connection of its own."""
+
+    def __init__(self, session: SnapshotSession, source: SourceConfig, then: Fingerprint) -> None:
+        self.then = then
+        self._session = session
+        self._source = source
+        self._conn: Connection | None = None
+
+    def moved(self, tables: Mapping[TableName, Oid]) -> dict[TableName, str]:
+        """Which of the tables are not what they were, and why. Raises as `source_errors`."""
+        if not tables:
+            return {}
+        if self._conn is None:
+            self._conn = self._session.open("wal2delta bootstrap")
+        now = shapes(self._conn, self._source, tables.values())
+        found = ((table, moved(self.then, now, oid)) for table, oid in tables.items())
+        return {table: reason for table, reason in found if reason is not None}
+
+    def close(self) -> None:
+        """End the connection, where one was opened."""
+        close_quietly(self._conn)
+        self._conn = None
 
 
 class SnapshotParts:
     """The documents of one snapshot in the making; raises TransientError where somebody else has made one of them."""
 
-    def __init__(self, store: Store, folder: str, wanted: Wanted, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        wanted: Wanted,
+        catalog: CatalogNow,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.folder = folder
-        # What the catalog said of a table at the consistent point, known once that has been read.
-        self.fingerprint: Callable[[Oid], str | None] = lambda _oid: None
+        self._catalog = catalog
         self._store = store
         self._wanted = wanted
+        self.consistent_point = wanted.consistent_point
         self._clock = clock
         self._complete: dict[TableName, SnapshotTable] = {}
         self._put: set[TableName] = set()
@@ -45,13 +83,22 @@ class SnapshotParts:
         failpoint("snapshot.after_wanted")
 
     def add(self, table: TableName, document: SnapshotTable) -> None:
-        """A table is complete, with all its chunks durable; it is visible with the next part."""
-        self._complete[table] = replace(document, fingerprint=self.fingerprint(document.version.oid))
+        """A table is complete, with all its chunks durable; it counts with the next part."""
+        self._complete[table] = replace(document, fingerprint=self._catalog.then.digest(document.version.oid))
 
-    def publish(self, *, now: bool = False) -> None:
-        """Put a part where there is something for it and the last one is old enough, or it is to be `now`."""
-        if not self._complete or not (now or self._clock() - self._last >= INTERVAL_S):
-            return
+    def due(self) -> bool:
+        """Whether there is something for a part, and the last one is old enough."""
+        return bool(self._complete) and self._clock() - self._last >= INTERVAL_S
+
+    def publish(self) -> tuple[list[TableName], dict[TableName, str]]:
+        """Put a part of what is complete; gives the tables in it, and why others can't be: they were altered meanwhile."""
+        self._last = self._clock()
+        oids = {table: document.version.oid for table, document in self._complete.items()}
+        moved = self._catalog.moved(oids)
+        for table in moved:
+            self._remove_files(self._complete.pop(table))
+        if not self._complete:
+            return [], moved
         part = SnapshotDoc(
             incarnation=self._wanted.incarnation,
             consistent_point=self._wanted.consistent_point,
@@ -63,10 +110,11 @@ class SnapshotParts:
         failpoint("snapshot.before_part")
         self._place(part_key(self.folder, self._number), part.to_bytes())
         failpoint("snapshot.after_part")
-        self._put |= self._complete.keys()
+        put = list(self._complete)
+        self._put.update(put)
         self._complete.clear()
         self._number += 1
-        self._last = self._clock()
+        return put, moved
 
     def end(self, failed: Mapping[TableName, str], interrupted: str | None = None) -> None:
         """Nothing more comes; what was wanted, and is neither there nor `failed`, is left for another snapshot."""
@@ -77,18 +125,18 @@ class SnapshotParts:
 
     def interrupted(self, reason: str) -> None:
         """Save what is complete and end, as far as that is still possible; else the next run ends it."""
-        with suppress(OSError, TransientError):
-            self.publish(now=True)
+        with suppress(OSError, Wal2DeltaError):
+            self.publish()
         if not self._store.exists(part_key(self.folder, self._number)):
-            self._remove_files()
-        with suppress(OSError, TransientError):
+            for document in self._complete.values():
+                self._remove_files(document)
+        with suppress(OSError, Wal2DeltaError):
             self.end({}, reason)
 
-    def _remove_files(self) -> None:
-        for document in self._complete.values():
-            for chunk in document.chunks:
-                with suppress(OSError):
-                    self._store.delete(f"{self.folder}/{chunk.path}")
+    def _remove_files(self, document: SnapshotTable) -> None:
+        for chunk in document.chunks:
+            with suppress(OSError):
+                self._store.delete(f"{self.folder}/{chunk.path}")
 
     def _place(self, key: str, data: bytes) -> None:
         try:

@@ -3,18 +3,20 @@
 Writing chunks and choosing tables belongs to `wal2delta.pipeline.bootstrap`, COPY's bytes to `wal2delta.postgres.copy`.
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
-    each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files and shape ─ COPY chunk
+    each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files ─ COPY chunk
                   ROLLBACK ─ BEGIN … (the next chunk)
+    now and then: the catalog at the snapshot against the catalog now (`shapes.py`), always before a table counts
 
 Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, where the slot's
 stream begins. An ordinary snapshot has no LSN: with six writers the LSN read beside it was right in 3 of 60 tries.
 
-Why the guard. A rewriting ALTER or a TRUNCATE that commits between C and the copy shows the table as empty under the
+Why the lock. A rewriting ALTER or a TRUNCATE that commits between C and the copy shows the table as empty under the
 snapshot, CLUSTER moves every row's ctid: chunks would be wrong without an error. ACCESS SHARE keeps them out from here on,
 and `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now if one came before.
 
-Why each chunk has its own. A lock held by one connection for the whole table would not help another: an ALTER that waits
-for the first makes the second wait behind it, for ever. And an application's ALTER now waits for a chunk, not for a table.
+Why each chunk has its own, and nothing is read beside it that waits for a table. A lock held by one connection for the whole
+table would not help another: an ALTER that waits for the first makes the second wait behind it, for ever. And an
+application's ALTER now waits for a chunk, not for a table.
 
 Known weakness: making the slot waits for every transaction that is writing at that moment, a forgotten prepared one
 for ever; so it has a timeout and then names them.
@@ -38,7 +40,7 @@ from wal2delta.errors import SourceError, TableError, TransientError
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.catalog import Leaf, PublishedTable, read_tables
+from wal2delta.postgres.catalog import Leaf, PublishedTable
 from wal2delta.postgres.connection import (
     Connection,
     close_quietly,
@@ -51,6 +53,7 @@ from wal2delta.postgres.connection import (
     translate,
 )
 from wal2delta.postgres.copy import BLOCK_BYTES, Block, copy_blocks, typed_batch
+from wal2delta.postgres.shapes import moved, shapes
 from wal2delta.postgres.slot import create_slot
 from wal2delta.values.cast import CastError
 
@@ -58,7 +61,7 @@ _BLOCKERS_SHOWN = 10
 
 
 class TableMovedError(TableError):
-    """The table was rewritten, truncated or altered after the snapshot: it needs a snapshot at a later point."""
+    """The table was rewritten, truncated or altered after the snapshot, or is locked: it needs one at a later point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,36 +146,31 @@ class SnapshotSession:
         return conn
 
     @contextmanager
-    def guard(
-        self,
-        conn: Connection,
-        source: SourceConfig,
-        table: PublishedTable,
-        *,
-        leaves: Sequence[Leaf] | None = None,
-        outside: Connection | None = None,
-    ) -> Iterator[None]:
-        """A transaction on `conn` in which `table` is as at the snapshot: locks `leaves` (all, where None), then compares.
+    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
+        """A transaction on `conn` in which the rows of `leaves` are as at the snapshot: locks them, then compares files.
 
-        Read on this very connection: another one's lock may have to wait behind someone who waits for this one's. `conn` is
-        idle and in autocommit mode, and is so again afterwards; `outside` is another such connection for a look at the
-        catalog of now, opened where None. Raises TableMovedError where the table is not what it was, TransientError where
-        the lock was not to be had, else as `source_errors`.
+        `conn` is idle and in autocommit mode, and is so again afterwards. Raises TableMovedError where a file is not what
+        it was or the lock was not to be had, else as `source_errors`.
         """
-        locked = table.leaves if leaves is None else leaves
         self.import_into(conn)
         try:
-            self._lock(conn, table, locked)
-            self._compare_files(conn, table, locked)
-            if outside is None:
-                with self.open() as opened:
-                    _compare_shape(opened, source, table)
-            else:
-                _compare_shape(outside, source, table)
+            self._lock(conn, table, leaves)
+            self._compare_files(conn, table, leaves)
             yield
         finally:
             with suppress(psycopg.Error):
                 conn.execute(SQL("ROLLBACK"))
+
+    @contextmanager
+    def guard(self, conn: Connection, source: SourceConfig, table: PublishedTable) -> Iterator[None]:
+        """`hold` of the whole table, in which its columns, filter and partitions are as at the snapshot too."""
+        with self.hold(conn, table, table.leaves):
+            only = [table.version.oid]
+            with self.open() as outside:
+                reason = moved(shapes(conn, source, only), shapes(outside, source, only), table.version.oid)
+            if reason is not None:
+                raise table_moved(table.table, reason)
+            yield
 
     def _begin(self, holder: Connection) -> None:
         try:
@@ -203,12 +201,14 @@ class SnapshotSession:
             # From here on only an index that is being rebuilt may be waited for, which does not wait for us.
             conn.execute(SQL("SET LOCAL lock_timeout = 0"))
         except psycopg.errors.LockNotAvailable:
-            reason = f"its lock was not to be had within {self._lock_timeout_ms / 1000:g} s"
-            raise TransientError(
-                f"table {table.table}", reason, "let the ALTER or LOCK finish, then try again"
+            # Most often a rewrite that goes on: at a later point the table may be there.
+            raise TableMovedError(
+                f"table {table.table}",
+                f"its lock was not to be had within {self._lock_timeout_ms / 1000:g} s",
+                "let the ALTER or LOCK finish, then run `wal2delta bootstrap` for it again",
             ) from None
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise _moved(table, "it, or a partition, was dropped or renamed") from None
+            raise table_moved(table.table, "it, or a partition, was dropped or renamed") from None
         except psycopg.Error as error:
             raise translate(error, f"table {table.table}") from None
 
@@ -219,22 +219,9 @@ class SnapshotSession:
         for leaf in leaves:
             row = now.get(int(leaf.oid))
             if row is None or not row["same_name"]:
-                raise _moved(table, f"{leaf.table} was renamed or replaced")
+                raise table_moved(table.table, f"{leaf.table} was renamed or replaced")
             if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
-                raise _moved(table, f"{leaf.table} was rewritten or truncated")
-
-
-def _compare_shape(outside: Connection, source: SourceConfig, table: PublishedTable) -> None:
-    """The catalog under the snapshot against the catalog now, the lock being held."""
-    now = read_tables(outside, source, only={table.table}).get(table.table)
-    if now is None:
-        raise _moved(table, "it is not published any more")
-    if now.version != table.version:
-        raise _moved(table, "its columns or its identity were changed")
-    if now.row_filter != table.row_filter:
-        raise _moved(table, "its row filter was changed")
-    if {leaf.oid for leaf in now.leaves} != {leaf.oid for leaf in table.leaves}:
-        raise _moved(table, "a partition was attached or detached")
+                raise table_moved(table.table, f"{leaf.table} was rewritten or truncated")
 
 
 def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
@@ -282,6 +269,9 @@ def _table_errors(chunk: Chunk) -> Iterator[None]:
         known = translate(error, thing)
         if isinstance(known, TransientError):
             raise known from None
+        if (error.sqlstate or "")[:2] == "42" and not isinstance(error, psycopg.errors.InsufficientPrivilege):
+            # A column or the table is not there by its name: what was altered was there when the snapshot was made.
+            raise table_moved(chunk.table.table, "it was altered") from None
         raise TableError(known.thing, known.reason, known.remedy) from None
 
 
@@ -304,10 +294,9 @@ def _identifier(table: TableName) -> Identifier:
     return Identifier(table.schema, table.name)
 
 
-def _moved(table: PublishedTable, reason: str) -> TableMovedError:
-    return TableMovedError(
-        f"table {table.table}", f"{reason} after the snapshot", "run `wal2delta bootstrap` for it again"
-    )
+def table_moved(table: TableName, reason: str) -> TableMovedError:
+    """The error that says what has become of a table after the snapshot."""
+    return TableMovedError(f"table {table}", f"{reason} after the snapshot", "run `wal2delta bootstrap` for it again")
 
 
 def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:

@@ -1,0 +1,31 @@
+"""What a snapshot and the stream after it add up to, in plain Python: for the tests that copy amid changes.
+
+Folding itself belongs to `fix_drain`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.fix_drain import SOURCE, Drained, Row, fold, landed_rows
+from wal2delta.lake.snapshots import finished_tables
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import Incarnation, TableName
+from wal2delta.schema import SchemaVersion
+
+
+def copied_and_landed(shop: Drained, table: TableName) -> list[Row]:
+    """The table's newest copy with all that has landed after it, in the order of `Drained.source_rows`."""
+    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
+    found = finished_tables(store, paths, Incarnation(1))[table]
+    copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
+        (found.table.version, {**row, "_w2d_op": "insert", "_w2d_unchanged": None})
+        for chunk in found.table.chunks
+        for row in pq.read_table(paths.url(f"{found.key}/{chunk.path}")).to_pylist()
+    ]
+    landed = landed_rows(shop.chain())
+    after = [p for p in landed if p[0].table == table and p[1]["_w2d_lsn"] > found.consistent_point.value]
+    return fold(copied + after).get(table, [])
