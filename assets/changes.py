@@ -112,10 +112,9 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
     """How the server sees the slot; nothing where it can't be asked, which is no reason to end a drain."""
     try:
-        found = settings.slot_health(source.name)
+        return state_metadata(source, settings.slot_look(source.name))
     except Wal2DeltaError:
         return {}
-    return {} if found is None else state_metadata(source, found)
 
 
 def _progress(source: SourceConfig, stretch: Stretch) -> md.Metadata:

@@ -11,12 +11,11 @@ import dagster as dg
 from assets import metadata as md
 from assets.keys import Layer, slot_key
 from assets.stopping import call
-from resources import Settings
+from resources import Settings, SlotLook
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
-from wal2delta.pipeline.health import Level, SlotHealth
-from wal2delta.postgres.slot import SlotState
+from wal2delta.pipeline.health import Level
 
 CHECK = "slot_health"
 
@@ -35,8 +34,8 @@ def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        found = call(lambda _stop: settings.slot_health(source.name))
-        if found is not None:
+        found = call(lambda _stop: settings.slot_look(source.name))
+        if found.state is not None:
             yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, found))
         yield result(source, found)
 
@@ -49,9 +48,11 @@ _DESCRIPTION = (
 )
 
 
-def state_metadata(source: SourceConfig, found: tuple[SlotState, SlotHealth]) -> md.Metadata:
-    """The slot's positions and prospects."""
-    state, health = found
+def state_metadata(source: SourceConfig, found: SlotLook) -> md.Metadata:
+    """The slot's positions and prospects; nothing where there is no slot."""
+    state, health = found.state, found.health
+    if state is None or health is None:
+        return {}
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
         md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
@@ -67,16 +68,18 @@ def state_metadata(source: SourceConfig, found: tuple[SlotState, SlotHealth]) ->
     )
 
 
-def result(source: SourceConfig, found: tuple[SlotState, SlotHealth] | None) -> dg.AssetCheckResult:
-    """What the UI shows of a slot; `found` is None where there is none."""
+def result(source: SourceConfig, found: SlotLook) -> dg.AssetCheckResult:
+    """What the UI shows of a slot: how long it will last, and whether a drain could go on with it at all."""
     level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
-    if found is not None:
-        level, reasons = found[1].level, list(found[1].reasons)
+    if found.health is not None:
+        level, reasons = found.health.level, list(found.health.reasons)
+    if found.gap is not None:
+        level, reasons = Level.ERROR, [found.gap, *reasons]
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,
         passed=level is Level.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
         description="; ".join(reasons) or None,
-        metadata={} if found is None else state_metadata(source, found),
+        metadata=state_metadata(source, found),
     )

@@ -39,10 +39,14 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slot as the server sees it; `holder` is the process that reads it, None where nobody does."""
+    """The slot as the server sees it; `holder` is the process that reads it, None where nobody does.
+
+    `gap` says why no drain could go on with it, None where one can.
+    """
 
     name: str
     holder: int | None
+    gap: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,13 @@ class Decision:
 
 
 def decide(slot: Slot | None, runs: Sequence[Run], memory: Memory, now: float, max_seconds: float) -> Decision:
-    """The decision; `runs` are the newest first, `max_seconds` is how long a drain runs before it ends by itself."""
+    """The decision; `runs` are the newest first, `max_seconds` is how long a drain runs before it ends by itself.
+
+    With a gap nothing is started: each run would fail with it, until somebody has run `recover`. That is told by the
+    check of the slot.
+    """
     if slot is None:
-        return Decision(False, "there is no slot yet: bootstrap first", Memory())
+        return Decision(False, "there is no landing yet: bootstrap first", Memory())
     memory = (
         Memory(None) if slot.holder is not None else Memory(now if memory.unheld_since is None else memory.unheld_since)
     )
@@ -109,6 +117,8 @@ def _is_dead(run: Run, unheld_s: float, now: float) -> bool:
 def _start(slot: Slot, live: Sequence[Run], runs: Sequence[Run], now: float, max_seconds: float) -> tuple[bool, str]:
     if any(run.phase is not Phase.STARTED for run in live):
         return False, "a drain is queued or starting"
+    if slot.gap is not None and not live:
+        return False, f"no drain can go on: {slot.gap}"
     if live and any(now - (run.started or run.created) < max_seconds - HANDOVER_S for run in live):
         return False, f"drain {live[0].id[:8]} is at work"
     if live:

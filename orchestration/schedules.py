@@ -55,7 +55,7 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
     job, proof = compaction_job_name(source.name), verification_job_name(source.name)
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        state = settings.status(source.name).sources[source.name]
+        state = settings.in_lake(source.name).sources[source.name]
         # A proof holds the same lease, so a compaction beside it could only fail.
         for name, lease_held in ((job, state.lease_held), (proof, None)):
             others = guard.others(recent_runs(context.instance, name), time.time(), lease_held)
@@ -84,7 +84,7 @@ def _slot(source: SourceConfig) -> dg.ScheduleDefinition:
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         del context
         # A slot that was there and is gone is for the check; before there is a landing there is nothing to check.
-        return None if settings.status(source.name).sources[source.name].landing else "there is no landing yet"
+        return None if settings.in_lake(source.name).sources[source.name].landing else "there is no landing yet"
 
     description = f"Records where slot {source.slot} stands, and checks how long it will last."
     return _schedule(slot_job_name(source.name), _SLOT_CRON, description, obstacle)
@@ -96,7 +96,7 @@ def _views(config: Config) -> dg.ScheduleDefinition:
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         busy = guard.others(recent_runs(context.instance, VIEWS_REFRESH), time.time()).busy
-        return busy or guard.refresh_is_pointless(settings.status(), reads)
+        return busy or guard.refresh_is_pointless(settings.in_lake(), reads)
 
     description = "Refreshes the views where a source has a newer cut, unless a refresh is in progress."
     return _schedule(VIEWS_REFRESH, cron_every(interval_s), description, obstacle)

@@ -12,7 +12,7 @@ from assets.changes import DrainRun
 from jobs.names import KEEPER_TAG, drain_job_name
 from orchestration import keeper
 from orchestration.runs import fail_dead, recent_runs
-from resources import Settings
+from resources import Settings, SlotLook
 from wal2delta.config.model import SourceConfig
 from wal2delta.errors import Wal2DeltaError
 
@@ -40,13 +40,13 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         try:
-            state = settings.slot_state(source.name)
+            look = settings.slot_look(source.name)
         except Wal2DeltaError as error:
             # Forgotten on purpose: a drain that lives through an outage needs its time to connect again.
             return dg.SensorResult(
-                skip_reason=f"the source can't be asked: {error}", cursor=keeper.Memory().to_cursor()
+                skip_reason=f"the slot can't be looked at: {error}", cursor=keeper.Memory().to_cursor()
             )
-        slot = None if state is None else keeper.Slot(source.slot, (state.active_pid or 0) if state.active else None)
+        slot = _slot(source, look)
         runs = recent_runs(context.instance, job, KEEPER_TAG)
         memory = keeper.Memory.from_cursor(context.cursor)
         decision = keeper.decide(slot, runs, memory, clock(), DRAIN_MAX_S)
@@ -58,6 +58,14 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         return dg.SensorResult(run_requests=[_request(source, job)], cursor=cursor)
 
     return slot_drain_sensor
+
+
+def _slot(source: SourceConfig, look: SlotLook) -> keeper.Slot | None:
+    """None where nothing has begun; a slot that is gone from under a landing is one with a gap."""
+    if not look.begun:
+        return None
+    holder = (look.state.active_pid or 0) if look.state is not None and look.state.active else None
+    return keeper.Slot(source.slot, holder, look.gap)
 
 
 def _request(source: SourceConfig, job: str) -> dg.RunRequest:

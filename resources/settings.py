@@ -3,6 +3,7 @@
 What is decided from those looks belongs to `orchestration`; whatever writes belongs to `wal2delta.pipeline`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -15,10 +16,27 @@ from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.pipeline.health import SlotHealth, slot_health
-from wal2delta.pipeline.status import StatusReport, status
+from wal2delta.pipeline.status import StatusReport, slot_gap, status
 from wal2delta.postgres.connection import connect
+from wal2delta.postgres.patience import Patience, within
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, read_slot
+
+# An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and others wait for it.
+PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLook:
+    """A slot and how long it will last, both None where there is none.
+
+    `begun` says whether there is a landing, `gap` why no drain can go on with the slot there is, or is not.
+    """
+
+    begun: bool
+    state: SlotState | None
+    health: SlotHealth | None
+    gap: str | None
 
 
 class Settings(dg.ConfigurableResource[Config]):
@@ -34,26 +52,23 @@ class Settings(dg.ConfigurableResource[Config]):
         """The whole configuration."""
         return load(Path(self.config_path))
 
-    def slot_state(self, source: str) -> SlotState | None:
-        """The source's slot as its server sees it now, None where there is none."""
-        config = self.config().sources[source]
-        with connect(config.dsn, "wal2delta dagster") as connection:
-            return read_slot(connection, config.slot)
+    def slot_look(self, source: str) -> SlotLook:
+        """The source's slot as its server sees it now, and what of it can't be drained.
 
-    def slot_health(self, source: str) -> tuple[SlotState, SlotHealth] | None:
-        """The slot and how long it will last, None where there is no slot."""
+        A server that does not answer for `PATIENCE_S` seconds is a TransientError: whoever looks has others to look at.
+        """
         config = self.config()
         chosen = config.sources[source]
-        with connect(chosen.dsn, "wal2delta dagster") as connection:
-            end, state = identify(connection).current_lsn, read_slot(connection, chosen.slot)
-        if state is None:
-            return None
-        chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, source))
-        return state, slot_health(state, end, chain, chosen.health)
+        with within(Patience(PATIENCE_S)), connect(chosen.dsn, "wal2delta dagster") as connection:
+            chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, source))
+            server, state = identify(connection), read_slot(connection, chosen.slot)
+        gap = None if chain is None else slot_gap(chosen, state, chain)
+        health = None if state is None else slot_health(state, server.current_lsn, chain, chosen.health)
+        return SlotLook(chain is not None, state, health, None if gap is None else f"{gap.reason}; {gap.remedy}")
 
-    def status(self, source: str | None = None) -> StatusReport:
-        """How a source and the views that read it stand, or all of them."""
-        return status(self.config(), None if source is None else [source])
+    def in_lake(self, source: str | None = None) -> StatusReport:
+        """How a source and the views that read it stand in the lake, or all of them; no server is asked."""
+        return status(self.config(), None if source is None else [source], servers=False)
 
     def newest_cut(self, source: str) -> Cut | None:
         """The source's frontier in the lake."""

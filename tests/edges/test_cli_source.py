@@ -177,13 +177,27 @@ def test_a_source_that_refuses_is_one_line_and_changes_nothing(
     monkeypatch.setenv("W2D_TEST_CLI_WRONG", "hunter2")
     place.configure(**changes)
     status, out, err = place.run(*command)
-    assert status in ((2, 3) if "port=1" in str(changes) else (2,))
+    assert status == (3 if "port=1" in str(changes) else 2)
     assert phrase in out + err
     assert "hunter2" not in out + err
     assert "Traceback" not in err
     assert not place.database.slots()
     assert not publications(place)
     assert not (place.file.parent / "lake").exists()
+
+
+@pytest.mark.parametrize("dsn", ["host=127.0.0.1 port=1 dbname=x", "host=/nowhere dbname=x"])
+def test_a_server_that_can_not_be_reached_is_status_3_of_every_command(place: Place, dsn: str) -> None:
+    """To be tried again: nothing has to be changed first, and nothing was."""
+    assert place.run("apply")[0] == 0
+    assert place.run("bootstrap")[0] == 0
+    place.configure(dsn=json.dumps(dsn))
+    commands = ("check", "plan", "apply", "bootstrap", "drain --once", "recover --dry-run", "recover", "status")
+    for command in (*commands, "teardown --yes"):
+        status, out, err = place.run(*command.split())
+        assert status == 3, f"{command}: {out}{err}"
+        assert "Traceback" not in err
+    assert place.database.slots() == {place.slot}
 
 
 def test_a_role_without_replication_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from assets.changes import DrainRun
 from orchestration.build import build
 from resources import LakeSpark, Settings
 from tests.fix_postgres import Database, new_database
+from tests.shell.shared_spark import SharedSpark
 from wal2delta.config.load import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -41,13 +42,6 @@ views:
     reads: {{orders: shop/shop.orders}}
 """
 _SQL = "SELECT count(*) AS orders, sum(amount) AS amount FROM orders\n"
-
-
-class _SharedSpark(LakeSpark):
-    """The location's resource, but with the session that all tests of this process share."""
-
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        del context
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,7 @@ def location(source: Database, spark: SparkSession, tmp_path_factory: pytest.Tem
     settings = Settings(config_path=str(path))
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.local_temp(str(folder)) as instance:
         patch.setenv("W2D_SHELL_PASSWORD", password)
-        yield Location(build(load(path)), instance, _SharedSpark(config_path=str(path)), source, settings)
+        yield Location(build(load(path)), instance, SharedSpark(config_path=str(path)), source, settings)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wal2delta.cli.context import Context
-from wal2delta.cli.results import DONE, REFUSED, Outcome, grid, octets, plain
+from wal2delta.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, grid, octets, plain
 from wal2delta.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
 
     reports = step.check_sources(context.config, names)
     text = "\n\n".join(_check_page(name, report) for name, report in reports.items())
-    return Outcome(DONE if not any(report.refused for report in reports.values()) else REFUSED, reports, text)
+    refused = [report for report in reports.values() if report.refused]
+    status = REFUSED if any(not report.try_again for report in refused) else TRY_AGAIN if refused else DONE
+    return Outcome(status, reports, text)
 
 
 def plan(context: Context, args: argparse.Namespace) -> Outcome:

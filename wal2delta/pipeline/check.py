@@ -56,6 +56,12 @@ class CheckReport:
         """Whether a finding is an error."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
+    @property
+    def try_again(self) -> bool:
+        """Whether nothing but what may pass by itself is in the way."""
+        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        return bool(errors) and all(finding.transient for finding in errors)
+
 
 def check_source(config: Config, name: str) -> CheckReport:
     """Gather every finding about the source `name`; a source that can't be reached is a finding too.

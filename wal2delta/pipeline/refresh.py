@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config, ViewConfig
-from wal2delta.errors import ConfigError
+from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.documents import Cut
 from wal2delta.lake.open import OpenedLake
 from wal2delta.lake.records import newest_cut
@@ -44,15 +44,22 @@ class ViewReport:
 def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
     """Refresh the view of that name, or every view.
 
-    A view over a table that is held or not in the lake yet is held itself. Raises ConfigError for a name or a definition
-    that is wrong, LakeError for a damaged cut, TransientError where another process refreshes views of this lake.
+    A view over a table that is held or not in the lake yet is held itself, and among every view so is one with a damaged
+    document. Raises ConfigError for a name or a definition that is wrong, LakeError for a damaged cut, TransientError
+    where another process refreshes views of this lake.
     """
     views = _chosen(config, view)
     store = open_store(config.lake)
     reports = []
     with one_refresh(config.lake):
         for chosen in views:
-            made = _refresh_one(config, chosen, spark.newSession(), store)
+            try:
+                made = _refresh_one(config, chosen, spark.newSession(), store)
+            except LakeError as error:
+                # What is wrong with one view's source or documents is no matter of the others'.
+                if view is not None:
+                    raise
+                made = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
             reports.append(made)
             report(_event(made))
     return reports

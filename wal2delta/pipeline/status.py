@@ -124,18 +124,19 @@ class StatusReport:
         return tuple(problem for part in parts for problem in part.problems)
 
 
-def status(config: Config, names: Iterable[str] | None = None) -> StatusReport:
+def status(config: Config, names: Iterable[str] | None = None, *, servers: bool = True) -> StatusReport:
     """Look at the sources `names` and the views that read them, at all of both by default.
 
+    Without `servers` only what lies in the lake is looked at: no server can delay the answer, and none is a problem.
     Raises ConfigError for a lake of a kind that is not supported; everything else becomes a problem in the report.
     """
     chosen = list(config.sources if names is None else names)
     store = open_store(config.lake)
     views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
     # Each beside the others: a server that hangs is a problem of its own source.
-    looks = side_by_side(chosen, lambda name: _seen(config.sources[name]))
+    looks = side_by_side(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
-        sources={name: _source(store, config, config.sources[name], looks[name]) for name in chosen},
+        sources={name: _source(store, config, config.sources[name], looks.get(name)) for name in chosen},
         views={view.name: _view(store, config, view) for view in views},
     )
 
@@ -154,13 +155,16 @@ class _Problems:
             return None
 
 
-def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Exception) -> SourceStatus:
+def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Exception | None) -> SourceStatus:
     problems = _Problems()
     paths = LakePaths(config.lake, source.name)
     chain = problems.look(lambda: Chain.open_newest(store, paths))
     cut = problems.look(lambda: newest_cut(store, paths))
-    server, slot = problems.look(lambda: _of(look)) or (None, None)
-    _judge_slot(source, server, slot, chain, problems)
+    server, slot = (None if look is None else problems.look(lambda: _of(look))) or (None, None)
+    if server is not None and chain is not None:
+        begun = chain
+        gap = problems.look(lambda: slot_gap(source, slot, begun))
+        problems.found.extend([gap] if gap is not None else [])
     health = None
     if server is not None and slot is not None:
         at, state = server.current_lsn, slot
@@ -203,30 +207,24 @@ def _seen(source: SourceConfig) -> _Seen:
         return identify(connection), read_slot(connection, source.slot)
 
 
-def _judge_slot(
-    source: SourceConfig,
-    server: ServerIdentity | None,
-    slot: SlotState | None,
-    chain: Chain | None,
-    problems: _Problems,
-) -> None:
-    """What the slot alone shows to be wrong; the whole comparison is made by every drain before it starts."""
-    if server is None or chain is None:
-        return
-    thing = f"slot {source.slot}"
-    remedy = f"changes after the landing's end are lost: {RECOVER}"
+def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:
+    """What the slot alone shows to be wrong; the whole comparison is made by every drain before it starts.
+
+    `slot` was read after `chain` was opened. Raises LakeError for a damaged link.
+    """
+    thing, remedy = f"slot {source.slot}", f"changes after the landing's end are lost: {RECOVER}"
     if slot is None:
-        problems.found.append(
-            Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
-        )
-    elif slot.lost:
-        problems.found.append(Problem(thing, "the server has invalidated it", remedy, transient=False))
-    elif slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > chain.end:
+        return Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
+    if slot.lost:
+        return Problem(thing, "the server has invalidated it", remedy, transient=False)
+    confirmed = slot.confirmed_flush_lsn
+    if confirmed is not None and confirmed > chain.end:
         # A drain may have flushed and acknowledged since the chain was read.
-        problems.look(chain.refresh)
-        if slot.confirmed_flush_lsn > chain.end:
-            reason = f"it stands at {slot.confirmed_flush_lsn}, beyond the landing's end {chain.end}"
-            problems.found.append(Problem(thing, reason, remedy, transient=False))
+        chain.refresh()
+        if confirmed > chain.end:
+            reason = f"it stands at {confirmed}, beyond the landing's end {chain.end}"
+            return Problem(thing, reason, remedy, transient=False)
+    return None
 
 
 def _judge_health(source: SourceConfig, health: SlotHealth | None, chain: Chain | None, problems: _Problems) -> None:

@@ -47,6 +47,10 @@ _UNREACHABLE = (
     "exceeds max_wal_senders",
     "terminating connection",
     "ssl syscall error",
+    "host is down",
+    "broken pipe",
+    # A socket's, where the server is stopped; a file that a DSN names is missed in other words.
+    "failed: no such file or directory",
     "connection is lost",
     "connection is closed",
     ASKED_TO_STOP,

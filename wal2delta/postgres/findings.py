@@ -6,10 +6,10 @@ Finding things belongs to `checks.py` and `table_checks.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from wal2delta.errors import SourceError, Wal2DeltaError
+from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
 from wal2delta.names import TableName
 
 
@@ -30,6 +30,8 @@ class Finding:
     reason: str
     remedy: str
     table: TableName | None = None
+    # An error that may be none when it is looked at again: the server can't be reached, a lock was not to be had.
+    transient: bool = False
 
     def __str__(self) -> str:
         return f"{self.thing}: {self.reason}; {self.remedy}"
@@ -52,7 +54,7 @@ def note(thing: str, reason: str, remedy: str, table: TableName | None = None) -
 
 def from_error(found: Wal2DeltaError) -> Finding:
     """An error as a finding."""
-    return error(found.thing, found.reason, found.remedy)
+    return replace(error(found.thing, found.reason, found.remedy), transient=isinstance(found, TransientError))
 
 
 def refuse(findings: Iterable[Finding]) -> None:
