@@ -36,6 +36,7 @@ from wal2delta.pgoutput.messages import (
     Values,
 )
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import Identity
 
 TABLE = Oid(16384)
@@ -137,11 +138,12 @@ def _line(case: str, changes: int, per_transaction: int) -> str:
     few = frames(*_stream(case, changes // SLOW_SHARE, per_transaction, rng, full=full))
     raw = frames(*_stream(case, changes, per_transaction, rng, full=full))
     octets = sum(map(len, raw))
-    BatchDecoder(RelationCache(resolve)).decode(few)  # Arrow's pools and tables, once per process
+    wire = Wire.of(raw)
+    BatchDecoder(RelationCache(resolve)).decode(Wire.of(few))  # Arrow's pools and tables, once per process
     before_mb = _peak_mb()
-    fast = _measure(lambda: BatchDecoder(RelationCache(resolve)).decode(raw), changes)
+    fast = _measure(lambda: BatchDecoder(RelationCache(resolve)).decode(wire), changes)
     used_mb = _peak_mb() - before_mb
-    batch = BatchDecoder(RelationCache(resolve)).decode(raw)
+    batch = BatchDecoder(RelationCache(resolve)).decode(wire)
     arrow_mb = sum(table.rows.nbytes for table in batch.changes) / 2**20
     plain = _measure(lambda: [decode(one[25:]) for one in few], changes // SLOW_SHARE)
     twin = _measure(lambda: assemble(few, RelationCache(resolve)), changes // SLOW_SHARE)

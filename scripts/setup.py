@@ -59,9 +59,10 @@ class SetupError(Exception):
 
 _COMPILE = """
 from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.postgres.copy_text import split
+from wal2delta.postgres import copy_text, framing
 warm_up()
-split(bytearray(b"1\\n"), 1, 1)
+copy_text.warm_up()
+framing.warm_up()
 """
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from wal2delta.names import Oid
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.postgres.copy import Block, typed_batch
 from wal2delta.postgres.copy_text import split
 from wal2delta.schema import Column
@@ -20,16 +22,23 @@ _ESCAPES = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\
 _PIECES = ("", "N", "\\", "\\N", "\\.", "\t", "\n", "\r\n", "\v\f\b", " ", ",", '"', "NULL", "é😀", "\ufeff", "x" * 40)
 
 
+def block_of(*messages: bytes) -> Block:
+    """As they come from a socket, with their envelopes between them."""
+    octets = b"".join(b"d" + (4 + len(m)).to_bytes(4, "big") + m for m in messages)
+    end = np.cumsum([5 + len(m) for m in messages])
+    return Block(Wire(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end))
+
+
 def _block(rows: list[Row]) -> Block:
     """The rows as PostgreSQL's CopyAttributeOutText writes them."""
     fields = [["\\N" if v is None else "".join(_ESCAPES.get(c, c) for c in v) for v in row] for row in rows]
-    return Block(bytearray("".join("\t".join(row) + "\n" for row in fields).encode()), len(rows))
+    return block_of(*("\t".join(row).encode() + b"\n" for row in fields))
 
 
 def _texts(rows: list[Row]) -> list[Row]:
     """The rows after `split`."""
     block = _block(rows)
-    columns = [spans.texts().to_pylist() for spans in split(block.data, block.rows, len(rows[0]))]
+    columns = [spans.texts().to_pylist() for spans in split(block.wire, len(rows[0]))]
     return list(zip(*columns, strict=True))
 
 
@@ -58,31 +67,32 @@ def test_a_large_value_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "rows", "columns"),
+    ("messages", "columns"),
     [
-        (b"a\tb\n", 1, 1),
-        (b"a\tb\n", 1, 3),
-        (b"a\nb\n", 1, 1),
-        (b"a\n", 2, 1),
-        (b"a", 1, 1),
-        (b"a\\", 1, 1),
-        (b"a\\\n", 1, 1),
-        (b"a\tb", 1, 2),
+        ([b"a\tb\n"], 1),
+        ([b"a\tb\n"], 3),
+        ([b"a\nb\n"], 1),
+        ([b"a\n", b""], 1),
+        ([b"a"], 1),
+        ([b"a\\"], 1),
+        ([b"a\\\n"], 1),
+        ([b"a\tb"], 2),
+        ([b"a\t", b"b\n"], 2),
     ],
 )
-def test_a_block_that_is_not_its_rows_is_refused(data: bytes, rows: int, columns: int) -> None:
-    """Too many or too few rows or fields, and rows that are cut off."""
+def test_a_message_that_is_not_a_row_is_refused(messages: list[bytes], columns: int) -> None:
+    """Too many or too few fields, two rows in one, and rows that are cut off."""
     with pytest.raises(ValueError, match="a block of COPY is not"):
-        split(bytearray(data), rows, columns)
+        split(block_of(*messages).wire, columns)
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:
     """A text that Arrow could not hold is an error, not a replacement character."""
     column = Column("v", Oid(25), -1, "text", "text", 1, identity=False)
     with pytest.raises(pa.ArrowInvalid):
-        typed_batch(Block(bytearray(b"caf\xe9\n"), 1), [column])
+        typed_batch(block_of(b"caf\xe9\n"), [column])
 
 
 def test_a_table_without_columns_keeps_its_number_of_rows() -> None:
     """Each row is an empty line."""
-    assert typed_batch(Block(bytearray(b"\n\n\n"), 3), []).num_rows == 3
+    assert typed_batch(block_of(b"\n", b"\n", b"\n"), []).num_rows == 3

@@ -13,6 +13,7 @@ from wal2delta.drain.buffer import TransactionBuffer
 from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
+from wal2delta.pgoutput.wire import Wire
 
 _HEADER = b"w" + bytes(24)
 _EPOCH_US = 946_684_800_000_000
@@ -34,13 +35,13 @@ def _transaction(end: int, changes: int, size: int = 50) -> list[bytes]:
     return [_begin(end), *(_change(end * 1000 + n, size) for n in range(changes)), _commit(end)]
 
 
-def _frames(units: list[Unit | LargeTransaction]) -> list[bytes]:
+def _changes(units: list[Unit | LargeTransaction]) -> list[bytes]:
     found = []
     for unit in units:
         if isinstance(unit, Unit):
-            found += [f for f in unit.frames if f[25:26] == b"I"]
+            found += [m for wire in unit.wires for m in wire if m[:1] == b"I"]
         else:
-            found += [f for part in unit.parts() for f in part.frames]
+            found += [m for part in unit.parts() for m in part.wire]
             unit.close()
     return found
 
@@ -62,7 +63,7 @@ def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.M
     most = 0
     while stream:
         size = chance.randint(1, 30)
-        buffer.feed(stream[:size])
+        buffer.feed(Wire.of(stream[:size]))
         stream = stream[size:]
         most = max(most, buffer.complete_bytes)
         units += buffer.take(everything=chance.random() < 0.1)
@@ -72,17 +73,17 @@ def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.M
     ends = [unit.end_lsn for unit in units]
     assert ends == sorted(ends)
     assert ends[-1] == Lsn(39)
-    assert all(unit.frames[-1] == _commit(unit.end_lsn.value) for unit in units if isinstance(unit, Unit))
-    assert _frames(units) == [f for transaction in transactions for f in transaction[1:-1]]
+    assert all(list(unit.wires[-1])[-1] == _commit(unit.end_lsn.value)[25:] for unit in units if isinstance(unit, Unit))
+    assert _changes(units) == [f[25:] for transaction in transactions for f in transaction[1:-1]]
 
 
 def test_an_open_transaction_stays_until_its_commit() -> None:
     """Only what is complete is given away."""
     buffer = TransactionBuffer(spill_bytes=1 << 20)
-    buffer.feed([*_transaction(10, 2), *_transaction(20, 2)[:-1]])
+    buffer.feed(Wire.of([*_transaction(10, 2), *_transaction(20, 2)[:-1]]))
     assert [u.end_lsn for u in buffer.take(everything=True)] == [Lsn(10)]
     assert (buffer.transaction_open, buffer.complete, buffer.settled) == (True, False, False)
-    buffer.feed([_commit(20)])
+    buffer.feed(Wire.of([_commit(20)]))
     assert buffer.complete_end == Lsn(20)
     assert (buffer.take(everything=True)[0].others, buffer.settled) == (2, True)
 
@@ -93,15 +94,15 @@ def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.
     buffer = TransactionBuffer(spill_bytes=3000)
     frames = _transaction(77, 500)
     for at in range(0, len(frames), 10):
-        buffer.feed(frames[at : at + 10])
+        buffer.feed(Wire.of(frames[at : at + 10]))
         assert buffer._memory._used_bytes <= 3000
     (unit,) = buffer.take(everything=False)
     assert isinstance(unit, LargeTransaction)
     assert (unit.spilled, unit.end_lsn, unit.xid, unit.commit_time_us) == (True, Lsn(77), 77, _EPOCH_US + 5)
-    assert unit.memory_bytes < 3000 < unit.size == sum(map(len, frames[1:-1]))
-    parts = [part.frames for part in unit.parts()]
-    assert all(sum(map(len, part)) <= 1000 + 10 * 80 for part in parts)
-    assert [f for part in parts for f in part] == frames[1:-1]
+    assert unit.memory_bytes < 3000 < unit.size
+    parts = [part.wire for part in unit.parts()]
+    assert all(part.size <= 1000 + 10 * 80 for part in parts)
+    assert [m for part in parts for m in part] == [f[25:] for f in frames[1:-1]]
     unit.close()
     assert (buffer._memory._used_bytes, len(buffer._files)) == (0, 0)
 
@@ -110,14 +111,14 @@ def test_messages_of_no_transaction_end_where_they_stand(monkeypatch: pytest.Mon
     """Each is complete as it comes; inside a transaction it is a part of that."""
     _small_units(monkeypatch, 400)
     buffer = TransactionBuffer(spill_bytes=1 << 20)
-    buffer.feed([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)])
+    buffer.feed(Wire.of([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)]))
     (unit,) = buffer.take(everything=True)
     assert isinstance(unit, Unit)
-    assert (unit.end_lsn, len(unit.frames), unit.others) == (Lsn(12), 6, 4)
+    assert (unit.end_lsn, sum(map(len, unit.wires)), unit.others) == (Lsn(12), 6, 4)
     assert (buffer.transaction_open, buffer.complete) == (True, False)
-    buffer.feed([_message(16), _commit(20)])
+    buffer.feed(Wire.of([_message(16), _commit(20)]))
     assert buffer.complete_end == Lsn(20)
-    buffer.feed([_message(30 + n) for n in range(20)])
+    buffer.feed(Wire.of([_message(30 + n) for n in range(20)]))
     assert [u.end_lsn for u in buffer.take(everything=False)] == [Lsn(49)]
     assert buffer.settled
 
@@ -128,19 +129,18 @@ def _message(lsn: int) -> bytes:
 
 def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:
     for frame in frames:
-        buffer.feed([frame])
+        buffer.feed(Wire.of([frame]))
 
 
 @pytest.mark.parametrize(
     "frames",
     [
-        [b"w" + bytes(24)],
         [_begin(7)[:-1], *([_change(1)] * 20), _commit(7)],
         [_begin(7), *([_change(1)] * 20), _commit(8)],
         [_begin(7), *([_change(1)] * 20), _commit(7) + b"x"],
         [_change(1), *([_change(1)] * 20), _commit(7)],
     ],
-    ids=["no message", "a begin cut off", "another commit", "a longer commit", "no begin"],
+    ids=["a begin cut off", "another commit", "a longer commit", "no begin"],
 )
 def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by an accident of Python's."""

@@ -20,6 +20,7 @@ from wal2delta.names import Oid, Xid
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.messages import Begin, Commit, Insert, Relation, RelationColumn
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import Identity
 
 T = Oid(16384)
@@ -37,7 +38,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
-        flusher.submit(Unit(raw, sum(map(len, raw)), end, 2), _WAIT_S)
+        flusher.submit(Unit([Wire.of(raw)], sum(map(len, raw)), end, 2), _WAIT_S)
         flusher.submit(EndSegment(end), _WAIT_S)
         (flushed,) = flusher.take(_WAIT_S)
     finally:

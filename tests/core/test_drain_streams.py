@@ -16,7 +16,7 @@ from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, Xid
-from wal2delta.pgoutput.decoder import decode, message_of
+from wal2delta.pgoutput.decoder import decode
 from wal2delta.pgoutput.messages import (
     Begin,
     Commit,
@@ -31,6 +31,7 @@ from wal2delta.pgoutput.messages import (
     StreamStop,
     Truncate,
 )
+from wal2delta.pgoutput.wire import Wire
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
 TIME = 1_700_000_000_000_000
@@ -169,7 +170,7 @@ def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: p
     held: list[Unit | LargeTransaction] = []
     while stream:
         size = rng.randint(1, 50)
-        buffer.feed(stream[:size])
+        buffer.feed(Wire.of(stream[:size]))
         stream = stream[size:]
         held += buffer.take(everything=rng.random() < 0.3)
         while held and rng.random() < 0.7:
@@ -183,11 +184,11 @@ def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: p
 
 def _transactions(unit: Unit | LargeTransaction) -> list[tuple[Lsn, int, list[Message]]]:
     if isinstance(unit, LargeTransaction):
-        inside = [decode(message_of(f)) for part in unit.parts() for f in part.frames]
+        inside = [decode(octets) for part in unit.parts() for octets in part.wire]
         unit.close()
         return [(unit.end_lsn, unit.xid, inside)]
     found: list[tuple[Lsn, int, list[Message]]] = []
-    for message in (decode(message_of(f)) for f in unit.frames):
+    for message in (decode(octets) for wire in unit.wires for octets in wire):
         match message:
             case Begin():
                 found.append((Lsn.ZERO, message.xid, []))
@@ -201,28 +202,28 @@ def _transactions(unit: Unit | LargeTransaction) -> list[tuple[Lsn, int, list[Me
 def test_an_abort_frees_the_disk_at_once() -> None:
     """Of the whole transaction its file; of a subtransaction, which is last, its bytes: a loop of retries does not grow."""
     buffer = TransactionBuffer(0, 64)
-    buffer.feed(frames(StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop()))
+    buffer.feed(Wire.of(frames(StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop())))
     (spool,) = buffer._streams.spools
     kept = spool._spill.size if spool._spill else 0
     for attempt in range(10, 20):
         rows = [Insert(T, ("2", "x" * 10_000), Xid(attempt))] * 5
-        buffer.feed(frames(StreamStart(Xid(9), False), *rows, StreamStop()))
+        buffer.feed(Wire.of(frames(StreamStart(Xid(9), False), *rows, StreamStop())))
         assert spool._spill is not None
         assert spool._spill.size > 50_000
-        buffer.feed(frames(StreamAbort(Xid(9), Xid(attempt), None, None)))
+        buffer.feed(Wire.of(frames(StreamAbort(Xid(9), Xid(attempt), None, None))))
         assert (spool._spill.size, buffer._files._files[0].end, spool.count) == (kept, kept, 1)
-    buffer.feed(frames(StreamAbort(Xid(9), Xid(9), Lsn(5), TIME)))
+    buffer.feed(Wire.of(frames(StreamAbort(Xid(9), Xid(9), Lsn(5), TIME))))
     assert (len(buffer._files), buffer.streamed_open, buffer.settled) == (0, 0, True)
 
 
 def test_an_open_streamed_transaction_does_not_stand_in_the_way() -> None:
     """A keepalive's position may be acknowledged, except in the middle of a chunk; others are complete at their commit."""
     buffer = TransactionBuffer(1 << 20)
-    buffer.feed(frames(StreamStart(Xid(9), True), Insert(T, ("1",), Xid(9))))
+    buffer.feed(Wire.of(frames(StreamStart(Xid(9), True), Insert(T, ("1",), Xid(9)))))
     assert not buffer.settled
-    buffer.feed(frames(StreamStop()))
+    buffer.feed(Wire.of(frames(StreamStop())))
     assert (buffer.settled, buffer.streamed_open) == (True, 1)
-    buffer.feed(frames(Begin(Lsn(50), TIME, Xid(10)), Commit(Lsn(50), Lsn(58), TIME)))
+    buffer.feed(Wire.of(frames(Begin(Lsn(50), TIME, Xid(10)), Commit(Lsn(50), Lsn(58), TIME))))
     assert (buffer.complete_end, buffer.complete) == (Lsn(58), True)
 
 
@@ -230,12 +231,12 @@ def test_many_open_transactions_share_a_bounded_number_of_files() -> None:
     """Beyond the limit; a file goes when the last of its transactions has ended."""
     buffer = TransactionBuffer(0, 3)
     for xid in range(100, 150):
-        buffer.feed(frames(StreamStart(Xid(xid), True), Insert(T, (str(xid),), Xid(xid)), StreamStop()))
+        buffer.feed(Wire.of(frames(StreamStart(Xid(xid), True), Insert(T, (str(xid),), Xid(xid)), StreamStop())))
     for xid in range(149, 99, -1):
-        buffer.feed(frames(StreamStart(Xid(xid), False), Insert(T, (str(-xid),), Xid(xid)), StreamStop()))
+        buffer.feed(Wire.of(frames(StreamStart(Xid(xid), False), Insert(T, (str(-xid),), Xid(xid)), StreamStop())))
         assert len(buffer._files) == 3
     for xid in range(100, 150):
-        buffer.feed(frames(StreamCommit(Xid(xid), Lsn(xid), Lsn(xid + 1), TIME)))
+        buffer.feed(Wire.of(frames(StreamCommit(Xid(xid), Lsn(xid), Lsn(xid + 1), TIME))))
     found = [_transactions(unit)[0] for unit in buffer.take(everything=True)]
     assert [[m.new for m in inside if isinstance(m, Insert)] for _, _, inside in found] == [
         [(str(xid),), (str(-xid),)] for xid in range(100, 150)
@@ -247,13 +248,13 @@ def test_a_hundred_thousand_subtransactions_cost_a_few_bytes_each() -> None:
     """Every second one rolled back, not as the last: counted, not timed."""
     buffer = TransactionBuffer(0, 1)
     count = 100_000
-    buffer.feed(frames(StreamStart(Xid(9), True)))
-    buffer.feed(frames(*(Insert(T, (str(n),), Xid(10 + n)) for n in range(count))))
-    buffer.feed(frames(StreamStop()))
+    buffer.feed(Wire.of(frames(StreamStart(Xid(9), True))))
+    buffer.feed(Wire.of(frames(*(Insert(T, (str(n),), Xid(10 + n)) for n in range(count)))))
+    buffer.feed(Wire.of(frames(StreamStop())))
     (spool,) = buffer._streams.spools
     assert spool._xids.itemsize * spool.blocks + spool._sizes.itemsize * spool.blocks == 12 * count
-    buffer.feed(frames(*(StreamAbort(Xid(9), Xid(10 + n), None, None) for n in range(0, count, 2))))
-    buffer.feed(frames(StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME)))
+    buffer.feed(Wire.of(frames(*(StreamAbort(Xid(9), Xid(10 + n), None, None) for n in range(0, count, 2)))))
+    buffer.feed(Wire.of(frames(StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME))))
     (unit,) = buffer.take(everything=False)
     [(_, _, inside)] = _transactions(unit)
     assert [m.new[0] for m in inside if isinstance(m, Insert)] == [str(n) for n in range(1, count, 2)]
@@ -285,7 +286,7 @@ def test_what_no_server_sends_is_refused_by_name(messages: list[Message]) -> Non
     """Chunks out of order, a commit without chunks, transactions in chunks and prepared ones."""
     buffer = TransactionBuffer(1 << 20)
     with pytest.raises(SourceError, match="replication stream"):
-        buffer.feed(frames(*messages))
+        buffer.feed(Wire.of(frames(*messages)))
     buffer.close()
 
 
@@ -293,4 +294,4 @@ def test_a_message_too_short_for_its_xid_is_refused() -> None:
     """It would be read as another transaction's."""
     buffer = TransactionBuffer(1 << 20)
     with pytest.raises(SourceError, match="cut off"):
-        buffer.feed([*frames(_START), frames(_CHANGE)[0][:28]])
+        buffer.feed(Wire.of([*frames(_START), frames(_CHANGE)[0][:28]]))

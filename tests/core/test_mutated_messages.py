@@ -23,6 +23,7 @@ from wal2delta.errors import SourceError
 from wal2delta.pgoutput.batch import BatchDecoder, TransactionInfo
 from wal2delta.pgoutput.decoder import ProtocolError, decode
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.values.cast import CastError
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
@@ -131,7 +132,7 @@ def _land(buffer: TransactionBuffer, frames: list[bytes], rng: random.Random) ->
     relations = RelationCache(resolve)
     while frames:
         size = rng.choice((1, 7, 1000))
-        buffer.feed(frames[:size])
+        buffer.feed(Wire.of(frames[:size]))
         frames = frames[size:]
         units = buffer.take(everything=True)
         try:
@@ -139,7 +140,7 @@ def _land(buffer: TransactionBuffer, frames: list[bytes], rng: random.Random) ->
                 if isinstance(unit, LargeTransaction):
                     _land_large(unit, relations)
                 else:
-                    BatchDecoder(relations).decode(unit.frames)
+                    BatchDecoder(relations).decode(*unit.wires)
         finally:
             for unit in units:
                 if isinstance(unit, LargeTransaction):
@@ -152,6 +153,6 @@ def _land_large(unit: LargeTransaction, relations: RelationCache) -> None:
     seq = 0
     for part in unit.parts():
         own.arrival = part.arrival
-        seq = BatchDecoder(own).decode_part(part.frames, info, seq).next_seq
+        seq = BatchDecoder(own).decode_part(part.wire, info, seq).next_seq
     if unit.streamed:
         relations.absorb(own)

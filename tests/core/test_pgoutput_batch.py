@@ -38,6 +38,7 @@ from wal2delta.pgoutput.messages import (
 )
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.pgoutput.rows import row_schema
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import Identity, SchemaVersion
 
 T1, T2 = Oid(16384), Oid(16390)
@@ -64,7 +65,7 @@ def transaction(number: int, *messages: Message) -> list[Message]:
 def both(*messages: Message, wanted: Callable[[Relation], SchemaVersion | None] = resolve) -> Batch:
     """Decode on the fast road, and see that the slow one says the same of the rows."""
     raw = frames(*messages)
-    batch = BatchDecoder(RelationCache(wanted)).decode(raw)
+    batch = BatchDecoder(RelationCache(wanted)).decode(Wire.of(raw))
     slow = assemble(raw, RelationCache(wanted))
     assert [t.rows.to_pylist() for t in batch.changes] == [t.rows.to_pylist() for t in slow.changes]
     return batch
@@ -183,8 +184,8 @@ def test_a_new_shape_in_mid_transaction_begins_a_new_version_there() -> None:
 def test_a_shape_without_a_change_is_told_where_it_was_noticed() -> None:
     """And holds for the next batch."""
     decoder = BatchDecoder(RelationCache(resolve))
-    first = decoder.decode(frames(*transaction(1, relation())))
-    second = decoder.decode(frames(*transaction(2, relation(), Insert(T1, ("1", "a")))))
+    first = decoder.decode(Wire.of(frames(*transaction(1, relation()))))
+    second = decoder.decode(Wire.of(frames(*transaction(2, relation(), Insert(T1, ("1", "a"))))))
     assert (first.rows, first.transactions, first.schemas) == (0, 0, [SchemaInForce(resolve(relation()), Lsn(1008), 0)])
     assert (second.rows, second.schemas) == (1, [])
 
@@ -213,7 +214,7 @@ def test_messages_are_handed_on_and_an_empty_batch_is_empty() -> None:
         (beat, None, 0),
     ]
     assert (batch.rows, batch.end_lsn) == (0, Lsn(1008))
-    assert BatchDecoder(RelationCache(resolve)).decode([]) == Batch([], 0, 0, None, None, None, [], [], 0)
+    assert BatchDecoder(RelationCache(resolve)).decode() == Batch([], 0, 0, None, None, None, [], [], 0)
 
 
 GOOD = transaction(1, relation(), Insert(T1, ("1", "a")))
@@ -253,7 +254,7 @@ def test_a_stream_that_no_server_sends_is_refused_on_both_roads(messages: list[M
     """Torn transactions, unknown tables, wrong counts, streamed chunks, ends that disagree."""
     raw = frames(*messages)
     with pytest.raises(ProtocolError):
-        BatchDecoder(RelationCache(resolve)).decode(raw)
+        BatchDecoder(RelationCache(resolve)).decode(Wire.of(raw))
     with pytest.raises(ProtocolError):
         assemble(raw, RelationCache(resolve))
 
@@ -267,7 +268,7 @@ def test_a_frame_cut_anywhere_is_refused() -> None:
         for length in range(len(whole)):
             cut = [*raw[:index], whole[:length], *raw[index + 1 :]]
             with pytest.raises(ProtocolError):
-                BatchDecoder(RelationCache(resolve)).decode(cut)
+                BatchDecoder(RelationCache(resolve)).decode(Wire.of(cut))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -286,7 +287,7 @@ def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> Non
 
 
 def _fast(stream: Sequence[bytes]) -> Batch:
-    return BatchDecoder(RelationCache(resolve)).decode(stream)
+    return BatchDecoder(RelationCache(resolve)).decode(Wire.of(stream))
 
 
 def _slow(stream: Sequence[bytes]) -> Batch:
@@ -319,7 +320,7 @@ def test_a_text_that_is_no_value_of_its_type_is_kept_under_a_mark(text: str) -> 
 def test_what_is_no_xlogdata_is_refused(payload: bytes) -> None:
     """A keepalive among the frames is the caller's mistake."""
     with pytest.raises(ProtocolError, match="XLogData"):
-        BatchDecoder(RelationCache(resolve)).decode([*frames(*GOOD), payload])
+        BatchDecoder(RelationCache(resolve)).decode(Wire.of([*frames(*GOOD), payload]))
 
 
 @pytest.mark.parametrize(
@@ -336,14 +337,14 @@ def test_what_is_no_xlogdata_is_refused(payload: bytes) -> None:
 def test_a_part_of_another_transaction_is_refused(messages: list[Message], info: TransactionInfo) -> None:
     """Begin and Commit may stand at a part's ends only, and must be the transaction's own."""
     with pytest.raises(ProtocolError):
-        BatchDecoder(RelationCache(resolve)).decode_part(frames(*messages), info, 0)
+        BatchDecoder(RelationCache(resolve)).decode_part(Wire.of(frames(*messages)), info, 0)
 
 
 def test_a_version_without_its_relations_columns_is_our_own_mistake() -> None:
     """The resolver's answer is checked, not trusted."""
     other = SchemaVersion(TableName("public", "t"), T1, Identity.DEFAULT, (), ())
     with pytest.raises(InvariantError, match="columns of its Relation"):
-        BatchDecoder(RelationCache(lambda _relation: other)).decode(frames(*GOOD))
+        BatchDecoder(RelationCache(lambda _relation: other)).decode(Wire.of(frames(*GOOD)))
 
 
 def test_an_error_of_the_resolver_passes_through() -> None:
@@ -353,7 +354,7 @@ def test_an_error_of_the_resolver_passes_through() -> None:
         raise InvariantError("t", "no", "nothing")
 
     with pytest.raises(InvariantError, match="no"):
-        BatchDecoder(RelationCache(refuse)).decode(frames(*GOOD))
+        BatchDecoder(RelationCache(refuse)).decode(Wire.of(frames(*GOOD)))
 
 
 def test_work_in_python_does_not_grow_with_the_batch() -> None:
@@ -372,7 +373,7 @@ def _calls(changes: int) -> int:
 
     sys.setprofile(count)
     try:
-        decoder.decode(raw)
+        decoder.decode(Wire.of(raw))
     finally:
         sys.setprofile(None)
     return called

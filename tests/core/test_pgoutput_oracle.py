@@ -15,6 +15,7 @@ from wal2delta.pgoutput.assemble import assemble
 from wal2delta.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.messages import Begin, Commit, Message, Relation
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import SchemaVersion
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
@@ -34,7 +35,7 @@ def test_fast_and_slow_road_give_the_same_batches(rng: random.Random) -> None:
     for _ in range(4):
         messages = _stream(workload, transactions=rng.choice([0, 1, 3, 20]), changes=rng.choice([0, 1, 3, 30]))
         raw = [frame(encode(message)) for message in messages]
-        batch = fast.decode(raw)
+        batch = fast.decode(Wire.of(raw))
         assert_same(batch, assemble(raw, slow))
 
 
@@ -45,7 +46,7 @@ def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) ->
         return resolve(relation) if relation.oid % 2 else None
 
     raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=10, changes=8)]
-    batch = BatchDecoder(RelationCache(resolve_some)).decode(raw)
+    batch = BatchDecoder(RelationCache(resolve_some)).decode(Wire.of(raw))
     assert_same(batch, assemble(raw, RelationCache(resolve_some)))
     assert all(table.version.oid % 2 for table in batch.changes)
 
@@ -57,7 +58,7 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     assert isinstance(begin, Begin)
     assert isinstance(commit, Commit)
     raw = [frame(encode(message)) for message in messages]
-    whole = BatchDecoder(RelationCache(resolve)).decode(raw)
+    whole = BatchDecoder(RelationCache(resolve)).decode(Wire.of(raw))
     info = TransactionInfo(commit.end_lsn, begin.xid, begin.commit_time_us)
     cuts = sorted(rng.choices(range(len(raw) + 1), k=3))
     with_ends = rng.random() < 0.5
@@ -66,7 +67,7 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     schemas: list[SchemaInForce] = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
-        part = decoder.decode_part(piece, info, seq)
+        part = decoder.decode_part(Wire.of(piece), info, seq)
         found += [dict(row, _w2d_row=row["_w2d_row"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
         seq, rows = part.next_seq, rows + part.rows
@@ -79,7 +80,7 @@ def test_frames_may_be_views_of_memory(rng: random.Random) -> None:
     """What psycopg hands out are memoryviews."""
     raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=3, changes=5)]
     views = [memoryview(one) for one in raw]
-    assert_same(BatchDecoder(RelationCache(resolve)).decode(views), assemble(views, RelationCache(resolve)))
+    assert_same(BatchDecoder(RelationCache(resolve)).decode(Wire.of(views)), assemble(views, RelationCache(resolve)))
 
 
 def _plain_rows(batch: Batch) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.messages import Insert, Relation
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import SchemaVersion
 
 
@@ -30,7 +31,7 @@ def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shape
         return replace(version, columns=(version.columns[0], replace(version.columns[1], attnum=attnum)))
 
     messages = transaction(1, relation(), Insert(T1, ("1", "a")), relation(), Insert(T1, ("2", "b")))
-    batch = BatchDecoder(RelationCache(catalog)).decode(frames(*messages))
+    batch = BatchDecoder(RelationCache(catalog)).decode(Wire.of(frames(*messages)))
     assert len(batch.schemas) == shapes
     assert len(batch.changes) == shapes
 

@@ -67,8 +67,7 @@ def _wire(damaged: Sequence[tuple[bytes, bytes, int]]) -> Wire:
     sizes = np.array([[len(message), len(behind)] for message, behind, _ in damaged], np.int64)
     at = np.cumsum(sizes.sum(axis=1)) - sizes.sum(axis=1)
     data = b"".join(message + behind for message, behind, _ in damaged)
-    octets = np.frombuffer(data, np.uint8)
-    return Wire(data, octets, at, at + sizes[:, 0], octets[at])
+    return Wire(np.frombuffer(data, np.uint8), at, at + sizes[:, 0])
 
 
 def _agree(wire: Wire, index: int, message: bytes, columns: int) -> bool:
@@ -115,7 +114,7 @@ def _values(wire: Wire, rows: Rows) -> list[Values]:
                 if size == spans.NULL
                 else UNCHANGED
                 if size == spans.UNCHANGED
-                else _text(wire.data[start : start + size])
+                else _text(wire.octets.tobytes()[start : start + size])
                 for start, size in cells
             )
         )

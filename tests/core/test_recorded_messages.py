@@ -17,6 +17,7 @@ from wal2delta.pgoutput.batch import BatchDecoder, TransactionInfo
 from wal2delta.pgoutput.decoder import decode
 from wal2delta.pgoutput.messages import LogicalMessage, Message, StreamAbort, StreamStart, StreamStop
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 
 FOLDER = Path(__file__).parent / "recorded"
 # Two-phase messages came with 15.
@@ -68,12 +69,12 @@ def test_what_was_sent_goes_through_buffer_and_batch_decoder(name: str) -> None:
     for octets in recorded(name):
         if octets[:1] in b"bp":
             with pytest.raises(SourceError, match="prepared"):
-                buffer.feed([frame(octets)])
+                buffer.feed(Wire.of([frame(octets)]))
             break
-        buffer.feed([frame(octets)])
+        buffer.feed(Wire.of([frame(octets)]))
         for unit in buffer.take(everything=True):
             if isinstance(unit, Unit):
-                rows += BatchDecoder(relations).decode(unit.frames).rows
+                rows += BatchDecoder(relations).decode(*unit.wires).rows
             else:
                 streamed += 1
                 rows += _rows(unit, relations)
@@ -87,7 +88,7 @@ def _rows(unit: LargeTransaction, relations: RelationCache) -> int:
     rows = seq = 0
     for part in unit.parts():
         own.arrival = part.arrival
-        batch = BatchDecoder(own).decode_part(part.frames, info, seq)
+        batch = BatchDecoder(own).decode_part(part.wire, info, seq)
         rows, seq = rows + batch.rows, batch.next_seq
     relations.absorb(own)
     unit.close()

@@ -17,6 +17,7 @@ from tests.core.pgoutput_random import Workload, resolve
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.pgoutput.warm_up import warm_up
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.values.compiled import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +40,7 @@ def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
     known = set(loops())
     workload = Workload(random.Random(3))
     messages = [message for _ in range(20) for message in workload.transaction(20)]
-    BatchDecoder(RelationCache(resolve)).decode(frames(*messages))
+    BatchDecoder(RelationCache(resolve)).decode(Wire.of(frames(*messages)))
     assert {name: loop.signatures for name, loop in loops().items() if len(loop.signatures) > 1} == {}
     # What a stream calls has been called by the warm-up.
     assert {name for name, loop in loops().items() if loop.signatures and name not in known} == set()

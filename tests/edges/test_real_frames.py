@@ -24,6 +24,7 @@ from wal2delta.pgoutput.batch import Batch, BatchDecoder, TableChanges
 from wal2delta.pgoutput.decoder import decode
 from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
 from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.postgres.catalog import read_types
 from wal2delta.schema import Identity, SchemaVersion
 from wal2delta.values.cast import PINNED_SETTINGS
@@ -211,7 +212,7 @@ def _decoded(server: EmbeddedPostgres, *statements: str) -> Batch:
         relations = [m for m in (decode(frame[25:]) for frame in frames) if isinstance(m, Relation | TypeName | Origin)]
         catalog = _Catalog(conn)
         assert any(isinstance(message, Relation) for message in relations)
-        batch = BatchDecoder(RelationCache(catalog.resolve)).decode(frames)
+        batch = BatchDecoder(RelationCache(catalog.resolve)).decode(Wire.of(frames))
         assert_same(batch, assemble(frames, RelationCache(catalog.resolve)))
     return batch
 

@@ -23,7 +23,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
-from wal2delta.pgoutput.decoder import HEADER_BYTES, decode
+from wal2delta.pgoutput.decoder import decode
 from wal2delta.pgoutput.messages import Commit, Insert
 from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
 from wal2delta.postgres.stream import ReplicationStream
@@ -116,13 +116,13 @@ def _streamed(database: Database, start: Lsn) -> dict[int, Lsn]:
         reached = Lsn.ZERO
         deadline = time.monotonic() + 30
         while reached < end and time.monotonic() < deadline:
-            frames = stream.read(1 << 20, 0.2)
-            for frame in frames.payloads:
-                message = decode(frame[HEADER_BYTES:])
+            received = stream.read(1 << 20, 0.2)
+            for octets in received.wire:
+                message = decode(octets)
                 if isinstance(message, Insert) and message.relation == oid:
                     pending.append(int(str(message.new[0])))
                 elif isinstance(message, Commit):
                     found |= dict.fromkeys(pending, message.end_lsn)
                     pending = []
-            reached = frames.keepalive_lsn or reached
+            reached = received.keepalive_lsn or reached
     return found

@@ -1,6 +1,6 @@
-"""Cutting the stream's frames into units that end at a position.
+"""Cutting the stream's messages into units that end at a position.
 
-Reading frames belongs to `wal2delta.postgres.stream`, decoding them to `wal2delta.pgoutput`; here only a frame's tag is
+Receiving messages belongs to `wal2delta.postgres.stream`, decoding them to `wal2delta.pgoutput`; here only their tags are
 looked at, and the few messages that begin, end or drop a transaction. Chunks of streamed transactions go to `streams.py`.
 
 Invariant whole-transactions: what `take` gives holds whole transactions in the order of their commits, and messages that
@@ -23,7 +23,7 @@ from wal2delta.drain.units import POSITION_END, UNIT_BYTES, LargeTransaction, Un
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.pgoutput.decoder import HEADER_BYTES, ProtocolError, decode, message_of
+from wal2delta.pgoutput.decoder import ProtocolError, decode
 from wal2delta.pgoutput.messages import (
     Begin,
     Commit,
@@ -34,6 +34,7 @@ from wal2delta.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
+from wal2delta.pgoutput.wire import Wire
 
 # What is no part of an ordinary transaction: streamed ones, and prepared ones.
 _SPECIAL = re.compile(rb"[SEcAbPKrp]")
@@ -42,7 +43,7 @@ _WHOLE = Xid(0)
 
 
 class TransactionBuffer:
-    """Frames between the stream and the decoder. `spill_bytes` and `spill_files` are the limits of that name."""
+    """Messages between the stream and the decoder. `spill_bytes` and `spill_files` are the limits of that name."""
 
     def __init__(self, spill_bytes: int, spill_files: int = 64) -> None:
         self._large_from = min(UNIT_BYTES, spill_bytes)
@@ -50,10 +51,11 @@ class TransactionBuffer:
         self._files = SpillFiles(spill_files)
         self._streams = StreamedTransactions(self._memory, self._files)
         self._units: list[Unit | LargeTransaction] = []
-        self._ready: list[bytes] = []
+        self._ready: list[Wire] = []
+        self._ready_messages = 0
         self._ready_bytes = 0
         self._ready_commits = 0
-        self._open: list[bytes] = []
+        self._open: list[Wire] = []
         self._open_bytes = 0
         self._begin: Begin | None = None
         self._large: Spool | None = None
@@ -82,7 +84,7 @@ class TransactionBuffer:
     @property
     def complete_end(self) -> Lsn | None:
         """The position of what was last complete, as far as it is not in a unit yet."""
-        return _end_of(self._ready[-1]) if self._ready else None
+        return self._newest if self._ready else None
 
     @property
     def complete_bytes(self) -> int:
@@ -92,29 +94,29 @@ class TransactionBuffer:
     @property
     def complete_others(self) -> int:
         """Their messages but begins and commits."""
-        return len(self._ready) - 2 * self._ready_commits
+        return self._ready_messages - 2 * self._ready_commits
 
-    def feed(self, frames: list[bytes]) -> None:
+    def feed(self, wire: Wire) -> None:
         """Take in what the stream brought, in its order.
 
         Raises SourceError for what can't stand there, LakeError where a waiting transaction finds no room on disk.
         """
-        tags = _tags(frames)
+        tags = wire.tags.tobytes()
         at = 0
         while at < len(tags):
             if self._streams.in_chunk:
                 stop = tags.find(b"E", at)
                 stop = len(tags) if stop < 0 else stop
-                self._streams.extend(frames[at:stop], tags[at:stop], self._newest)
+                self._streams.extend(wire[at:stop], tags[at:stop], self._newest)
             else:
                 special = _SPECIAL.search(tags, at)
                 stop = special.start() if special else len(tags)
                 if at == 0 and stop == len(tags):
-                    self._ordinary(frames, tags)
+                    self._ordinary(wire, tags)
                 elif stop > at:
-                    self._ordinary(frames[at:stop], tags[at:stop])
+                    self._ordinary(wire[at:stop], tags[at:stop])
             if stop < len(tags):
-                self._special(frames[stop])
+                self._special(wire.message(stop))
             at = stop + 1
         if self._ready_bytes >= UNIT_BYTES:
             self._cut()
@@ -136,33 +138,34 @@ class TransactionBuffer:
             self._large.close()
         self._streams.close()
         self._units, self._ready, self._open, self._large = [], [], [], None
+        self._ready_messages = self._ready_bytes = self._ready_commits = self._open_bytes = 0
 
-    def _ordinary(self, frames: list[bytes], tags: bytes) -> None:
-        """Frames outside of chunks."""
+    def _ordinary(self, wire: Wire, tags: bytes) -> None:
+        """Messages outside of chunks."""
         if self._large is not None:
             end = tags.find(b"C")
             if end >= 0:
-                self._end_large(frames[:end], frames[end])
-                frames, tags = frames[end + 1 :], tags[end + 1 :]
+                self._end_large(wire[:end], wire.message(end))
+                wire, tags = wire[end + 1 :], tags[end + 1 :]
         last = tags.rfind(b"C") + 1
         if last or not self.transaction_open:
             rest = tags[last:]
             last += len(rest) - len(rest.lstrip(b"M"))
         if last:
-            complete = frames if last == len(tags) else frames[:last]
-            self._ready += self._open
-            self._ready += complete
-            self._ready_bytes += self._open_bytes + sum(map(len, complete))
+            complete = wire[:last]
+            self._ready_messages += sum(map(len, self._open)) + last
+            self._ready_bytes += self._open_bytes + complete.size
             self._ready_commits += tags.count(b"C", 0, last)
+            self._ready += [*self._open, complete]
             self._open, self._open_bytes = [], 0
-            self._newest = _end_of(complete[-1])
-            frames = frames[last:]
-        if frames:
-            self._extend_open(frames)
+            self._newest = _end_of(wire.message(last - 1))
+            wire = wire[last:]
+        if len(wire):
+            self._extend_open(wire)
 
-    def _special(self, frame: bytes) -> None:
+    def _special(self, octets: bytes) -> None:
         """A message about a streamed transaction."""
-        message = _decoded(frame)
+        message = _decoded(octets)
         if self.transaction_open and not (self._streams.in_chunk and isinstance(message, StreamStop)):
             raise _broken("a streamed transaction's message stands inside another transaction")
         match message:
@@ -183,21 +186,23 @@ class TransactionBuffer:
                     "name another slot in the configuration, or drop this one if nobody needs it",
                 )
 
-    def _extend_open(self, frames: list[bytes]) -> None:
+    def _extend_open(self, wire: Wire) -> None:
         if self._large is not None:
-            self._large.add(_WHOLE, frames)
+            self._large.add(_WHOLE, wire)
             return
-        self._open += frames
-        self._open_bytes += sum(map(len, frames))
+        self._open.append(wire)
+        self._open_bytes += wire.size
         if self._open_bytes >= self._large_from:
-            begin = _decoded(self._open[0])
+            begin = _decoded(self._open[0].message(0))
             if not isinstance(begin, Begin):
                 raise _broken("a transaction did not begin with its begin")
             self._begin, self._large = begin, Spool(self._memory, self._files)
-            self._large.add(_WHOLE, self._open[1:])
+            self._large.add(_WHOLE, self._open[0][1:])
+            for further in self._open[1:]:
+                self._large.add(_WHOLE, further)
             self._open, self._open_bytes = [], 0
 
-    def _end_large(self, rest: list[bytes], last: bytes) -> None:
+    def _end_large(self, rest: Wire, last: bytes) -> None:
         begin, spool, commit = self._begin, self._large, _commit_of(last)
         if spool is None or begin is None:
             raise _broken("a large transaction has no begin")
@@ -210,9 +215,8 @@ class TransactionBuffer:
 
     def _cut(self) -> None:
         if self._ready:
-            end = _end_of(self._ready[-1])
-            self._units.append(Unit(self._ready, self._ready_bytes, end, self.complete_others))
-            self._ready, self._ready_bytes, self._ready_commits = [], 0, 0
+            self._units.append(Unit(self._ready, self._ready_bytes, self._newest, self.complete_others))
+            self._ready, self._ready_messages, self._ready_bytes, self._ready_commits = [], 0, 0, 0
 
     def _limit_memory(self) -> None:
         """The largest first: one file for most of the bytes. What waits for the decoder already is left alone."""
@@ -224,30 +228,23 @@ class TransactionBuffer:
             largest.spill()
 
 
-def _tags(frames: list[bytes]) -> bytes:
+def _decoded(octets: bytes) -> Message:
     try:
-        return bytes([frame[HEADER_BYTES] for frame in frames])
-    except IndexError:
-        raise _broken("a frame has no message") from None
-
-
-def _decoded(frame: bytes) -> Message:
-    try:
-        return decode(message_of(frame))
+        return decode(octets)
     except ProtocolError as error:
         raise _broken(str(error)) from None
 
 
-def _commit_of(frame: bytes) -> Commit:
-    message = _decoded(frame)
+def _commit_of(octets: bytes) -> Commit:
+    message = _decoded(octets)
     if not isinstance(message, Commit):
         raise _broken("a transaction does not end with its commit")
     return message
 
 
-def _end_of(frame: bytes) -> Lsn:
+def _end_of(octets: bytes) -> Lsn:
     """The position at which a commit, or a message of no transaction, ends."""
-    message = _decoded(frame)
+    message = _decoded(octets)
     end = (
         message.lsn if isinstance(message, LogicalMessage) else message.end_lsn if isinstance(message, Commit) else None
     )

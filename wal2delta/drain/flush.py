@@ -3,9 +3,9 @@
 Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
 thread, never that one: the server is answered all the same.
 
-Memory: `QUEUE_BYTES_MAX` of frames are in the worker's hands or wait for it (or one large transaction, or one frame that is
-larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a segment's
-rows are bounded by `wal2delta.landing.segment`.
+Memory: `QUEUE_BYTES_MAX` of messages are in the worker's hands or wait for it (or one large transaction, or one message that
+is larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a
+segment's rows are bounded by `wal2delta.landing.segment`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Flusher:
         return 0 if self._watch.due else self._watch.wait_s
 
     def _run(self) -> None:
-        # While the first frames come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
+        # While the first messages come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
         try:
             warm_up()
         except BaseException as error:  # noqa: BLE001  as below
@@ -210,8 +210,8 @@ class Flusher:
         if self._segment is None:
             self._segment = SegmentWriter(self._chain, self._writer)
         if isinstance(work, Unit):
-            batch = self._decoder.decode(work.frames)
-            work.frames.clear()
+            batch = self._decoder.decode(*work.wires)
+            work.wires.clear()
             failpoint("drain.decoded")
             self._add(batch, self._segment)
         else:
@@ -236,8 +236,8 @@ class Flusher:
         try:
             for part in work.parts():
                 relations.arrival = part.arrival
-                batch = decoder.decode_part(part.frames, info, seq)
-                part.frames.clear()
+                batch = decoder.decode_part(part.wire, info, seq)
+                del part
                 failpoint("drain.decoded")
                 self._add(replace(batch, transactions=1 if batch.rows and not counted else 0), segment)
                 counted = counted or batch.rows > 0

@@ -106,18 +106,18 @@ class Session:
             self._buffer.close()
 
     def _step(self, goal: Goal) -> None:
-        frames = self._stream.read(READ_BYTES, self._patience(goal))
-        if frames.payloads:
+        received = self._stream.read(READ_BYTES, self._patience(goal))
+        if len(received.wire):
             if self._pending.end is None and not self._buffer.complete:
                 self._pending.since = time.monotonic()
-            self._buffer.feed(frames.payloads)
+            self._buffer.feed(received.wire)
             failpoint("drain.received")
-        if frames.keepalive_lsn is not None:
-            self._keepalive = max(frames.keepalive_lsn, self._keepalive or Lsn.ZERO)
+        if received.keepalive_lsn is not None:
+            self._keepalive = max(received.keepalive_lsn, self._keepalive or Lsn.ZERO)
         self._hand_over(everything=False)
-        if frames.flush_wanted or self._segment_is_due(goal):
+        if received.flush_wanted or self._segment_is_due(goal):
             self._end_segment()
-        self._make_progress(goal, wanted=frames.flush_wanted)
+        self._make_progress(goal, wanted=received.flush_wanted)
         self._collect(0.0)
 
     def _ended(self, goal: Goal) -> Ended | None:
@@ -137,7 +137,7 @@ class Session:
             self._collect(WAIT_S)
 
     def _patience(self, goal: Goal) -> float:
-        """How long a read may wait for its first frame."""
+        """How long a read may wait for its first message."""
         longest = WAIT_S if self._flusher.idle else BUSY_WAIT_S
         if goal.deadline is not None:
             longest = min(longest, max(0.0, goal.deadline - time.monotonic()))

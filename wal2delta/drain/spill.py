@@ -31,7 +31,7 @@ class _File:
         self.end = 0
         self.users = 0
 
-    def append(self, data: bytes) -> int:
+    def append(self, data: bytes | memoryview) -> int:
         """Write at the end; gives the place."""
         start = self.end
         left = memoryview(data)
@@ -41,16 +41,13 @@ class _File:
             left = left[written:]
         return start
 
-    def read(self, start: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
-        found = []
-        while size:
-            data = os.pread(self._file.fileno(), size, start)
-            if not data:
+    def read_into(self, start: int, room: memoryview) -> None:
+        """As many bytes as there is room for."""
+        while room:
+            count = os.preadv(self._file.fileno(), [room], start)
+            if not count:
                 raise InvariantError("spill file", "it is shorter than what was written to it", "report this")
-            found.append(data)
-            start, size = start + len(data), size - len(data)
-        return found[0] if len(found) == 1 else b"".join(found)
+            start, room = start + count, room[count:]
 
     def truncate(self, end: int) -> None:
         """Free what is after `end`."""
@@ -110,7 +107,7 @@ class Spill:
         self._places = array("Q")
         self.size = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append a piece; raises LakeError where the disk is full."""
         file = self._opened()
         try:
@@ -124,8 +121,14 @@ class Spill:
 
     def read(self, offset: int, size: int) -> bytes:
         """A piece as it was written; may be called beside `write`."""
+        piece = bytearray(size)
+        self.read_into(offset, memoryview(piece))
+        return bytes(piece)
+
+    def read_into(self, offset: int, room: memoryview) -> None:
+        """The same into memory of the caller's, to its end."""
         at = bisect_right(self._offsets, offset) - 1
-        return self._opened().read(self._places[at] + offset - self._offsets[at], size)
+        self._opened().read_into(self._places[at] + offset - self._offsets[at], room)
 
     def cut(self, size: int) -> None:
         """Forget what comes after the first `size` bytes, a whole number of pieces; frees the disk where it is last."""

@@ -13,15 +13,17 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+
+import numpy as np
 
 from wal2delta.drain.spill import Spill, SpillFiles
 from wal2delta.names import Xid
+from wal2delta.pgoutput.wire import PADDING_BYTES, Octets, Wire
 
-# What CPython and the allocator add to the bytes of a small frame that stands in a list.
-FRAME_OVERHEAD_BYTES = 57
-# From here on a frame is written and read by itself.
-_LARGE_FRAME_BYTES = 1 << 20
+# What a message costs in memory beside its bytes: two numbers.
+MESSAGE_OVERHEAD_BYTES = 16
+# What a block has on disk beside its messages: two sizes, and two places for each message.
+_HEAD_BYTES, _PLACES_BYTES = 8, 8
 # So many rolled-back subtransactions are remembered before those without blocks are dropped.
 _ABORTED_MIN = 1_000
 
@@ -46,7 +48,7 @@ class SpoolMemory:
 
 
 class Spool:
-    """One transaction's frames; `count` of them, `size` bytes. `close` frees memory and disk, and may be called twice.
+    """One transaction's messages; `count` of them, `size` bytes. `close` frees memory and disk, and may be called twice.
 
     Once the transaction is complete another thread may `read` and `close` it.
     """
@@ -56,7 +58,7 @@ class Spool:
         self._files = files
         self._xids = array("I")
         self._sizes = array("Q")  # of the blocks: with their head and lengths, as on disk
-        self._waiting: list[list[bytes]] = []  # the blocks that are in memory: the last ones
+        self._waiting: list[Wire] = []  # the blocks that are in memory: the last ones
         self._spill: Spill | None = None
         self._aborted: set[Xid] = set()
         self._aborted_limit = _ABORTED_MIN
@@ -74,20 +76,21 @@ class Spool:
         """How many blocks there are."""
         return len(self._xids)
 
-    def add(self, xid: Xid, frames: list[bytes]) -> None:
-        """Append frames of one subtransaction; raises LakeError where the disk is full."""
-        if not frames:
+    def add(self, xid: Xid, wire: Wire) -> None:
+        """Append messages of one subtransaction; raises LakeError where the disk is full."""
+        if not len(wire):
             return
-        size = sum(map(len, frames))
-        self.count += len(frames)
+        size = wire.size
+        self.count += len(wire)
         self.size += size
         if self._spill is not None:
-            _write(self._spill, frames)
+            _write(self._spill, wire)
         else:
-            self._waiting.append(frames)
-            self._hold(size + FRAME_OVERHEAD_BYTES * len(frames))
+            # A small slice would keep all that was received with it.
+            self._waiting.append(wire if 2 * size >= len(wire.octets) else wire.copy())
+            self._hold(size + MESSAGE_OVERHEAD_BYTES * len(wire))
         self._xids.append(xid)
-        self._sizes.append(4 + 4 * len(frames) + size)
+        self._sizes.append(_HEAD_BYTES + _PLACES_BYTES * len(wire) + size)
 
     def spill(self) -> None:
         """Put everything on disk, and all that comes later; raises LakeError where the disk is full."""
@@ -105,7 +108,7 @@ class Spool:
             self._aborted.intersection_update(self._xids)
             self._aborted_limit = _ABORTED_MIN + 2 * len(self._aborted)
 
-    def read(self) -> Iterator[tuple[int, list[bytes]]]:
+    def read(self) -> Iterator[tuple[int, Wire]]:
         """The blocks in order, each with its ordinal; without those of rolled-back subtransactions."""
         on_disk = len(self._xids) - len(self._waiting)
         offset = 0
@@ -114,11 +117,11 @@ class Spool:
                 if ordinal >= on_disk:
                     yield ordinal, self._waiting[ordinal - on_disk]
                 elif self._spill is not None:
-                    yield ordinal, _read(self._spill, offset, size)
+                    yield ordinal, _read(self._spill, offset)
             offset += size
 
     def close(self) -> None:
-        """Let go of the frames."""
+        """Let go of the messages."""
         if self._spill is not None:
             self._spill.close()
         self._waiting = []
@@ -127,45 +130,43 @@ class Spool:
 
     def _cut_last(self) -> None:
         self._xids.pop()
-        size = self._sizes.pop()
+        block = self._sizes.pop()
         if self._waiting:
-            frames = self._waiting.pop()
-            count = len(frames)
-            self._hold(-(size - 4 - 4 * count + FRAME_OVERHEAD_BYTES * count))
+            wire = self._waiting.pop()
+            count, size = len(wire), wire.size
+            self._hold(-(size + MESSAGE_OVERHEAD_BYTES * count))
         elif self._spill is not None:
-            kept = self._spill.size - size
-            count = int.from_bytes(self._spill.read(kept, 4), "little")
+            kept = self._spill.size - block
+            count, size = _head(self._spill, kept)
             self._spill.cut(kept)
         else:
             return
         self.count -= count
-        self.size -= size - 4 - 4 * count
+        self.size -= size
 
     def _hold(self, size: int) -> None:
         self.memory_bytes += size
         self._memory.add(size)
 
 
-def _write(spill: Spill, frames: list[bytes]) -> None:
-    """A block: the number of frames, their lengths, then the frames; numbers in this machine's order but the first."""
-    lengths = array("I", map(len, frames))
-    head = len(frames).to_bytes(4, "little") + lengths.tobytes()
-    if max(lengths) < _LARGE_FRAME_BYTES:
-        spill.write(b"".join([head, *frames]))
-        return
-    # One by one, since together they would be in memory twice.
-    spill.write(head)
-    for frame in frames:
-        spill.write(frame)
+def _write(spill: Spill, wire: Wire) -> None:
+    """A block: how many messages and bytes, where each message begins and ends, then the bytes; in this machine's order."""
+    begin, size = wire.begin, wire.size
+    head = np.concatenate([np.array([len(wire), size]), wire.at - begin, wire.end - begin]).astype(np.uint32)
+    spill.write(head.tobytes())
+    spill.write(wire.octets[begin : begin + size].data)
 
 
-def _read(spill: Spill, offset: int, size: int) -> list[bytes]:
-    count = int.from_bytes(spill.read(offset, 4), "little")
-    lengths = array("I")
-    lengths.frombytes(spill.read(offset + 4, 4 * count))
-    start = offset + 4 + 4 * count
-    if max(lengths) >= _LARGE_FRAME_BYTES:
-        places = accumulate(lengths, initial=start)
-        return [spill.read(place, length) for place, length in zip(places, lengths, strict=False)]
-    block = spill.read(start, offset + size - start)
-    return [block[begin:end] for begin, end in pairwise(accumulate(lengths, initial=0))]
+def _head(spill: Spill, offset: int) -> tuple[int, int]:
+    """How many messages and bytes a block has."""
+    count, size = np.frombuffer(spill.read(offset, _HEAD_BYTES), np.uint32).tolist()
+    return count, size
+
+
+def _read(spill: Spill, offset: int) -> Wire:
+    count, size = _head(spill, offset)
+    offset += _HEAD_BYTES
+    places = np.frombuffer(spill.read(offset, _PLACES_BYTES * count), np.uint32).astype(np.int64)
+    octets: Octets = np.empty(size + PADDING_BYTES, np.uint8)
+    spill.read_into(offset + _PLACES_BYTES * count, octets[:size].data)
+    return Wire(octets, places[:count], places[count:])

@@ -5,7 +5,7 @@
     A xid xid                                                              none of it happened
     c xid                                                                  it is committed: a LargeTransaction
 
-Cutting frames that belong to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s.
+Cutting what belongs to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s.
 
 An open streamed transaction holds nothing up: what was received of it is sent again in full after a new connection, so that
 any later commit's position may be acknowledged meanwhile.
@@ -13,8 +13,9 @@ any later commit's position may be acknowledged meanwhile.
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
+from itertools import pairwise
+
+import numpy as np
 
 from wal2delta.drain.spill import SpillFiles
 from wal2delta.drain.spool import Spool, SpoolMemory
@@ -22,13 +23,13 @@ from wal2delta.drain.units import Arrivals, LargeTransaction
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.pgoutput.decoder import HEADER_BYTES
 from wal2delta.pgoutput.messages import StreamAbort, StreamCommit, StreamStart
+from wal2delta.pgoutput.wire import Ints, Wire
 
 # What may stand in a chunk.
 _IN_CHUNK = b"ORYIUDTM"
-_XID = slice(HEADER_BYTES + 1, HEADER_BYTES + 5)
-_MESSAGE_FLAGS = HEADER_BYTES + 5
+# Tag and xid; after them the flags of a logical message.
+_XID_END = 5
 
 
 class _Open:
@@ -71,10 +72,10 @@ class StreamedTransactions:
         self._current = start.xid
         self._chunks += 1
 
-    def extend(self, frames: list[bytes], tags: bytes, after: Lsn) -> None:
+    def extend(self, wire: Wire, tags: bytes, after: Lsn) -> None:
         """Messages of the chunk; `after` is the position of the newest commit that was received."""
         xid = self._current
-        if not frames:
+        if not len(wire):
             return
         if xid is None or tags.translate(None, _IN_CHUNK):
             raise _broken("a message stands in a chunk of a streamed transaction that can't")
@@ -82,18 +83,11 @@ class StreamedTransactions:
         if b"R" in tags:
             transaction.arrivals.add(transaction.spool.blocks, (after.value, self._chunks))
         if b"M" in tags:
-            _check_messages(frames, tags)
-        top = xid.to_bytes(4, "big")
-        owners = [frame[_XID] for frame in frames]
-        if b"O" in tags:
-            owners = [top if tag == ord("O") else owner for tag, owner in zip(tags, owners, strict=True)]
-        if len(min(owners, key=len)) != len(top):
-            raise _broken("a message in a chunk is cut off")
-        if owners.count(owners[0]) == len(owners):
-            transaction.spool.add(_xid(owners[0]), frames)
-            return
-        for owner, run in groupby(zip(owners, frames, strict=True), key=itemgetter(0)):
-            transaction.spool.add(_xid(owner), [frame for _, frame in run])
+            _check_messages(wire)
+        owners = _owners(wire, xid)
+        begins = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(wire)]
+        for begin, stop in pairwise(begins):
+            transaction.spool.add(Xid(int(owners[begin])), wire[begin:stop])
 
     def stop(self) -> None:
         """The chunk ends."""
@@ -128,14 +122,20 @@ class StreamedTransactions:
         self._open.clear()
 
 
-def _xid(octets: bytes) -> Xid:
-    return Xid(int.from_bytes(octets, "big"))
+def _owners(wire: Wire, top: Xid) -> Ints:
+    """The (sub)transaction of each message in a chunk; the origin, which has no xid, is the whole transaction's."""
+    origins = wire.where(b"O")
+    if np.any((wire.end - wire.at < _XID_END) & ~origins):
+        raise _broken("a message in a chunk is cut off")
+    owners = wire.uint32(wire.at + 1)
+    owners[origins] = top
+    return owners
 
 
-def _check_messages(frames: list[bytes], tags: bytes) -> None:
+def _check_messages(wire: Wire) -> None:
     """A logical message in a chunk is part of its transaction."""
-    for tag, frame in zip(tags, frames, strict=True):
-        if tag == ord("M") and frame[_MESSAGE_FLAGS : _MESSAGE_FLAGS + 1] != b"\1":
+    for number in np.flatnonzero(wire.where(b"M")).tolist():
+        if wire.message(number)[_XID_END : _XID_END + 1] != b"\1":
             raise _broken("a message in a chunk does not belong to its transaction")
 
 

@@ -1,6 +1,6 @@
-"""What is handed to the decoder: frames of small whole transactions together, or one large transaction to be read in parts.
+"""What is handed to the decoder: small whole transactions together, or one large transaction to be read in parts.
 
-How frames become units belongs to `buffer.py` and `streams.py`.
+How messages become units belongs to `buffer.py` and `streams.py`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from wal2delta.drain.spool import Spool
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
-from wal2delta.pgoutput.decoder import HEADER_BYTES
 from wal2delta.pgoutput.messages import Commit, StreamCommit
 from wal2delta.pgoutput.relations import Arrival
+from wal2delta.pgoutput.wire import Wire
 
 # Decoding by column pays from some 10 000 messages on; 8 MB are some 40 000 of 200 bytes, and small beside spill_bytes.
 UNIT_BYTES = 8 << 20
 # Arrow and Parquet carry positions as signed 64-bit numbers.
 POSITION_END = 1 << 63
-# A streamed message's xid stands after its tag; the origin has none.
-_TAG_END, _XID_END = HEADER_BYTES + 1, HEADER_BYTES + 5
-_ORIGIN = ord("O")
+# In a chunk of a streamed transaction each message has an xid behind its tag, but the origin.
+_WITH_XID = b"RYIUDTM"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Frames that end at the position `end_lsn`: whole small transactions, and messages that belong to none.
+    """Messages that end at the position `end_lsn`: whole small transactions, and messages that belong to none.
 
-    `others` is how many of them are neither a begin nor a commit: an upper limit of the changes. Whoever has decoded the
-    frames clears the list, to free their memory.
+    `others` is how many of them are neither a begin nor a commit: an upper limit of the changes. Whoever has decoded them
+    clears the list, to free their memory.
     """
 
-    frames: list[bytes]
+    wires: list[Wire]
     size: int
     end_lsn: Lsn
     others: int
@@ -43,12 +42,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some frames of a large transaction, in order; whoever has decoded them may clear the list, to free their memory.
+    """Some messages of a large transaction, in order; `arrival` is set for a streamed one: see `pgoutput.relations`."""
 
-    `arrival` is set for a streamed transaction: see `pgoutput.relations`.
-    """
-
-    frames: list[bytes]
+    wire: Wire
     arrival: Arrival | None
 
 
@@ -78,7 +74,7 @@ class Arrivals:
 class LargeTransaction:
     """One committed transaction to be decoded in parts; `close` frees memory and disk.
 
-    `arrivals` is given for a streamed one, whose frames carry an xid each that is taken out here.
+    `arrivals` is given for a streamed one, whose messages carry an xid each that is taken out here.
     """
 
     def __init__(self, xid: Xid, commit: Commit | StreamCommit, spool: Spool, arrivals: Arrivals | None = None) -> None:
@@ -96,34 +92,33 @@ class LargeTransaction:
         self._arrivals = arrivals
 
     def parts(self) -> Iterator[Part]:
-        """The frames without begin and commit, in lists of at most `UNIT_BYTES`, or of one read where that is more."""
+        """The messages without begin and commit, at most `UNIT_BYTES` at a time, or one read where that is more."""
         noted = self._arrivals or Arrivals.none()
-        frames: list[bytes] = []
+        wires: list[Wire] = []
         size, known = 0, 0
         arrival: Arrival | None = None
         for ordinal, block in self._spool.read():
-            block_size = sum(map(len, block))
             begins = known < len(noted.blocks) and noted.blocks[known] <= ordinal
-            if frames and (begins or size + block_size > UNIT_BYTES):
-                yield self._part(frames, arrival)
-                frames, size = [], 0
+            if wires and (begins or size + block.size > UNIT_BYTES):
+                yield self._part(wires, arrival)
+                size = 0
             while known < len(noted.blocks) and noted.blocks[known] <= ordinal:
                 arrival = noted.lsns[known], noted.chunks[known]
                 known += 1
-            frames += block
+            wires.append(block)
+            size += block.size
             del block
-            size += block_size
-        if frames:
-            yield self._part(frames, arrival)
+        if wires:
+            yield self._part(wires, arrival)
 
     def close(self) -> None:
-        """Let go of the frames."""
+        """Let go of the messages."""
         self._spool.close()
 
-    def _part(self, frames: list[bytes], arrival: Arrival | None) -> Part:
+    def _part(self, wires: list[Wire], arrival: Arrival | None) -> Part:
+        """Their messages as one; the list is cleared, so that nobody holds them twice."""
         if self.streamed:
-            for at, frame in enumerate(frames):
-                if frame[HEADER_BYTES] != _ORIGIN:
-                    # In place, and without a copy of the rest: a frame may have 100 MB.
-                    frames[at] = b"".join((frame[:_TAG_END], memoryview(frame)[_XID_END:]))
-        return Part(frames, arrival)
+            wires[:] = [wire.without_xids(wire.where(_WITH_XID)) for wire in wires]
+        wire = Wire.join(wires)
+        wires.clear()
+        return Part(wire, arrival)

@@ -1,16 +1,16 @@
 """Whole transactions of pgoutput to Arrow record batches, by column: the fast road.
 
-    frames ─join─► one buffer ─► places (B, C)  ─► runs: the messages of one table under one version
-                                 controls (R, T)    └─► walk the tuples ─► cast the columns ─► TableChanges
+    wire ─► places (B, C)  ─► runs: the messages of one table under one version
+            controls (R, T)    └─► walk the tuples ─► cast the columns ─► TableChanges
 
-Invariant: for the same frames the result equals `assemble.py`'s, which reads one message at a time (tests/core holds the two
+Invariant: for the same messages the result equals `assemble.py`'s, which reads one at a time (tests/core holds the two
 together on random batches). Cost: no Python per change but for control messages; the loops over bytes are compiled
 (`table_rows.py` and what it imports). Weakness: many tables with few changes each pay some calls per table and column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from wal2delta.pgoutput.controls import CHANGES, Controls, TruncatedTable, read_
 from wal2delta.pgoutput.places import Places, part_of, whole_transactions
 from wal2delta.pgoutput.relations import RelationCache, Shape
 from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, TransactionInfo
-from wal2delta.pgoutput.wire import Flags, Frame, Ints, Wire
+from wal2delta.pgoutput.wire import Flags, Ints, Wire
 
 if TYPE_CHECKING:
     from wal2delta.pgoutput.table_rows import Run
@@ -40,22 +40,22 @@ class BatchDecoder:
     def __init__(self, relations: RelationCache) -> None:
         self.relations = relations
 
-    def decode(self, frames: Sequence[Frame]) -> Batch:
-        """Decode XLogData frames (with their 25-byte headers) of whole transactions, each from its Begin to its Commit.
+    def decode(self, *wires: Wire) -> Batch:
+        """Decode whole transactions, each from its Begin to its Commit.
 
         Of a table that the resolver does not want, changes take their seqs, but are not looked into.
         Raises ProtocolError for bytes that are not that, InvariantError for more than 2 GiB, and what the resolver raises.
         """
-        wire = Wire.join(frames)
+        wire = Wire.join(wires)
         return self._decode(wire, whole_transactions(wire), first_seq=0)
 
-    def decode_part(self, frames: Sequence[Frame], transaction: TransactionInfo, first_seq: int) -> Batch:
+    def decode_part(self, part: Wire, transaction: TransactionInfo, first_seq: int) -> Batch:
         """Decode a part of a transaction whose Commit is known; `first_seq` is the `next_seq` of the part before, or 0.
 
-        The Begin may be the part's first frame and the Commit its last. `transactions` of the result is 1 if the part has
+        The Begin may be the part's first message and the Commit its last. `transactions` of the result is 1 if the part has
         rows: whoever joins the parts counts the transaction once. Raises as `decode`.
         """
-        wire = Wire.join(frames)
+        wire = Wire.join([part])
         return self._decode(wire, part_of(wire, transaction), first_seq)
 
     def _decode(self, wire: Wire, places: Places, first_seq: int) -> Batch:
@@ -148,5 +148,5 @@ def _row_counts(wire: Wire, runs: list[Run], controls: Controls) -> Ints:
 
 def _has_two(wire: Wire, messages: Ints) -> Flags:
     """Whether a message has an old tuple and a new one."""
-    two: Flags = (wire.tags[messages] == _UPDATE) & (wire.octets[wire.at[messages] + 5] != _NEW)
+    two: Flags = (wire.octets[wire.at[messages]] == _UPDATE) & (wire.octets[wire.at[messages] + 5] != _NEW)
     return two

@@ -14,6 +14,7 @@ from wal2delta.names import Oid, TableName, Xid
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.pgoutput.rows import TransactionInfo
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import Column, Identity, SchemaVersion
 from wal2delta.values.types import decimal_typmod
 
@@ -55,7 +56,7 @@ def _decode() -> None:
     values = b"".join(struct.pack(">cI", b"t", len(text)) + text for text in _VALUES.values())
     frames = [_HEADER + _relation(columns), _HEADER + head + values, _HEADER + head + b"n" * len(columns)]
     decoder = BatchDecoder(RelationCache(lambda _: version))
-    decoder.decode_part(frames, TransactionInfo(Lsn(1), Xid(1), 0), 0)
+    decoder.decode_part(Wire.of(frames), TransactionInfo(Lsn(1), Xid(1), 0), 0)
 
 
 def _relation(columns: tuple[Column, ...]) -> bytes:

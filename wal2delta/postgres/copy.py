@@ -4,7 +4,7 @@ Which statement is copied belongs to `wal2delta.postgres.snapshot`, where a bloc
 go through `wal2delta.values.cast`, as the stream's do.
 
 The server sends one row per CopyData message, so a block is cut between rows and grows to the row where one is larger than
-`BLOCK_BYTES`.
+`BLOCK_BYTES`; receiving them is the business of `channel.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from psycopg.pq import ExecStatus
 from psycopg.sql import Composed
 
+from wal2delta.pgoutput.wire import Wire
+from wal2delta.postgres.channel import ROWS, open_channel
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.copy_text import split
-from wal2delta.postgres.wire import end_of_copy, start_copy, wait_readable
+from wal2delta.postgres.wire import wait_readable
 from wal2delta.schema import Column
 from wal2delta.values.cast import cast_column, text_overflow
 from wal2delta.values.spans import cast_spans
@@ -32,10 +33,14 @@ _WAIT_SLICE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole rows in COPY's text format; `split` may be called on `data` once."""
+    """Whole rows in COPY's text format, each a message; they can be split once."""
 
-    data: bytearray
-    rows: int
+    wire: Wire
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.wire)
 
 
 def copy_blocks(
@@ -46,30 +51,19 @@ def copy_blocks(
     Raises psycopg.Error, and InterruptedError where `give_up()` turns true (the connection is then in the middle of COPY:
     close it).
     """
-    pgconn = conn.pgconn
-    statement = b"COPY (" + query.as_bytes(conn) + b") TO STDOUT"
-    start_copy(pgconn, statement, ExecStatus.COPY_OUT, give_up)
-    get = pgconn.get_copy_data
-    # Growing one buffer frees each row's memory at once: a list of rows, joined later, took four times the time.
-    data, rows = bytearray(), 0
-    while True:
-        count, row = get(1)
-        if count > 0:
-            data += row
-            rows += 1
-            if len(data) >= block_bytes:
-                yield Block(data, rows)
-                data, rows = bytearray(), 0
-        elif count == 0:
-            if give_up is not None and give_up():
-                raise InterruptedError("asked to stop")
-            wait_readable(pgconn, _WAIT_SLICE_S)
-            pgconn.consume_input()
-        else:
-            break
-    end_of_copy(pgconn)
-    if rows:
-        yield Block(data, rows)
+    channel = open_channel(conn, ROWS, room_bytes=block_bytes)
+    channel.start(b"COPY (" + query.as_bytes(conn) + b") TO STDOUT", give_up)
+    while not channel.ended:
+        fetched = channel.fetch()
+        if channel.full:
+            yield Block(channel.take())
+        if give_up is not None and give_up():
+            raise InterruptedError("asked to stop")
+        if fetched < channel.enough and not channel.ended:
+            wait_readable(conn.pgconn, _WAIT_SLICE_S)
+    last = channel.take()
+    if len(last):
+        yield Block(last)
 
 
 def batch_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -86,7 +80,7 @@ def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
     if not columns:
         return pa.record_batch([pa.nulls(block.rows, pa.string())], schema=batch_schema(columns))
     values, unfit = [], []
-    for spans, column in zip(split(block.data, block.rows, len(columns)), columns, strict=True):
+    for spans, column in zip(split(block.wire, len(columns)), columns, strict=True):
         typed = cast_spans(spans, column)
         if typed is None:
             texts = spans.texts().cast(pa.string())

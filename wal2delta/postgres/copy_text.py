@@ -1,4 +1,4 @@
-r"""COPY's text format, a block of whole rows, to spans: where each value of each column stands in the block.
+r"""COPY's text format, a message for each row, to spans: where each value of each column stands in the block.
 
 Reading blocks from a connection belongs to `copy.py`, the values to `wal2delta.values`.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from wal2delta.pgoutput.wire import Ints, Octets, Wire
 from wal2delta.values.compiled import compiled
 from wal2delta.values.spans import NULL, Spans
 
@@ -24,65 +25,70 @@ _ESCAPED = np.arange(256, dtype=np.uint8)
 _ESCAPED[np.frombuffer(b"bfnrtv", np.uint8)] = np.frombuffer(b"\b\f\n\r\t\v", np.uint8)
 
 
-def split(block: bytearray, rows: int, columns: int) -> list[Spans]:
-    """The columns of a block of exactly `rows` rows of `columns` fields; the block is unescaped in place.
+def split(wire: Wire, columns: int) -> list[Spans]:
+    """The columns of messages that are a row of `columns` fields each; they are unescaped in place.
 
-    Raises ValueError where the block is not that.
+    Raises ValueError where they are not that.
     """
-    octets = np.frombuffer(block, np.uint8)
+    rows = len(wire)
     start = np.empty((columns, rows), np.int32)
     size = np.empty((columns, rows), np.int32)
     missing = np.zeros(columns, np.int64)
-    found = _split(octets, _ESCAPED, start, size, missing)
-    if found != rows:
-        raise ValueError(f"a block of COPY is not {rows} rows of {columns} fields ({found})")
-    return [Spans(octets, *column) for column in zip(start, size, missing.tolist(), strict=True)]
+    wrong = _split(wire.octets, wire.at, wire.end, _ESCAPED, start, size, missing)
+    if wrong:
+        raise ValueError(f"a block of COPY is not {rows} rows of {columns} fields ({wrong})")
+    return [Spans(wire.octets, *column) for column in zip(start, size, missing.tolist(), strict=True)]
 
 
 @compiled
 def _split(
-    octets: npt.NDArray[np.uint8],
-    escaped: npt.NDArray[np.uint8],
+    octets: Octets,
+    begins: Ints,
+    ends: Ints,
+    escaped: Octets,
     start: npt.NDArray[np.int32],
     size: npt.NDArray[np.int32],
     missing: npt.NDArray[np.int64],
 ) -> int:
-    """Fill the spans; how many rows there were, or what is wrong with the block."""
-    columns, most = start.shape
-    end = len(octets)
-    if end and octets[end - 1] != _NEWLINE:
-        return _CUT_OFF
-    row = column = at = 0
-    while at < end:
-        if row == most:
-            return _MORE_ROWS
-        begin = kept = at
-        null = False
-        octet = octets[at]
-        # The last byte is a newline: a field ends there at the latest, unless that newline is escaped.
-        while octet not in (_TAB, _NEWLINE):
-            if octet == _BACKSLASH:
-                at += 1
-                if at == end - 1:
-                    return _CUT_OFF
-                if octets[at] == _N and at == begin + 1:
-                    null = True
-                octet = escaped[octets[at]]
-            if kept != at:
-                octets[kept] = octet
-            kept += 1
-            at += 1
+    """Fill the spans; what is wrong with the rows, or 0."""
+    columns = len(start)
+    for row in range(len(begins)):
+        at, last = begins[row], ends[row] - 1
+        if last < at or octets[last] != _NEWLINE:
+            return _CUT_OFF
+        column = 0
+        while at <= last:
+            begin = kept = at
+            null = False
             octet = octets[at]
-        if column == columns:
-            return _MORE_FIELDS
-        start[column, row] = begin
-        size[column, row] = NULL if null else kept - begin
-        missing[column] += null
-        column += 1
-        if octet == _NEWLINE:
-            if column != columns:
-                return _FEWER_FIELDS
-            column = 0
-            row += 1
-        at += 1
-    return row
+            # The last byte is a newline: a field ends there at the latest, unless that newline is escaped.
+            while octet not in (_TAB, _NEWLINE):
+                if octet == _BACKSLASH:
+                    at += 1
+                    if at == last:
+                        return _CUT_OFF
+                    if octets[at] == _N and at == begin + 1:
+                        null = True
+                    octet = escaped[octets[at]]
+                if kept != at:
+                    octets[kept] = octet
+                kept += 1
+                at += 1
+                octet = octets[at]
+            if column == columns:
+                return _MORE_FIELDS
+            if octet == _NEWLINE and at != last:
+                return _MORE_ROWS
+            start[column, row] = begin
+            size[column, row] = NULL if null else kept - begin
+            missing[column] += null
+            column += 1
+            at += 1
+        if column != columns:
+            return _FEWER_FIELDS
+    return 0
+
+
+def warm_up() -> None:
+    """Load the loop, or compile it the first time on a machine."""
+    split(Wire(np.frombuffer(bytearray(b"1\n"), np.uint8), np.array([0]), np.array([2])), 1)

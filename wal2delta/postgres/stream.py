@@ -1,14 +1,14 @@
-"""The replication stream: COPY BOTH frames in, status updates out.
+"""The replication stream: messages of COPY BOTH in, status updates out.
 
-Decoding belongs to `wal2delta.pgoutput`; deciding what may be acknowledged to `wal2delta.drain.progress`, the only caller of
-`acknowledge`. One thread owns a stream: libpq's connections are not to be shared.
+Receiving bytes belongs to `channel.py`, decoding to `wal2delta.pgoutput`; deciding what may be acknowledged to
+`wal2delta.drain.progress`, the only caller of `acknowledge`. One thread owns a stream: libpq's connections are not to be
+shared.
 
 Why it pauses. The walsender sends one message per send() and wakes an eager reader for each of them. Letting the socket
-fill for 150 µs whenever it was drained, but not after a read that filled libpq's 16 kB, makes the server more than twice
-as fast; 2 ms made it five times slower, since libpq reads at most 16 kB at a time.
+fill for 150 µs whenever it was drained makes the server faster.
 
-Why it never blocks in libpq. `get_copy_data(0)` holds the interpreter's lock, and the server must hear from us by the clock:
-it counts silence, not acknowledgements, and ends a connection after wal_sender_timeout.
+Why it never blocks. The server must hear from us by the clock: it counts silence, not acknowledgements, and ends a
+connection after wal_sender_timeout.
 
 Why it asks. An idle server says nothing, and neither does one behind a proxy that has forgotten the connection: TCP is
 content with the proxy. So after half of `silence_timeout_s` the server is asked to answer, as by PostgreSQL's receiver.
@@ -27,24 +27,24 @@ from typing import final
 
 import psycopg
 from psycopg.errors import Diagnostic
-from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
 from wal2delta.errors import RECOVER, GapError, InvariantError, SourceError, TransientError, Wal2DeltaError
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
+from wal2delta.pgoutput.wire import Wire
+from wal2delta.postgres.channel import STREAM, open_channel
 from wal2delta.postgres.connection import Connection, close_quietly, connect_replication, rows, source_errors, translate
 from wal2delta.postgres.slot import in_use, read_slot, slot_problem
-from wal2delta.postgres.wire import end_of_copy, start_copy, wait_readable
+from wal2delta.postgres.wire import wait_readable
 
-_XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
+_KEEPALIVE = ord("k")
 _KEEPALIVE_FORM = struct.Struct(">cqqB")
 _STATUS_FORM = struct.Struct(">cQQQqB")
 
 _PAUSE_S = 150e-6
-_FULL_READ_BYTES = 12_000
-# Frames in hand wait this long for more, so that a trickle is not handed over message by message.
+# What is in hand waits this long for more, so that a trickle is not handed over message by message.
 _LINGER_S = 0.002
 _WAIT_SLICE_S = 1.0
 # A server in fast shutdown answers each status with a ping, at full speed: 105,000 in 6 s were seen.
@@ -53,16 +53,15 @@ _START_RETRY_S = 0.1
 
 
 @dataclass(slots=True)
-class Frames:
+class Received:
     """What one `read` brought.
 
-    `payloads` are the XLogData frames in order, each with its 25-byte header; `size` is their bytes. `keepalive_lsn` is the
-    newest keepalive's end of WAL: it may be confirmed if everything received so far is durable and no transaction is
-    open. `flush_wanted` says that the server waits for our position (it is shutting down): flush and acknowledge now.
+    `keepalive_lsn` is the newest keepalive's end of WAL: it may be confirmed if everything received so far is durable and no
+    transaction is open. `flush_wanted` says that the server waits for our position (it is shutting down): flush and
+    acknowledge now.
     """
 
-    payloads: list[bytes] = field(default_factory=list)
-    size: int = 0
+    wire: Wire = field(default_factory=Wire.none)
     keepalive_lsn: Lsn | None = None
     flush_wanted: bool = False
 
@@ -84,7 +83,7 @@ class ReplicationStream:
         silence_timeout_s: float = 300.0,
     ) -> None:
         self._conn = conn
-        self._pgconn = conn.pgconn
+        self._channel = open_channel(conn, STREAM, self._on_notice)
         self.server_version = conn.info.server_version
         self.proto_version = proto_version
         self.confirmed = start
@@ -95,7 +94,6 @@ class ReplicationStream:
         self._asked_at: float | None = None
         self._reply_wanted = False
         self._pings = 0
-        self._unsent = False
         self._notice: str | None = None
         self._failure: Wal2DeltaError | None = None
         conn.add_notice_handler(self._on_notice)
@@ -150,26 +148,27 @@ class ReplicationStream:
         """Close the socket at once; ending COPY politely would first bring the rest of a large transaction."""
         close_quietly(self._conn)
 
-    def read(self, max_bytes: int, timeout_s: float) -> Frames:
-        """What has come, at most about `max_bytes` of it; waits up to `timeout_s` seconds for the first frame.
+    def read(self, max_bytes: int, timeout_s: float) -> Received:
+        """What has come, at most about `max_bytes` of it; waits up to `timeout_s` seconds for the first message.
 
         Sends status by the clock while it waits. An error or the end of the stream is raised by the call after the one
-        that gave the last frames; whatever transaction is then incomplete will be sent again.
+        that gave the last messages; whatever transaction is then incomplete will be sent again.
         """
         if self._failure is not None:
             raise self._failure
-        frames = Frames()
+        received = Received()
         try:
-            self._read_into(frames, max_bytes, time.monotonic() + timeout_s)
+            self._read_into(received, max_bytes, time.monotonic() + timeout_s)
         except psycopg.Error as error:
             self._failure = self._why(error)
+        received.wire = self._channel.take()
         if self._failure is None and self._notice is not None:
             self._failure = _lost_publication(self._notice)
-            frames.payloads.clear()
-        if self._failure is not None and not frames.payloads:
+            received.wire = Wire.none()
+        if self._failure is not None and not len(received.wire):
             raise self._failure
-        frames.flush_wanted = self._pings > 1
-        return frames
+        received.flush_wanted = self._pings > 1
+        return received
 
     def acknowledge(self, lsn: Lsn) -> None:
         """Tell the server that everything up to `lsn` is durable here, and remember it for later statuses.
@@ -199,7 +198,7 @@ class ReplicationStream:
         try:
             given_up_at = time.monotonic() + self._silence_timeout_s
             give_up = lambda: time.monotonic() > given_up_at  # noqa: E731  one line beside its deadline
-            start_copy(self._pgconn, command.as_bytes(self._conn), ExecStatus.COPY_BOTH, give_up)
+            self._channel.start(command.as_bytes(self._conn), give_up)
         except InterruptedError:
             raise self._silent() from None
         except psycopg.errors.ObjectInUse:
@@ -210,50 +209,40 @@ class ReplicationStream:
                 raise GapError(f"slot {slot}", reason, RECOVER) from None
             raise translate(error, f"slot {slot}") from None
 
-    def _read_into(self, frames: Frames, max_bytes: int, deadline: float) -> None:
-        get, keep = self._pgconn.get_copy_data, frames.payloads.append
+    def _read_into(self, received: Received, max_bytes: int, deadline: float) -> None:
+        channel = self._channel
         while True:
-            # The only lines that run for each message. libpq has at most a full read in hand, or one message.
-            read_bytes = 0
-            count, view = get(1)
-            while count > 0:
-                frame = bytes(view)
-                if frame[0] == _XLOG_DATA:
-                    keep(frame)
-                    read_bytes += count
-                else:
-                    self._on_control(frame, frames)
-                # Let go first: of a row of 100 MB there would be two copies beside libpq's own.
-                del view, frame
-                count, view = get(1)
-            frames.size += read_bytes
-            if count < 0:
-                self._ended()
+            fetched = channel.fetch()
+            if fetched:
+                self._silent_since = self._asked_at = None
+            for message in channel.controls:
+                self._on_control(message, received)
+            channel.controls.clear()
+            if channel.ended:
+                self._failure = TransientError(
+                    "replication stream", "the server ended it (it is shutting down)", "connect again"
+                )
                 break
             now = time.monotonic()
             if self._send_is_due(now):
                 self._send_status()
-            if frames.size >= max_bytes or now >= deadline:
+            if channel.size >= max_bytes or channel.full or now >= deadline:
                 break
-            if not self._wait(deadline - now, bool(frames.payloads), read_bytes):
+            if fetched < channel.enough and not self._wait(deadline - now, fetched):
                 break
 
-    def _wait(self, left_s: float, in_hand: bool, read_bytes: int) -> bool:
-        """Fetch from the socket what is there; False where frames are in hand and nothing follows, or time is up."""
-        if read_bytes < _FULL_READ_BYTES:
-            if read_bytes:
-                time.sleep(_PAUSE_S)
-            longest = _LINGER_S if in_hand else min(left_s, _WAIT_SLICE_S)
-            if self._reply_wanted:
-                longest = min(longest, _REPLY_INTERVAL_S)
-            if not wait_readable(self._pgconn, longest, unsent=self._unsent):
-                self._listen(time.monotonic())
-                return not in_hand
-        self._silent_since = self._asked_at = None
-        self._pgconn.consume_input()
-        if self._unsent:
-            self._unsent = bool(self._pgconn.flush())
-        return True
+    def _wait(self, left_s: float, fetched: int) -> bool:
+        """Wait for the socket; False where messages are in hand and nothing follows."""
+        if fetched:
+            time.sleep(_PAUSE_S)
+        in_hand = self._channel.size > 0
+        longest = _LINGER_S if in_hand else min(left_s, _WAIT_SLICE_S)
+        if self._reply_wanted:
+            longest = min(longest, _REPLY_INTERVAL_S)
+        if wait_readable(self._conn.pgconn, longest, unsent=self._channel.unsent):
+            return True
+        self._listen(time.monotonic())
+        return not in_hand
 
     def _listen(self, now: float) -> None:
         """Nothing has come: ask for an answer in time, and give up where none comes."""
@@ -271,13 +260,13 @@ class ReplicationStream:
         reason = f"nothing came from the server for {self._silence_timeout_s:g} s, though it was asked to answer"
         return TransientError("replication stream", reason, "connect again")
 
-    def _on_control(self, message: bytes, frames: Frames) -> None:
+    def _on_control(self, message: bytes, received: Received) -> None:
         if message[0] != _KEEPALIVE or len(message) != _KEEPALIVE_FORM.size:
-            reason = f"an unknown message {message[:1]!r} of {len(message)} bytes came between the frames"
+            reason = f"an unknown message {message[:1]!r} of {len(message)} bytes came between the messages"
             self._failure = SourceError("replication stream", reason, "connect to PostgreSQL directly, without a proxy")
             raise psycopg.OperationalError(reason)
         _, end, _, reply = _KEEPALIVE_FORM.unpack(message)
-        frames.keepalive_lsn = Lsn(end)
+        received.keepalive_lsn = Lsn(end)
         if reply:
             self._reply_wanted = True
             self._pings += 1
@@ -289,8 +278,7 @@ class ReplicationStream:
     def _send_status(self, *, ask: bool = False) -> None:
         lsn = self.confirmed.value
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-        self._pgconn.put_copy_data(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
-        self._unsent = bool(self._pgconn.flush())
+        self._channel.send(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
         self._status_at = time.monotonic()
         self._reply_wanted = False
 
@@ -299,12 +287,6 @@ class ReplicationStream:
             self._send_status()
         except psycopg.Error as error:
             raise self._why(error) from None
-
-    def _ended(self) -> None:
-        end_of_copy(self._pgconn)
-        self._failure = TransientError(
-            "replication stream", "the server ended it (it is shutting down)", "connect again"
-        )
 
     def _why(self, error: psycopg.Error) -> Wal2DeltaError:
         if self._failure is not None:
