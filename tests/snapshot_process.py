@@ -15,7 +15,9 @@ from wal2delta import failpoints
 from wal2delta.config.model import Config
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.names import Oid
+from wal2delta.pgoutput.wire import Wire
 from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.postgres import framing
 from wal2delta.postgres.copy import Block, typed_batch
 from wal2delta.report import Event, Stop
 from wal2delta.schema import Column
@@ -28,7 +30,9 @@ _COLUMNS = [
     Column(kind, oid, -1, kind, kind, at, False)
     for at, (kind, oid) in enumerate([("int4", Oid(23)), ("text", Oid(25))])
 ]
-typed_batch(Block(bytearray(b"1\ta\n\\N\t\\N\n"), 2), _COLUMNS)
+_HEADER = b"w" + bytes(24)
+typed_batch(Block(Wire.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"])), _COLUMNS)
+framing.warm_up()
 
 
 def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:
