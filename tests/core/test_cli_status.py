@@ -134,7 +134,7 @@ def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys
     }
     assert main(["-c", str(file), "status"]) == 1
     text = capsys.readouterr().out
-    assert "held       shop.order lines since 0/1500: column x was added; bootstrap it again" in text
+    assert "held       shop.order lines: held since 0/1500: column x was added; bootstrap it again" in text
 
 
 def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from wal2delta.errors import LakeError
 from wal2delta.lake.documents import (
+    RESNAPSHOT,
     Chunk,
     Cut,
     CutTable,
@@ -165,3 +166,14 @@ def test_a_snapshot_whose_chunks_do_not_add_up_is_refused() -> None:
     doc["tables"][TABLE.key]["rows"] = 4
     with pytest.raises(LakeError, match="rows"):
         SnapshotDoc.from_bytes(json.dumps(doc).encode(), "the snapshot")
+
+
+def test_a_held_table_says_what_to_type() -> None:
+    """The remedy has the source and the table, quoted for a shell where that is needed."""
+    held = Held(Lsn(16), "why", RESNAPSHOT)
+    assert str(held.named("shop", TableName("a", "b"))) == (
+        "held since 0/10: why; run `wal2delta bootstrap shop --tables a.b`, then compact"
+    )
+    odd = held.named("shop", TableName("a b", 'c"d'))
+    assert odd.remedy == 'run `wal2delta bootstrap shop --tables \'"a b"."c""d"\'`, then compact'
+    assert Held(Lsn(16), "SOURCE", "else").named("shop", TableName("a", "b")) == Held(Lsn(16), "SOURCE", "else")

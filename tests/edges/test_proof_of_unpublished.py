@@ -16,7 +16,7 @@ from wal2delta.pipeline.prove import prove
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 
-def test_a_table_taken_out_of_its_publication_is_blocked_and_not_passed_over(
+def test_a_table_taken_out_of_its_publication_is_held_and_not_passed_over(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Its changes come no more, and nothing in the stream says so; the other tables are proved as ever."""
@@ -33,6 +33,8 @@ def test_a_table_taken_out_of_its_publication_is_blocked_and_not_passed_over(
     database.execute("ALTER PUBLICATION pub DROP TABLE left_out", "INSERT INTO left_out VALUES (1)")
     found = prove(config, "shop", None, spark)
     kept, left_out = TableName("public", "kept"), TableName("public", "left_out")
-    assert (found.tables[kept].status, found.tables[left_out].status) == ("equal", "blocked")
-    assert "not published any more" in (found.tables[left_out].reason or "")
+    assert (found.tables[kept].status, found.tables[left_out].status) == ("equal", "held")
+    assert "it is not published any more (noticed at" in (found.tables[left_out].reason or "")
     assert not found.equal
+    named = prove(config, "shop", [left_out], spark).tables[left_out]
+    assert (named.status, named.reason) == ("held", found.tables[left_out].reason)

@@ -1,7 +1,8 @@
-"""`prove` from end to end: real slot, real landing, real cycle; equal, different, blocked and not applicable."""
+"""`prove` from end to end: real slot, real landing, real cycle; every status that a table can have."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -89,26 +90,72 @@ def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSe
     assert {e.fields["status"] for e in events if e.kind == "prove.table"} == {"equal"}
     assert database.slots() == {config.sources["shop"].slot}, "the temporary slot is gone"
 
-    _silent_changes_are_found_and_repaired(database, config, spark)
+    _what_is_not_sent_is_not_applicable(database, config, spark)
+    _what_the_catalog_tells_holds_the_table(database, config, spark)
     _an_open_transaction_blocks(database, config, spark)
     _a_held_lease_stops_it(config, spark)
     _unknown_names_are_refused(database, config, spark)
 
 
-def _silent_changes_are_found_and_repaired(database: Database, config: Config, spark: SparkSession) -> None:
-    """A truncated leaf under publish_via_partition_root sends nothing; neither does a delete that is not published."""
-    database.execute("TRUNCATE parts_high", "DELETE FROM log WHERE at = 5", "INSERT INTO parts VALUES (60, 'new')")
-    proof = prove(config, "shop", [table("parts"), table("log")], spark)
-    parts, log = proof.tables[table("parts")], proof.tables[table("log")]
-    assert (parts.status, log.status) == ("differs", "not applicable"), parts.reason
+@pytest.mark.since(15)
+def test_what_leaves_no_trace_at_all_differs_and_is_repaired(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A table that leaves a published schema, is changed and comes back between two readings of the catalog."""
+    moved = TableName("seen", "t")
+    database.execute(
+        "CREATE SCHEMA seen",
+        "CREATE SCHEMA aside",
+        "CREATE TABLE seen.t (id int PRIMARY KEY, v text)",
+        "INSERT INTO seen.t SELECT i, 'v' FROM generate_series(1, 99) i",
+        "CREATE PUBLICATION pub FOR TABLES IN SCHEMA seen",
+    )
+    source = database.source(buckets=16)
+    config = Config(path=tmp_path / "wal2delta.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    bootstrap(config, "shop")
+    assert prove(config, "shop", None, spark).equal
+    database.execute(
+        "ALTER TABLE seen.t SET SCHEMA aside",
+        "DELETE FROM aside.t WHERE id > 90",
+        "UPDATE aside.t SET v = 'another' WHERE id = 60",
+        "ALTER TABLE aside.t SET SCHEMA seen",
+        "INSERT INTO seen.t VALUES (300, 'sent')",
+    )
+    proof = prove(config, "shop", [moved], spark)
+    found = proof.tables[moved]
+    assert (found.status, found.source_rows, found.lake_rows) == ("differs", 91, 100), found.reason
     assert not proof.equal
-    gone = {str(i) for i in [*range(51, 100), 207] if i != 60}
-    assert {k.key["id"] for k in parts.differing_keys} >= gone
-    assert all(set(k.key) == {"id"} for k in parts.differing_keys), "no other column's value"
-    assert log.reason is not None
-    assert "delete" in log.reason
-    repaired = prove(config, "shop", [table("parts")], spark, repair=True)
-    assert repaired.tables[table("parts")].status == "equal"
+    keys = {k.key["id"]: (k.source_rows, k.lake_rows) for k in found.differing_keys}
+    assert keys == {str(i): (0, 1) for i in range(91, 100)} | {"60": (1, 1)}
+    assert all(set(k.key) == {"id"} for k in found.differing_keys), "no other column's value"
+    repaired = prove(config, "shop", [moved], spark, repair=True).tables[moved]
+    assert (repaired.status, repaired.lake_rows) == ("equal", 91)
+
+
+def _what_is_not_sent_is_not_applicable(database: Database, config: Config, spark: SparkSession) -> None:
+    """A delete on a table whose inserts only are published: the lake keeps the row, as it may."""
+    database.execute("DELETE FROM log WHERE at = 5")
+    log = prove(config, "shop", [table("log")], spark).tables[table("log")]
+    assert (log.status, log.source_rows, log.lake_rows) == ("not applicable", 20, 21)
+    assert "its publication does not send delete" in (log.reason or "")
+
+
+def _what_the_catalog_tells_holds_the_table(database: Database, config: Config, spark: SparkSession) -> None:
+    """A truncated partition under publish_via_partition_root sends nothing; the drain sees its new file."""
+    parts = table("parts")
+    database.execute("TRUNCATE parts_high", "INSERT INTO parts VALUES (60, 'after')")
+    held = prove(config, "shop", [parts, table("named")], spark)
+    assert held.tables[table("named")].status == "equal"
+    assert (held.tables[parts].status, held.tables[parts].source_rows) == ("held", 49)
+    assert not held.equal
+    told = re.fullmatch(
+        r"held since [0-9A-F]+/[0-9A-F]+: a partition was truncated, or rewritten .*; run"
+        r" `wal2delta bootstrap shop --tables public\.parts`, then compact",
+        held.tables[parts].reason or "",
+    )
+    assert told, held.tables[parts].reason
+    bootstrap(config, "shop", [parts])
+    assert prove(config, "shop", [parts], spark).tables[parts].status == "equal"
 
 
 def _an_open_transaction_blocks(database: Database, config: Config, spark: SparkSession) -> None:
@@ -134,18 +181,18 @@ def _a_held_lease_stops_it(config: Config, spark: SparkSession) -> None:
 
 
 def _unknown_names_are_refused(database: Database, config: Config, spark: SparkSession) -> None:
-    """Before anything is made; a table that is not in the lake yet is blocked."""
+    """Before anything is made; a table that is not in the lake yet, or has another shape there, is not compared."""
     with pytest.raises(ConfigError, match="source other"):
         prove(config, "other", None, spark)
     with pytest.raises(ConfigError, match=r"public\.nothing"):
         prove(config, "shop", [table("nothing")], spark)
     database.execute("CREATE TABLE late (id int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE late")
     found = prove(config, "shop", [table("late")], spark).tables[table("late")]
-    assert found.status == "blocked"
+    assert found.status == "missing"
     assert found.reason is not None
-    assert "bootstrap" in found.reason
+    assert "run `wal2delta bootstrap shop --tables public.late`" in found.reason
     database.execute("ALTER TABLE days ADD COLUMN w int")
     found = prove(config, "shop", [table("days")], spark).tables[table("days")]
-    assert found.status == "blocked"
+    assert found.status == "held"
     assert found.reason is not None
-    assert "w" in found.reason
+    assert "columns added: w; undo the change" in found.reason

@@ -39,7 +39,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
             for cut in cuts
         ]
         text = grid(("cut", "position", "tables", "changes", "held"), rows)
-    still = [plain(f"{table}: held at {h.at_lsn}: {h.reason}; {h.remedy}") for table, h in sorted(held.items())]
+    still = [plain(f"{table}: {h}") for table, h in sorted(held.items())]
     return Outcome(DIFFERS if held else DONE, {"cuts": cuts, "held": held}, "\n".join([text, *still]))
 
 
@@ -95,7 +95,7 @@ def _differences(table: TableName, proof: TableProof) -> Iterator[str]:
 
 
 def _proof_status(found: set[str]) -> int:
-    if "differs" in found:
+    if found & {"differs", "held", "missing"}:
         return DIFFERS
     return TRY_AGAIN if "blocked" in found else DONE
 

@@ -36,7 +36,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
     for table, position in status.snapshots.items():
         yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
     for table, held in status.held.items():
-        yield plain(f"  held       {table} since {held.at_lsn}: {held.reason}; {held.remedy}")
+        yield plain(f"  held       {table}: {held}")
     for problem in status.problems:
         yield _problem(problem)
 

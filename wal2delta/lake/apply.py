@@ -212,7 +212,7 @@ def _done(path: str, before: int, commit: CommitInfo, *, known: bool) -> Applied
         raise LakeError(
             path,
             f"version {found.version} was committed by someone else",
-            "let nothing but wal2delta write this table; bootstrap the table again",
+            "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
         )
     if not commit.may_be_done:
         raise InvariantError(path, f"cycle {commit.number} is in version {found.version} already", "report this")

@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.lake.columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, landing_schema, named
-from wal2delta.lake.refusal import RESNAPSHOT, refuse_table
+from wal2delta.lake.documents import RESNAPSHOT
+from wal2delta.lake.refusal import refuse_table
 from wal2delta.landing.reader import Slice
 from wal2delta.lsn import Lsn
 from wal2delta.schema import SchemaVersion

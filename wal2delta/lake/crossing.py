@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wal2delta.lake.documents import Cut, Held
+from wal2delta.lake.documents import RESNAPSHOT, Cut, Held
 from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.snapshots import Pending, may_enter
 from wal2delta.landing.beginning import has_head, incarnations, read_beginning
@@ -60,7 +60,7 @@ def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending]) -
         f"incarnation {chain.incarnation} began after a gap, and no snapshot of this table has entered since"
         f" (its position is one of incarnation {cut.incarnation})"
     )
-    remedy = "bootstrap it again, if it is still published"
+    remedy = f"if it is still published, {RESNAPSHOT}"
     held = {table: Held(at.at_lsn, reason, remedy) for table, at in cut.tables.items()}
     tables = {t: replace(at, version=_renumbered(at.version, pending.get(t))) for t, at in cut.tables.items()}
     return replace(cut, incarnation=chain.incarnation, position=chain.head.end_lsn, tables=tables, held=held)

@@ -175,7 +175,8 @@ def _cut(
     held = dict(intent.held)
     for table, error in refused.items():
         at = tables.get(table)
-        held[table] = Held(intent.end_lsn if at is None else at.at_lsn, error.reason, error.remedy)
+        found = Held(intent.end_lsn if at is None else at.at_lsn, error.reason, error.remedy)
+        held[table] = found.named(context.chain.paths.source, table)
         if at is not None and intent.tables[table].snapshot is not None:
             # The snapshot has had its turn: it is not tried again, a newer one is.
             point = intent.tables[table].from_lsn

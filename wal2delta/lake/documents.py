@@ -5,10 +5,12 @@ Where they lie belongs to `wal2delta.landing.lake_paths`, when they are written 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wal2delta.config.table_names import write_table
 from wal2delta.errors import LakeError
 from wal2delta.lake.fields import Fields, read_document, write_document
 from wal2delta.lsn import Lsn
@@ -20,6 +22,8 @@ SNAPSHOT_FORMAT = "wal2delta.snapshot/1"
 INTENT_FORMAT = "wal2delta.intent/1"
 CUT_FORMAT = "wal2delta.cut/1"
 KINDS = ("apply", "repair", "maintenance")
+# `Held.named` fills SOURCE and TABLE in.
+RESNAPSHOT = "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,14 @@ class Held:
     at_lsn: Lsn
     reason: str
     remedy: str
+
+    def __str__(self) -> str:
+        return f"held since {self.at_lsn}: {self.reason}; {self.remedy}"
+
+    def named(self, source: str, table: TableName) -> Held:
+        """The same with its remedy's SOURCE and TABLE filled in, to be typed as it stands."""
+        typed = f"{source} --tables {shlex.quote(write_table(table))}"
+        return replace(self, remedy=self.remedy.replace("SOURCE --tables TABLE", typed))
 
     def to_json(self) -> dict[str, Any]:
         return {"at_lsn": str(self.at_lsn), "reason": self.reason, "remedy": self.remedy}

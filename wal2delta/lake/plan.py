@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wal2delta.errors import InvariantError
-from wal2delta.lake.documents import Cut, CutTable, Held, SegmentBase, TableIntent
+from wal2delta.lake.documents import RESNAPSHOT, Cut, CutTable, Held, SegmentBase, TableIntent
 from wal2delta.lake.snapshots import Pending
 from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled
 from wal2delta.landing.chain import Chain
@@ -23,9 +23,9 @@ from wal2delta.names import CycleNumber, TableName
 from wal2delta.schema import SchemaVersion
 
 ORDINAL_BITS = 36
-_RESHAPED = (
-    "undo the change (in PostgreSQL, or in the table's configuration) and bootstrap the table again; following a change of"
-    " shape is not supported yet (docs/operations.md, a table is held)"
+RESHAPED = (
+    f"undo the change (in PostgreSQL, or in the table's configuration) and {RESNAPSHOT}; following a change of shape is not"
+    " supported yet (docs/operations.md, a table is held)"
 )
 
 
@@ -65,7 +65,7 @@ class _Watch:
         end = Lsn(int(entry.from_lsn) - 1)
         if end > self.start:
             return end
-        self.held[version.table] = Held(since, describe_change(version, entry.version), _RESHAPED)
+        self.held[version.table] = Held(since, describe_change(version, entry.version), RESHAPED)
         return None
 
 
@@ -145,7 +145,8 @@ def plan_cycle(
     known = set() if cut is None else set(cut.held)
     if stop == start and not entering and held.keys() <= known:
         return None
-    held = {t: h for t, h in (held | watch.held).items() if t not in entering}
+    named = {t: h.named(chain.paths.source, t) for t, h in (held | watch.held).items()}
+    held = {t: h for t, h in named.items() if t not in entering}
     active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}
     active |= {t: TableIntent(p.consistent_point, p.table.version.id, p.key) for t, p in entering.items()}
     first = min([start, *(p.consistent_point for p in entering.values())])
@@ -230,9 +231,9 @@ def _fitting(
         newer = [v for v in newer if v.id != version.id]
         at = found.consistent_point if known is None else known.at_lsn
         if known is not None and known.version.id != version.id:
-            refused[table] = Held(at, describe_change(known.version, version), _RESHAPED)
+            refused[table] = Held(at, describe_change(known.version, version), RESHAPED)
         elif newer:
-            refused[table] = Held(at, f"after its snapshot {describe_change(version, newer[0])}", "bootstrap it again")
+            refused[table] = Held(at, f"after its snapshot {describe_change(version, newer[0])}", RESNAPSHOT)
         else:
             fitting[table] = found
     return fitting, refused

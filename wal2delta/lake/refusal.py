@@ -18,9 +18,9 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from wal2delta.errors import InvariantError, TableError
+from wal2delta.lake.documents import RESNAPSHOT
 
 _MARK = re.compile(r"\[w2d-(table|invariant)\|([^|\]]*)\|([^|\]]*)\]")
-RESNAPSHOT = "bootstrap this table again: `wal2delta bootstrap SOURCE --tables TABLE`"
 
 
 def refuse_table(reason: str | SparkColumn, spark_type: str, remedy: str = RESNAPSHOT) -> SparkColumn:

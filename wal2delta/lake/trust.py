@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from wal2delta.differences import DECISIONS, Difference, TableChange, Verdict
-from wal2delta.lake.documents import Held
+from wal2delta.lake.documents import RESNAPSHOT, Held
 from wal2delta.landing.catalog_links import catalog_links
 from wal2delta.landing.chain import Chain
 from wal2delta.lsn import Lsn
@@ -46,10 +46,9 @@ _REASONS = {
     Difference.RENAMED: "it was renamed",
 }
 _GONE = (
-    "what the lake has of it is kept; where it is to be followed again, publish it under this name and bootstrap it"
-    " (docs/schema-changes.md)"
+    "what the lake has of it is kept; where it is to be followed again, publish it under this name and"
+    f" {RESNAPSHOT} (docs/schema-changes.md)"
 )
-_AGAIN = "bootstrap the table again (wal2delta bootstrap SOURCE --tables TABLE), then compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Doubt:
         past = "" if at <= self.since else f"; it stands at {at}, and what it has from {self.since} on can't be trusted"
         reason = f"{'; '.join(told)}{renamed} (noticed at {self.noticed}, since {self.since} at the earliest){past}"
         gone = any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
-        return Held(at, reason, _GONE if gone else _AGAIN)
+        return Held(at, reason, _GONE if gone else RESNAPSHOT)
 
 
 def doubts(chain: Chain, position: Lsn) -> list[Doubt]:

@@ -13,19 +13,21 @@ the tables are blocked, which is not the same as different.
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config, SourceConfig
+from wal2delta.config.table_names import write_table
 from wal2delta.drain.until import Until
 from wal2delta.errors import ConfigError, TransientError
 from wal2delta.lake.columns import in_lake
-from wal2delta.lake.documents import Cut
+from wal2delta.lake.documents import Cut, CutTable, Held
 from wal2delta.lake.lease import Lease, hold_lease
-from wal2delta.lake.plan import describe_change
+from wal2delta.lake.plan import RESHAPED, describe_change
 from wal2delta.lake.records import newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -85,8 +87,8 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     """Compare `tables` (all that are published or in the lake, where None) of the source `name` with the lake.
 
     With `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises
-    ConfigError for a name that is not known or a table that is not published, TransientError where another process holds the
-    lease or the source can't be reached, else what `drain` and `compact` raise.
+    ConfigError for a name that is not known or a table that is neither published nor in the lake, TransientError where
+    another process holds the lease or the source can't be reached, else what `drain` and `compact` raise.
     """
     stop = Stop() if stop is None else stop
     found = _prove_once(config, name, tables, spark, report, stop)
@@ -106,9 +108,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     source = config.source(name)
     paths = LakePaths(config.lake, name)
     store = open_store(config.lake)
-    published = _published(source, tables)
-    if tables is None:
-        published += _stale(newest_cut(store, paths), published)
+    chosen = _chosen(source, tables, newest_cut(store, paths))
     with hold_lease(store, paths) as lease:
         slot = SnapshotSession(
             source.dsn,
@@ -121,27 +121,25 @@ def _prove_once(  # noqa: PLR0917  as prove
                 session = open_until_compared.enter_context(slot)
             except TransientError as error:
                 blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
-                return ProofReport(name, None, dict.fromkeys(published, blocked))
+                return ProofReport(name, None, dict.fromkeys(chosen, blocked))
             conn = connect(source.dsn, "wal2delta proof")
             open_until_compared.callback(close_quietly, conn)
-            return _at_consistent_point(_Proof(config, source, spark, session, conn, report), published, lease, stop)
+            return _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
 
 
-def _published(source: SourceConfig, tables: Sequence[TableName] | None) -> list[TableName]:
-    """The tables to be proved; raises ConfigError for one that is not published."""
+def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:
+    """The tables to be proved; raises ConfigError for one that is neither published nor in the lake.
+
+    The lake's tables that the source publishes no more are among them: nothing tells us of their changes.
+    """
     with connect(source.dsn, "wal2delta proof") as conn:
-        known = read_tables(conn, source)
+        published = read_tables(conn, source)
+    known = [*published, *sorted(set(() if cut is None else cut.tables) - set(published))]
     for table in tables or ():
         if table not in known:
-            raise ConfigError(
-                f"table {table}", f"publication {source.publication} does not have it", "name a published table"
-            )
-    return list(known if tables is None else dict.fromkeys(tables))
-
-
-def _stale(cut: Cut | None, published: Sequence[TableName]) -> list[TableName]:
-    """The lake's tables that the source publishes no more: nothing tells us of their changes, so they are not equal."""
-    return [] if cut is None else sorted(set(cut.tables) - set(published))
+            reason = f"publication {source.publication} does not have it, and the lake neither"
+            raise ConfigError(f"table {table}", reason, "name a published table")
+    return known if tables is None else list(dict.fromkeys(tables))
 
 
 def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
@@ -187,16 +185,12 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
 
 
 def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
-    if side is None:
-        reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
-        return TableProof("blocked", reason=reason)
-    if side.buckets is None:
-        return TableProof("blocked", reason=side.blocked)
+    if side is None or side.buckets is None:
+        return _unread(table, side, cut)
     source = rows_in(side.buckets)
-    why = _why_blocked(proof, table, side.table, cut)
-    if why is not None or cut is None:
-        return TableProof("blocked", source_rows=source, reason=why)
-    at = cut.table(table, proof.source.name)
+    at = _in_lake(proof, table, side.table, cut)
+    if isinstance(at, TableProof):
+        return replace(at, source_rows=source)
     shape = in_lake(at.version)
     current = read_current(proof.spark, proof.paths.url(proof.paths.current(table)), at.current_version)
     lake = lake_buckets(current, shape, proof.source.buckets)
@@ -223,21 +217,35 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     return TableProof(status, source, rows_in(lake), len(wrong), tuple(keys), reason)
 
 
-def _why_blocked(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> str | None:
-    """Why the lake does not have this table at the position, None where it does."""
-    bootstrap_it = f"run `wal2delta bootstrap {proof.source.name} --tables {table}`"
+def _unread(table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+    """What is said of a table that the source's side does not have."""
     if cut is not None and table in cut.held:
-        held = cut.held[table]
-        return f"held since {held.at_lsn}: {held.reason}; {held.remedy}"
+        return TableProof("held", reason=str(cut.held[table]))
+    if side is not None:
+        return TableProof("blocked", reason=side.blocked)
+    reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
+    return TableProof("held", reason=f"{reason}; what the lake has of it is kept (docs/schema-changes.md)")
+
+
+def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
+    """The table at the position, or why the lake does not have it there."""
+    if cut is not None and table in cut.held:
+        return TableProof("held", reason=str(cut.held[table]))
     if cut is None or table not in cut.tables:
-        return f"it is not in the lake yet; {bootstrap_it}"
+        remedy = (
+            f"run `wal2delta bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
+        )
+        return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
     at = cut.tables[table]
     point = proof.session.consistent_point
     if cut.position != point or at.at_lsn != point:
-        return f"the lake has it at {at.at_lsn}, not at {point}; try again"
+        return TableProof("blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}; try again")
     if at.version.id != published.version.id:
-        return f"{describe_change(at.version, published.version)}; {bootstrap_it}"
-    return None
+        # It is not held yet: the next change of the table brings the new shape.
+        soon = Held(at.at_lsn, describe_change(at.version, published.version), RESHAPED)
+        soon = soon.named(proof.source.name, table)
+        return TableProof("held", reason=f"{soon.reason}; {soon.remedy}")
+    return at
 
 
 def _event(table: TableName, made: TableProof, proof: _Proof) -> Event:

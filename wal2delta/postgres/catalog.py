@@ -49,8 +49,9 @@ class PublishedTable:
     """A table as its publications have it.
 
     `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
-    `leaves` hold its rows (of a partitioned root: the partitions); `uncovered` are columns of its replica identity that are
-    not published.
+    `leaves` hold its rows (of a partitioned root: the partitions). The last three are about publications of its updates or
+    deletes: `uncovered` are columns of its replica identity that are not published, `filtered_beyond` those that a filter
+    reads though they are not of its identity, `column_list` says whether there is one.
     """
 
     version: SchemaVersion
@@ -61,6 +62,8 @@ class PublishedTable:
     unlogged: bool
     publications: tuple[str, ...]
     uncovered: tuple[str, ...] = ()
+    filtered_beyond: tuple[str, ...] = ()
+    column_list: bool = False
 
     @property
     def table(self) -> TableName:
@@ -75,14 +78,20 @@ class PublishedTable:
     @property
     def kept(self) -> str:
         """What the lake has of it: `keyed` or `bag` (current equals the source), `history only`, or it is `refused`."""
-        risky = self.actions & {"update", "delete"}
-        if "insert" not in self.actions or not self.version.columns:
-            return "refused"
-        if risky and (self.uncovered or not self.has_identity):
+        if "insert" not in self.actions or not self.version.columns or self.changes_refused:
             return "refused"
         if self.actions != frozenset(ACTIONS):
             return "history only"
         return "keyed" if self.version.key else "bag"
+
+    @property
+    def changes_refused(self) -> bool:
+        """Whether PostgreSQL refuses the updates and deletes that the application makes in it, since it is published so."""
+        if not self.actions & {"update", "delete"}:
+            return False
+        # FULL is every column, and PostgreSQL takes no list for that, not even of all of them.
+        listed = self.column_list and self.version.identity is Identity.FULL
+        return listed or bool(self.uncovered or self.filtered_beyond) or not self.has_identity
 
     @property
     def has_identity(self) -> bool:
@@ -264,6 +273,7 @@ def _published_table(
         ]
     version = SchemaVersion(table, Oid(oid), identity, tuple(columns), _key(identity, index, columns, config, table))
     filters = [e["rowfilter"] for e in entries]
+    changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
     return PublishedTable(
         version=version,
         # pgoutput sends a row that any of the publications wants.
@@ -274,6 +284,8 @@ def _published_table(
         unlogged=relation["relpersistence"] != "p",
         publications=tuple(e["pubname"] for e in entries),
         uncovered=_uncovered(identity, index, facts.columns[oid], {str(row["attname"]) for row in sent}, facts),
+        filtered_beyond=_filtered_beyond(identity, index, changing),
+        column_list=any(e["column_list"] for e in changing),
     )
 
 
@@ -285,6 +297,14 @@ def _uncovered(
         return tuple(name for name in index if name not in sent)
     needed = [c["attname"] for c in columns if not c["attgenerated"] or facts.sends_generated]
     return tuple(name for name in needed if name not in sent)
+
+
+def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns that their filters read and that are not of the identity."""
+    if identity is Identity.FULL:
+        return ()
+    read = {str(name) for e in entries for name in e["filtered_by"]}
+    return tuple(sorted(read - set(index)))
 
 
 def _leaf(row: dict[str, Any]) -> Leaf:

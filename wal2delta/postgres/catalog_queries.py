@@ -20,8 +20,26 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE p.pubname = ANY ({{names}}::name[])
 ORDER BY p.pubname, c.oid
 """
-_PUBLISHED_15 = SQL(_PUBLISHED.format(columns="t.attnames::text[] AS attnames, t.rowfilter"))
-_PUBLISHED_14 = SQL(_PUBLISHED.format(columns="NULL::text[] AS attnames, NULL::text AS rowfilter"))
+# `attnames` has all columns where there is no list. What a filter reads stands in its parsed form alone: its dependencies
+# include the columns of a column list.
+_PUBLISHED_15 = SQL(
+    _PUBLISHED.format(
+        columns="""t.attnames::text[] AS attnames, t.rowfilter,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
+               WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND r.prattrs IS NOT NULL) AS column_list,
+       ARRAY(SELECT DISTINCT a.attname::text
+             FROM pg_catalog.pg_publication_rel r
+             CROSS JOIN pg_catalog.regexp_matches(r.prqual::text, ':varattno ([0-9]+)', 'g') AS v (found)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = v.found[1]::int
+             WHERE r.prpubid = p.oid AND r.prrelid = c.oid ORDER BY 1) AS filtered_by"""
+    )
+)
+_PUBLISHED_14 = SQL(
+    _PUBLISHED.format(
+        columns="""NULL::text[] AS attnames, NULL::text AS rowfilter, false AS column_list,
+       ARRAY[]::text[] AS filtered_by"""
+    )
+)
 
 RELATIONS = SQL("""
 SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relreplident::text,

@@ -100,35 +100,42 @@ def candidate_problem(table: TableName, facts: dict[str, Any] | None) -> Finding
 
 def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
     thing = f"table {table.table}"
-    risky = sorted(table.actions & {"update", "delete"})
     config = source.table_config(table.table)
-    if risky and not table.has_identity:
-        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
-        why = named.get(
-            table.version.identity, "it has no primary key that can serve as one (none, or a deferrable one)"
-        )
-        reason = (
-            f"{' and '.join(f'{action}s' for action in risky)} are published, but {why}: the application's own fail"
-        )
-        remedy = (
-            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
-            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `wal2delta apply`, "
-            "which publishes inserts only"
-        )
-        yield error(thing, reason, remedy, table.table)
-    elif risky and table.uncovered:
-        reason = (
-            f"{' and '.join(f'{action}s' for action in risky)} are published, but not its identity's columns"
-            f" {', '.join(table.uncovered)}: the application's own fail"
-        )
-        remedy = "publish these columns too, or give it an identity of the columns that are published"
-        yield error(thing, reason, remedy, table.table)
+    if table.changes_refused:
+        risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
+        why, remedy = _why_refused(table)
+        yield error(thing, f"{risky} are published, but {why}: the application's own fail", remedy, table.table)
     if table.version.identity is Identity.FULL and not config.key:
         reason = "its identity is FULL: it is kept as a multiset of rows"
         yield note(thing, reason, "name a `key` for it in the configuration where columns tell rows apart", table.table)
     if config.key and table.version.identity is not Identity.FULL:
         reason = "the configured key is not used: its identity is an index, whose columns are the key"
         yield warning(thing, reason, "take `key` out of the configuration", table.table)
+
+
+def _why_refused(table: PublishedTable) -> tuple[str, str]:
+    """Why PostgreSQL refuses the application's updates and deletes of it, and what to do."""
+    identity = table.version.identity
+    if table.column_list and identity is Identity.FULL:
+        return "its identity is FULL, with which there can be no column list", (
+            "publish all of its columns without a list, or give it an identity of columns in the list"
+        )
+    if table.uncovered:
+        return f"not its identity's columns {', '.join(table.uncovered)}", (
+            "publish these columns too, or give it an identity of the columns that are published"
+        )
+    if not table.has_identity:
+        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
+        remedy = (
+            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
+            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `wal2delta apply`, "
+            "which publishes inserts only"
+        )
+        return named.get(identity, "it has no primary key that can serve as one (none, or a deferrable one)"), remedy
+    return f"its row filter reads {', '.join(table.filtered_beyond)}, which its identity does not have", (
+        "filter by columns of its identity alone, or ALTER TABLE … REPLICA IDENTITY FULL (or USING INDEX with these columns"
+        " in it), or publish its inserts only"
+    )
 
 
 def _actions(table: PublishedTable) -> Iterator[Finding]:

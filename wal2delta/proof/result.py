@@ -13,9 +13,11 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.proof.compare import DifferingKey
 
-# `blocked`: nothing was compared. `not applicable`: the sides differ, as they may, since the publication does not send all
-# of the table's changes.
-Status: TypeAlias = Literal["equal", "differs", "blocked", "not applicable"]
+# Nothing was compared where a table is `held` (the lake has it as it was before, and stays there until someone does what
+# the reason says), `missing` (the lake has it not at all) or `blocked` (by something that passes). `not applicable`: the
+# sides differ, as they may, since the publication does not send all of the table's changes.
+Status: TypeAlias = Literal["equal", "differs", "held", "missing", "blocked", "not applicable"]
+_UNPROVEN: tuple[Status, ...] = ("differs", "held", "missing", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +51,4 @@ class ProofReport:
     @property
     def equal(self) -> bool:
         """Whether every table was compared and none differs."""
-        return bool(self.tables) and not (self.with_status("differs") or self.with_status("blocked"))
+        return bool(self.tables) and not any(proof.status in _UNPROVEN for proof in self.tables.values())
