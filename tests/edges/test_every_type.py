@@ -1,4 +1,4 @@
-"""Every type that a column can have: the same value by snapshot and by stream.
+"""Every type that a column can have: the same value by snapshot and by stream, and the proof form that PostgreSQL gives it.
 
 The database and the role have defaults that would print every value otherwise. Types and values are in `every_type.py`.
 """
@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 from pydantic import SecretStr
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from tests.core.pgoutput_same import comparable
 from tests.edges.every_type import (
@@ -27,6 +29,7 @@ from tests.edges.every_type import (
     column_types,
     large_values,
 )
+from tests.edges.test_exact_forms import assert_same_forms, source_digests
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 from wal2delta.config.model import SourceConfig
@@ -35,6 +38,7 @@ from wal2delta.names import TableName
 from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.connection import Connection, connect
 from wal2delta.postgres.snapshot import SnapshotSession, chunks, copy_chunk, typed
+from wal2delta.proof import source_form
 from wal2delta.schema import SchemaVersion
 
 pytestmark = pytest.mark.postgres
@@ -101,6 +105,18 @@ def hostile(database: Database, tmp_path: Path) -> Drained:
 
 def test_every_type_is_the_same_by_both_roads(hostile: Drained) -> None:
     """All types of pg_catalog, of the extensions and our own, arrays of all of them, with their extremes."""
+    _both_roads(hostile, _every_type(hostile))
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_every_type_has_the_proof_form_of_the_source(hostile: Drained, spark: SparkSession, tmp_path: Path) -> None:
+    """The same rows in Spark; `test_exact_forms.py` has a part of the types in `make test`, with random values."""
+    _same_forms(hostile, _both_roads(hostile, _every_type(hostile)), spark, tmp_path)
+
+
+def _every_type(hostile: Drained) -> list[TableName]:
+    """Tables of all types, filled after the slot was made."""
     with connect(SecretStr(hostile.dsn)) as conn:
         conn.execute("SET search_path = exact, contrib")
         types = [t for namespace in ("pg_catalog", "contrib", "exact") for t in column_types(conn, namespace)]
@@ -117,11 +133,14 @@ def test_every_type_is_the_same_by_both_roads(hostile: Drained) -> None:
         hostile.begin()
         for table, own in tables:
             _fill(conn, table, own)
-    _both_roads(hostile, [table for table, _ in tables])
+    return [table for table, _ in tables]
 
 
 @pytest.mark.full
-def test_values_of_a_megabyte_are_the_same_by_both_roads(hostile: Drained) -> None:
+@pytest.mark.spark
+def test_values_of_a_megabyte_are_the_same_by_both_roads_and_in_the_proof(
+    hostile: Drained, spark: SparkSession, tmp_path: Path
+) -> None:
     """Of every type that is of any length; they stand out of line."""
     values = large_values(1)
     types = [ColumnType(name, name, (value,), impossible=False) for name, value in values.items()]
@@ -131,7 +150,7 @@ def test_values_of_a_megabyte_are_the_same_by_both_roads(hostile: Drained) -> No
         _create(conn, table, types)
         hostile.begin()
         _fill(conn, table, types)
-    _both_roads(hostile, [table])
+    _same_forms(hostile, _both_roads(hostile, [table]), spark, tmp_path)
 
 
 def _refused(conn: Connection, types: Sequence[ColumnType]) -> None:
@@ -166,7 +185,22 @@ def _fill(conn: Connection, table: TableName, types: Sequence[ColumnType]) -> No
             assert conn.execute(query).rowcount == 1
 
 
-def _both_roads(source: Drained, tables: Sequence[TableName]) -> None:
+def _same_forms(
+    source: Drained, rows: Sequence[tuple[SchemaVersion, pa.Table]], spark: SparkSession, folder: Path
+) -> None:
+    """The digests of the landed rows in Spark are those that PostgreSQL makes of its own."""
+    for version, table in rows:
+        path = folder / f"{version.table.name}.parquet"
+        pq.write_table(table, path)
+        landed = spark.read.parquet(str(path))
+        named = [F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)]
+        with connect(SecretStr(source.dsn)) as conn:
+            digests = source_digests(conn, source_form.Relation(version))
+        assert_same_forms(digests, landed.select(*named, F.col("_w2d_text")), version)
+
+
+def _both_roads(source: Drained, tables: Sequence[TableName]) -> list[tuple[SchemaVersion, pa.Table]]:
+    """Holds the rows of the stream equal to those of a snapshot, and gives them."""
     source.drain()
     streamed = _streamed(source, tables)
     copied = _copied(source, tables)
@@ -179,6 +213,7 @@ def _both_roads(source: Drained, tables: Sequence[TableName]) -> None:
         for name in by_snapshot.schema.names:
             one, other = comparable(by_snapshot.column(name)), comparable(by_stream.column(name))
             assert one.equals(other), f"{table}.{name} {version.columns[int(name[1:])] if name[1:].isdigit() else ''}"
+    return [streamed[table] for table in tables]
 
 
 def _streamed(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tuple[SchemaVersion, pa.Table]]:

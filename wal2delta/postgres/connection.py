@@ -139,6 +139,24 @@ def set_for_session(conn: Connection, settings: Mapping[str, str]) -> None:
         conn.execute(SQL("SET {} = {}").format(Identifier(name), Literal(value)), prepare=False)
 
 
+@contextmanager
+def unconverted(conn: Connection) -> Iterator[None]:
+    """A database in SQL_ASCII sends the octets it has, rather than end with an error at those that are not UTF-8.
+
+    psycopg gives bytes for text then, so it is undone where the block fails; where it does not, it lasts.
+    """
+    if conn.info.parameter_status("server_encoding") != "SQL_ASCII":
+        yield
+        return
+    set_for_session(conn, {"client_encoding": "SQL_ASCII"})
+    try:
+        yield
+    except psycopg.Error:
+        with suppress(psycopg.Error):
+            set_for_session(conn, {"client_encoding": "UTF8"})
+        raise
+
+
 def hold_open(conn: Connection) -> None:
     """Keep the server from ending a transaction of ours that waits: a snapshot's holder idles for hours."""
     settings = {"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"}

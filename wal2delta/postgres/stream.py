@@ -35,7 +35,15 @@ from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
 from wal2delta.pgoutput.wire import Wire
 from wal2delta.postgres.channel import STREAM, open_channel
-from wal2delta.postgres.connection import Connection, close_quietly, connect_replication, rows, source_errors, translate
+from wal2delta.postgres.connection import (
+    Connection,
+    close_quietly,
+    connect_replication,
+    rows,
+    source_errors,
+    translate,
+    unconverted,
+)
 from wal2delta.postgres.slot import in_use, read_slot, slot_problem
 from wal2delta.postgres.wire import wait_readable
 
@@ -198,7 +206,9 @@ class ReplicationStream:
         try:
             given_up_at = time.monotonic() + self._silence_timeout_s
             give_up = lambda: time.monotonic() > given_up_at  # noqa: E731  one line beside its deadline
-            self._channel.start(command.as_bytes(self._conn), give_up)
+            text = command.as_bytes(self._conn)
+            with unconverted(self._conn):
+                self._channel.start(text, give_up)
         except InterruptedError:
             raise self._silent() from None
         except psycopg.errors.ObjectInUse:

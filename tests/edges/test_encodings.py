@@ -1,0 +1,106 @@
+"""Databases in other encodings than UTF-8: exact where the server converts; a text that is not UTF-8 holds its table alone.
+
+The whole journey: bootstrap, drain, compaction, proof.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL
+from pyspark.sql import SparkSession
+
+from demo.server import EmbeddedPostgres
+from tests.fix_postgres import Database, new_database
+from wal2delta.config.model import Config
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
+from wal2delta.pipeline.check import check_source
+from wal2delta.pipeline.prove import prove
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+GOOD, BAD, WORSE = (TableName("public", name) for name in ("good", "bad", "worse"))
+# café, in LATIN1: no UTF-8.
+_OCTETS = "convert_from('\\x636166e9', 'SQL_ASCII')"
+
+
+def make_config(database: Database, folder: Path) -> Config:
+    """A source on this database."""
+    return Config(path=folder / "wal2delta.yaml", lake=str(folder / "lake"), sources={"shop": database.source()})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [("LATIN1", ["", "é", "Ünï ÿ", "¤\u00a0"]), ("EUC_JP", ["", "日本語", "ｱｲｳ", "〜‖"])],
+)
+def test_what_the_server_converts_is_exact(
+    postgres: EmbeddedPostgres, spark: SparkSession, tmp_path: Path, encoding: str, texts: list[str]
+) -> None:
+    """Texts as keys, in arrays, in char(n), in bags and as names, by snapshot and by stream, proven equal."""
+    with new_database(postgres, encoding) as database:
+        named = texts[1].replace('"', "")
+        with database.connect() as conn:
+            conn.execute("SET client_encoding = 'UTF8'")
+            conn.execute(SQL(f'CREATE TABLE keyed (k text PRIMARY KEY, "{named}" char(5), a text[], j jsonb)'))
+            conn.execute("CREATE TABLE bag (v text, e varchar)")
+            conn.execute("ALTER TABLE bag REPLICA IDENTITY FULL")
+            conn.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+        config = make_config(database, tmp_path)
+        for round_ in range(2):
+            with database.connect() as conn:
+                conn.execute("SET client_encoding = 'UTF8'")
+                for text in texts:
+                    row = (f"{round_}{text}", text[:5], [text, None, f'{text}"'], f'{{"a": "{text}"}}')
+                    conn.execute("INSERT INTO keyed VALUES (%s, %s, %s, %s)", row)
+                    conn.execute("INSERT INTO bag VALUES (%s, %s), (%s, NULL)", (text, text, text))
+                conn.execute("UPDATE keyed SET k = k || %s WHERE k LIKE '0%%'", (texts[-1],))
+                conn.execute("DELETE FROM bag WHERE v = %s AND e IS NULL", (texts[1],))
+            if round_ == 0:
+                assert not bootstrap(config, "shop").failed
+        proof = prove(config, "shop", None, spark)
+        assert {str(t): p.status for t, p in proof.tables.items()} == {"public.keyed": "equal", "public.bag": "equal"}
+
+
+def test_a_text_that_is_not_utf8_holds_its_table_alone(
+    postgres: EmbeddedPostgres, spark: SparkSession, tmp_path: Path
+) -> None:
+    """In the snapshot one table is left out, in the stream one is held; the others go on, and a corrected one comes back."""
+    with new_database(postgres, "SQL_ASCII") as database:
+        database.execute(
+            "CREATE TABLE good (id int PRIMARY KEY, v text)",
+            "CREATE TABLE bad (id int PRIMARY KEY, v text, n int)",
+            "CREATE TABLE worse (id int PRIMARY KEY, v text)",
+            "INSERT INTO good VALUES (1, convert_from('\\xc3a9', 'SQL_ASCII'))",
+            "INSERT INTO bad VALUES (1, 'fine', 1)",
+            SQL("INSERT INTO worse VALUES (1, {})").format(SQL(_OCTETS)),
+            "CREATE PUBLICATION pub FOR ALL TABLES",
+        )
+        config = make_config(database, tmp_path)
+        assert any("SQL_ASCII" in f.reason for f in check_source(config, "shop").findings)
+        with pytest.raises(SnapshotIncompleteError) as incomplete:
+            bootstrap(config, "shop")
+        failed = incomplete.value.report.failed
+        assert list(failed) == [WORSE]
+        assert "not UTF-8" in failed[WORSE]
+
+        database.execute(
+            "INSERT INTO good VALUES (2, 'later')",
+            "UPDATE bad SET n = 2",
+            SQL("INSERT INTO bad VALUES (2, {}, 3)").format(SQL(_OCTETS)),
+            "INSERT INTO good VALUES (3, 'after it')",
+        )
+        proof = prove(config, "shop", None, spark)
+        assert proof.tables[GOOD].status == "equal"
+        assert proof.tables[GOOD].lake_rows == 3
+        held = proof.tables[BAD]
+        assert held.status == "held"
+        assert "column v has a text that is not UTF-8" in str(held.reason)
+        assert "caf" not in str(held.reason)
+
+        database.execute("UPDATE bad SET v = 'cafe' WHERE id = 2", "UPDATE worse SET v = NULL")
+        assert not bootstrap(config, "shop", [BAD, WORSE]).failed
+        proof = prove(config, "shop", None, spark)
+        assert {t: (p.status, p.reason) for t, p in proof.tables.items() if p.status != "equal"} == {}
+        assert proof.tables[BAD].lake_rows == 2
