@@ -10,12 +10,14 @@ import dagster as dg
 from assets import metadata as md
 from assets.keys import Layer, table_key
 from assets.layers import table_spec
+from assets.snapshot_progress import SnapshotProgress
 from assets.stopping import call
 from assets.telling import to_run_log
 from resources import Settings
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
+from wal2delta.report import Event
 
 
 class SnapshotRun(dg.Config):
@@ -37,10 +39,16 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: SnapshotRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
         chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
-        report = to_run_log(context.log.info)
+        progress = SnapshotProgress(source.name, set(chosen), context.log_event)
+        tell = to_run_log(context.log.info)
+
+        def report(event: Event) -> None:
+            progress.take(event)
+            tell(event)
+
         failure: dg.Failure | None = None
         try:
-            done = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop))
+            done = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop), progress.observe)
         except dg.Failure as failed:
             # Some tables could not be copied; the others are complete, and say so before the run fails.
             if not isinstance(failed.__cause__, SnapshotIncompleteError):
@@ -84,6 +92,6 @@ def _result(source: str, table: TableName, result: SnapshotReport, reason: str) 
                 "seconds": copied.seconds,
                 "slot": result.slot,
             },
-            md.known(reason=reason or None),
+            md.known(reason=reason or None, rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None),
         ),
     )

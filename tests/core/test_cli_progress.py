@@ -44,6 +44,24 @@ def test_a_terminal_gets_one_line_per_kind() -> None:
     assert stream.getvalue() == "5 rows\r\x1b[K6 rows\ndone\n"
 
 
+def test_a_terminal_shows_how_much_is_done_as_a_bar() -> None:
+    """It renews itself and gives way to whatever else there is to say."""
+    stream = io.StringIO()
+    show = TerminalProgress(stream)
+    show(Event("bootstrap.slot", "slot"))
+    for fraction in (0, 0.5, 1.0):
+        show(Event("bootstrap.progress", "rows", {"fraction": fraction}))
+    show(Event("bootstrap.table", "a table"))
+    show.close()
+    half, dots = "#" * 10, "." * 10
+    assert stream.getvalue().split("\r\x1b[K") == [
+        f"slot\n[{dots}{dots}]   0 %  rows",
+        f"[{half}{dots}]  50 %  rows",
+        f"[{half}{half}] 100 %  rows",
+        "a table\n",
+    ]
+
+
 def test_a_terminal_line_never_wraps_and_never_moves_the_cursor() -> None:
     """Control characters become question marks."""
     stream = io.StringIO()

@@ -63,7 +63,14 @@ CUT = Cut(
     held=HELD,
 )
 WANTED = Wanted(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
-ENDED = Ended(Lsn(4096), "b", {TABLE: "its column has a bad text"}, (TableName("s", "t"),), "it was stopped")
+ENDED = Ended(
+    Lsn(4096),
+    "b",
+    {TABLE: "its column has a bad text"},
+    (TableName("s", "t"),),
+    (TableName("shop", "gone"),),
+    "it was stopped",
+)
 Read = Callable[[bytes, str], Any]
 DOCUMENTS: list[tuple[Any, Read]] = [
     (SOURCE, SourceDoc.from_bytes),

@@ -15,6 +15,7 @@ from wal2delta.cli.results import plain, to_json
 from wal2delta.report import Event
 
 _CLEAR_LINE = "\r\x1b[K"
+_BAR_CELLS = 20
 
 
 class Progress(Protocol):
@@ -33,19 +34,23 @@ def progress(stream: TextIO) -> Progress:
 
 
 class TerminalProgress:
-    """Events of one kind in a row share a line; the last of them stays."""
+    """Events of one kind in a row share a line; the last of them stays. One that says its `fraction` has a bar, and goes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
         self._kind: str | None = None
+        self._is_bar = False
 
     def __call__(self, event: Event) -> None:
         width = shutil.get_terminal_size().columns - 1
-        text = plain(event.message)[:width]
+        fraction = event.fields.get("fraction")
+        is_bar = fraction is not None
+        text = f"{_bar(float(fraction or 0)) if is_bar else ''}{plain(event.message)}"[:width]
         with self._lock:
-            start = "" if self._kind is None else _CLEAR_LINE if event.kind == self._kind else "\n"
-            self._kind = event.kind
+            replaces = event.kind == self._kind or self._is_bar
+            start = "" if self._kind is None else _CLEAR_LINE if replaces else "\n"
+            self._kind, self._is_bar = event.kind, is_bar
             _write(self._stream, start + text)
 
     def close(self) -> None:
@@ -53,6 +58,12 @@ class TerminalProgress:
             if self._kind is not None:
                 _write(self._stream, "\n")
             self._kind = None
+
+
+def _bar(fraction: float) -> str:
+    share = min(1.0, max(0.0, fraction))
+    full = int(share * _BAR_CELLS)
+    return f"[{'#' * full}{'.' * (_BAR_CELLS - full)}] {int(100 * share):3d} %  "
 
 
 class JsonProgress:

@@ -110,7 +110,8 @@ def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
     head = f"{source}: {len(result.tables)} tables copied, at {result.consistent_point} by slot {result.slot}"
     head += f"; {len(result.kept)} had been finished by a run before" if result.kept else ""
     failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
-    return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed]))
+    skipped = [plain(f"{table}: skipped: it was dropped, or is not published any more") for table in result.skipped]
+    return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed, *skipped]))
 
 
 def _recover_page(planned: RecoverPlan) -> str:

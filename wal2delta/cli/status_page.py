@@ -9,7 +9,11 @@ from collections.abc import Iterator
 
 from wal2delta.cli.results import grid, octets, plain
 from wal2delta.pipeline.health import SlotHealth
+from wal2delta.pipeline.snapshot_progress import sentence
+from wal2delta.pipeline.snapshot_status import SnapshotStatus
 from wal2delta.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
+
+_TABLES_SHOWN = 10
 
 
 def page(report: StatusReport) -> str:
@@ -33,6 +37,8 @@ def _source(status: SourceStatus) -> Iterator[str]:
     if status.lease is not None:
         state = {True: "held", False: "free", None: "not known whether held"}[status.lease_held]
         yield f"  lease      {state}; last taken by {status.lease}"
+    if status.snapshot is not None:
+        yield plain(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     for table, position in status.snapshots.items():
         yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
     for table, held in status.held.items():
@@ -85,6 +91,21 @@ def _lake(status: SourceStatus) -> str:
     lag = "" if status.lake_lag_bytes is None else f", {octets(status.lake_lag_bytes)} of WAL behind the landing"
     committed = "" if cut.commit_time is None else f", commits up to {cut.commit_time}"
     return f"cut {cut.number:,} at {cut.position}, {cut.tables:,} tables{committed}{lag}"
+
+
+def _snapshot(source: str, at: SnapshotStatus) -> str:
+    done = (
+        f"at {at.consistent_point}: {at.tables_done:,} of {at.tables:,} tables count,"
+        f" {at.rows:,} rows, {octets(at.bytes)} of files"
+    )
+    if at.running is not False:
+        who = f"run by {at.holder}" if at.running else f"perhaps run by {at.holder}"
+        told = "" if at.progress is None else f"; {int(100 * at.progress.fraction)} %: {sentence(at.progress)}"
+        return f"{who}, {done}{told}"
+    named = ", ".join(str(table) for table in at.missing[:_TABLES_SHOWN])
+    more = f" and {len(at.missing) - _TABLES_SHOWN:,} more" if len(at.missing) > _TABLES_SHOWN else ""
+    why = "" if at.interrupted is None else f"interrupted ({at.interrupted}), "
+    return f"{why}{done}; missing: {named}{more}; run `wal2delta bootstrap {source}`, which copies what is missing"
 
 
 def _view_row(view: ViewStatus) -> tuple[object, ...]:

@@ -180,6 +180,17 @@ class SnapshotConfig(Model):
     lock_timeout_s: Seconds = Field(
         10.0, gt=0, le=86_400, description="How long a table's lock, or open transactions, are waited for, in seconds."
     )
+    statement_timeout_s: Seconds = Field(
+        0.0,
+        ge=0,
+        le=604_800,
+        description="A chunk whose COPY takes longer is given up, and its table with it, in seconds; 0 is no limit.",
+    )
+    bytes_per_s: Whole = Field(
+        0,
+        ge=0,
+        description="All connections together read at most about this many bytes a second; 0 is no limit.",
+    )
     attempts: Whole = Field(
         10,
         ge=1,

@@ -68,13 +68,14 @@ class Wanted:
 class Ended:
     """How a snapshot ended: `failed` could not be copied and why; `left` are to be copied by another one.
 
-    `interrupted` says why it did not come to its own end, None where it did.
+    `gone` were not published any more; `interrupted` says why it did not come to its own end, None where it did.
     """
 
     consistent_point: Lsn
     ended_at: str
     failed: Mapping[TableName, str]
     left: tuple[TableName, ...]
+    gone: tuple[TableName, ...]
     interrupted: str | None
 
     def to_bytes(self) -> bytes:
@@ -84,6 +85,7 @@ class Ended:
             ended_at=self.ended_at,
             failed={t.key: {"reason": reason} for t, reason in self.failed.items()},
             left=[t.key for t in self.left],
+            gone=[t.key for t in self.gone],
             interrupted=self.interrupted,
         )
 
@@ -96,6 +98,7 @@ class Ended:
             f.text("ended_at"),
             {t: v.text("reason") for t, v in f.tables("failed").items()},
             _names(f, "left"),
+            _names(f, "gone"),
             f.optional("interrupted", lambda: f.text("interrupted")),
         )
 
@@ -181,12 +184,15 @@ def finished_tables(store: Store, paths: LakePaths, incarnation: Incarnation) ->
 def missing_tables(
     store: Store, paths: LakePaths, incarnation: Incarnation, finished: Mapping[TableName, Pending]
 ) -> set[TableName]:
-    """Every table that some snapshot was to copy, where neither that one nor a later one has it."""
+    """Every table that some snapshot was to copy, where neither that one nor a later one has it, or found it gone."""
     missing: set[TableName] = set()
-    for folder in snapshot_folders(store, paths, incarnation):
+    gone: set[TableName] = set()
+    for folder in reversed(snapshot_folders(store, paths, incarnation)):
+        ended = read_ended(store, paths, folder)
+        gone |= set() if ended is None else set(ended.gone)
         wanted = read_wanted(store, paths, folder)
         if wanted is not None:
-            missing |= {t for t in wanted.tables if not _has(finished, t, wanted.consistent_point)}
+            missing |= {t for t in wanted.tables if t not in gone and not _has(finished, t, wanted.consistent_point)}
     return missing
 
 
@@ -230,7 +236,7 @@ def settle(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[End
                 store.delete(key)
         store.sweep(folder, 0.0)
         left = tuple(t for t in wanted.tables if t not in tables)
-        end = Ended(wanted.consistent_point, now_text(), {}, left, "its process was killed")
+        end = Ended(wanted.consistent_point, now_text(), {}, left, (), "its process was killed")
         store.put_if_absent(ended_key(folder), end.to_bytes())
         ended.append(end)
     return ended

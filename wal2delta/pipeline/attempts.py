@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TableError, Wal2DeltaError
@@ -26,6 +27,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, Oid, TableName
 from wal2delta.pipeline.copying import Copied, TableCopier, order
 from wal2delta.pipeline.snapshot_parts import CatalogNow, SnapshotParts
+from wal2delta.pipeline.snapshot_progress import SnapshotProgress
 from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.shapes import shapes
@@ -93,7 +95,10 @@ class Attempts:
             lasting = makes_slot and attempt == 1
             slot = self._source.slot if lasting else self._temporary_name()
             session = SnapshotSession(
-                self._source.dsn, slot, temporary=not lasting, lock_timeout_s=self._source.snapshot.lock_timeout_s
+                self._source.dsn,
+                slot,
+                temporary=not lasting,
+                lock_timeout_s=self._source.snapshot.lock_timeout_s,
             )
             with session:
                 point = session.consistent_point
@@ -124,9 +129,11 @@ class Attempts:
         now = CatalogNow(session, self._source, catalog)
         parts = SnapshotParts(self._store, self._paths.snapshot(self._incarnation, point), wanted, now)
         parts.begin()
+        place = Path(self._paths.url(self._paths.snapshot_progress))
+        progress = SnapshotProgress(self._source.name, point, place, self._report)
         try:
             with TableCopier(
-                self._source, session, self._store, parts, now, report=self._report, stop=self._stop
+                self._source, session, self._store, parts, progress=progress, report=self._report, stop=self._stop
             ) as copier:
                 copied = copier.copy(tables)
             self._conclude(parts, copied, gone, last=last)
@@ -135,6 +142,7 @@ class Attempts:
             raise
         finally:
             now.close()
+            progress.close()
         return copied
 
     def _find(
@@ -156,8 +164,7 @@ class Attempts:
     def _conclude(self, parts: SnapshotParts, copied: Copied, gone: Sequence[TableName], *, last: bool) -> None:
         # What was altered meanwhile is copied at a later point, but not for ever.
         failed = copied.failed | (copied.moved if last else {})
-        reasons = {name: str(error) for name, error in failed.items()}
-        parts.end(reasons | dict.fromkeys(gone, "it was dropped, or is not published any more"))
+        parts.end({name: str(error) for name, error in failed.items()}, gone)
         self._outcome.failed |= failed
         for name in gone:
             self._outcome.skipped.append(name)

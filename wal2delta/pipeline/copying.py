@@ -31,16 +31,19 @@ from wal2delta.lake.documents import SnapshotTable as TableDoc
 from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
-from wal2delta.pipeline.snapshot_parts import CatalogNow, SnapshotParts
+from wal2delta.pipeline.pace import Pace
+from wal2delta.pipeline.snapshot_parts import SnapshotParts
+from wal2delta.pipeline.snapshot_progress import SnapshotProgress
 from wal2delta.postgres.catalog import PublishedTable
-from wal2delta.postgres.connection import Connection, close_quietly
-from wal2delta.postgres.copy import Block, batch_schema
+from wal2delta.postgres.connection import Connection, close_quietly, set_for_session, source_errors
+from wal2delta.postgres.copy import BLOCK_BYTES, Block, batch_schema
 from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk, table_moved, typed
 from wal2delta.report import Event, Report, Stop
 
 _POLL_S = 0.5
 # How often the catalog is asked whether a table that is being copied was altered.
 LOOK_INTERVAL_S = 2.0
+BLOCK_BYTES_MIN = 1 << 16
 
 
 @dataclass(slots=True)
@@ -92,8 +95,8 @@ class TableCopier:
         session: SnapshotSession,
         store: Store,
         parts: SnapshotParts,
-        catalog: CatalogNow,
         *,
+        progress: SnapshotProgress,
         report: Report,
         stop: Stop,
     ) -> None:
@@ -101,7 +104,9 @@ class TableCopier:
         self._session = session
         self._store = store
         self._parts = parts
-        self._catalog = catalog
+        self._catalog = parts.catalog
+        self._progress = progress
+        self._pace = Pace(source.snapshot.bytes_per_s)
         self._folder = parts.folder
         self._report = report
         self._stop = stop
@@ -112,6 +117,9 @@ class TableCopier:
         self._local = threading.local()
         self._opened: list[Connection] = []
         self._threads = source.snapshot.connections
+        # Where the speed is limited, in steps of a quarter of a second, not of minutes.
+        limit = source.snapshot.bytes_per_s
+        self._block_bytes = min(BLOCK_BYTES, max(BLOCK_BYTES_MIN, limit // 4)) if limit else BLOCK_BYTES
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-copy")
         self._writers = ThreadPoolExecutor(self._threads, thread_name_prefix="wal2delta-parquet")
 
@@ -128,6 +136,7 @@ class TableCopier:
     def copy(self, tables: Iterable[PublishedTable]) -> Copied:
         """Copy each table; raises TransientError where the stop was requested or the connection lost."""
         waiting, running, result = deque(tables), list[_Running](), Copied()
+        self._progress.expect(waiting)
         try:
             while waiting or running:
                 self._check_stop()
@@ -139,6 +148,8 @@ class TableCopier:
                 for table in list(running):
                     if self._advance(table, result):
                         running.remove(table)
+                        self._progress.table_done(table.table)
+                self._progress.tell()
                 if self._parts.due():
                     self._publish(result)
                 self._look(running, result)
@@ -185,7 +196,9 @@ class TableCopier:
         for table in [each for each in running if each.table.table in moved]:
             self._give_up(table)
             running.remove(table)
+            self._progress.table_done(table.table)
         self._note(moved, result)
+        self._progress.cost = self._catalog.cost(conn.info.backend_pid for conn in self._opened if not conn.closed)
 
     def _publish(self, result: Copied) -> None:
         put, moved = self._parts.publish()
@@ -239,6 +252,7 @@ class TableCopier:
             self._local.connection = None
             raise
         failpoint("snapshot.after_chunk")
+        self._progress.ended(chunk)
         pages = (chunk.from_page, chunk.to_page)
         return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
 
@@ -250,7 +264,9 @@ class TableCopier:
         with held, open_parquet(file, schema) as writer:
             written: Future[int] | None = None
             try:
-                for block in copy_chunk(conn, chunk, give_up=self._given_up):
+                for block in copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up):
+                    self._progress.received(chunk, block.rows, len(block.data))
+                    self._pace.take(len(block.data), self._given_up)
                     rows += written.result() if written is not None else 0
                     written = self._writers.submit(_write_block, writer, block, chunk)
             finally:
@@ -267,6 +283,10 @@ class TableCopier:
         if conn is None:
             conn = self._local.connection = self._session.open()
             self._opened.append(conn)
+            limit_s = self._source.snapshot.statement_timeout_s
+            if limit_s:
+                with source_errors("the source"):
+                    set_for_session(conn, {"statement_timeout": f"{max(1, int(limit_s * 1000))}ms"})
         return conn
 
     def _given_up(self) -> bool:

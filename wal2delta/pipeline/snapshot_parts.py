@@ -10,7 +10,7 @@ the tables in it, once for all of them: only a table that has not been altered c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from wal2delta.names import Oid, TableName
 from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.shapes import moved, shapes
 from wal2delta.postgres.snapshot import SnapshotSession
+from wal2delta.postgres.snapshot_cost import SnapshotCost, snapshot_cost
 
 INTERVAL_S = 2.0
 
@@ -43,11 +44,18 @@ class CatalogNow:
         """Which of the tables are not what they were, and why. Raises as `source_errors`."""
         if not tables:
             return {}
-        if self._conn is None:
-            self._conn = self._session.open("wal2delta bootstrap")
-        now = shapes(self._conn, self._source, tables.values())
+        now = shapes(self._connection(), self._source, tables.values())
         found = ((table, moved(self.then, now, oid)) for table, oid in tables.items())
         return {table: reason for table, reason in found if reason is not None}
+
+    def cost(self, pids: Iterable[int]) -> SnapshotCost:
+        """What the snapshot costs the source, with the locks of these backends. Raises as `source_errors`."""
+        return snapshot_cost(self._connection(), self._session.slot, [*pids, *self._session.pids])
+
+    def _connection(self) -> Connection:
+        if self._conn is None:
+            self._conn = self._session.open("wal2delta bootstrap")
+        return self._conn
 
     def close(self) -> None:
         """End the connection, where one was opened."""
@@ -67,7 +75,7 @@ class SnapshotParts:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
-        self._catalog = catalog
+        self.catalog = catalog
         self._store = store
         self._wanted = wanted
         self.consistent_point = wanted.consistent_point
@@ -84,7 +92,7 @@ class SnapshotParts:
 
     def add(self, table: TableName, document: SnapshotTable) -> None:
         """A table is complete, with all its chunks durable; it counts with the next part."""
-        self._complete[table] = replace(document, fingerprint=self._catalog.then.digest(document.version.oid))
+        self._complete[table] = replace(document, fingerprint=self.catalog.then.digest(document.version.oid))
 
     def due(self) -> bool:
         """Whether there is something for a part, and the last one is old enough."""
@@ -94,7 +102,7 @@ class SnapshotParts:
         """Put a part of what is complete; gives the tables in it, and why others can't be: they were altered meanwhile."""
         self._last = self._clock()
         oids = {table: document.version.oid for table, document in self._complete.items()}
-        moved = self._catalog.moved(oids)
+        moved = self.catalog.moved(oids)
         for table in moved:
             self._remove_files(self._complete.pop(table))
         if not self._complete:
@@ -116,10 +124,13 @@ class SnapshotParts:
         self._number += 1
         return put, moved
 
-    def end(self, failed: Mapping[TableName, str], interrupted: str | None = None) -> None:
-        """Nothing more comes; what was wanted, and is neither there nor `failed`, is left for another snapshot."""
-        left = tuple(t for t in self._wanted.tables if t not in self._put and t not in failed)
-        end = Ended(self._wanted.consistent_point, now_text(), failed, left, interrupted)
+    def end(
+        self, failed: Mapping[TableName, str], gone: Collection[TableName] = (), interrupted: str | None = None
+    ) -> None:
+        """Nothing more comes; what was wanted, and is not there, `failed` or `gone`, is left for another snapshot."""
+        over = self._put | failed.keys() | set(gone)
+        left = tuple(t for t in self._wanted.tables if t not in over)
+        end = Ended(self._wanted.consistent_point, now_text(), failed, left, tuple(sorted(gone)), interrupted)
         failpoint("snapshot.before_end")
         self._place(ended_key(self.folder), end.to_bytes())
 
@@ -131,7 +142,7 @@ class SnapshotParts:
             for document in self._complete.values():
                 self._remove_files(document)
         with suppress(OSError, Wal2DeltaError):
-            self.end({}, reason)
+            self.end({}, interrupted=reason)
 
     def _remove_files(self, document: SnapshotTable) -> None:
         for chunk in document.chunks:

@@ -24,6 +24,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.pipeline.health import Level, SlotHealth, slot_health
 from wal2delta.pipeline.side_by_side import side_by_side
+from wal2delta.pipeline.snapshot_status import SnapshotStatus, snapshot_status
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot
@@ -77,7 +78,8 @@ class SourceStatus:
 
     `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
     what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
-    entered the lake, with its consistent point. `lease_held` is None where the system can't tell.
+    entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run.
+    `lease_held` is None where the system can't tell.
     """
 
     source: str
@@ -93,6 +95,7 @@ class SourceStatus:
     lease_held: bool | None
     lease: str | None
     problems: tuple[Problem, ...]
+    snapshot: SnapshotStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +190,16 @@ def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Ex
         snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
         lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
+        snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
         problems=tuple(problems.found),
     )
+
+
+def _snapshot(store: Store, paths: LakePaths, chain: Chain | None) -> SnapshotStatus | None:
+    if chain is None:
+        return None
+    locked = _is_locked(Path(paths.url(paths.snapshot_lock)))
+    return snapshot_status(store, paths, chain.incarnation, locked=locked)
 
 
 def _landing(chain: Chain) -> LandingStatus:

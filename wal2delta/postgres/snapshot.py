@@ -83,7 +83,14 @@ class SnapshotSession:
     `lock_timeout_s` limits the wait for writing transactions, and for a table's lock.
     """
 
-    def __init__(self, dsn: SecretStr, slot: str, *, temporary: bool, lock_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        dsn: SecretStr,
+        slot: str,
+        *,
+        temporary: bool,
+        lock_timeout_s: float = 10.0,
+    ) -> None:
         self._dsn = dsn
         self.slot = slot
         self.temporary = temporary
@@ -117,6 +124,11 @@ class SnapshotSession:
             if self.temporary and self.consistent_point != Lsn.ZERO:
                 holder.execute(SQL("DROP_REPLICATION_SLOT {}").format(Identifier(self.slot)))
         close_quietly(holder)
+
+    @property
+    def pids(self) -> list[int]:
+        """The backend that holds the snapshot, while one does."""
+        return [] if self._holder is None else [self._holder.info.backend_pid]
 
     def import_into(self, conn: Connection) -> None:
         """Begin a transaction on `conn` that sees exactly this snapshot. Raises as `source_errors`."""
@@ -265,6 +277,12 @@ def _table_errors(chunk: Chunk) -> Iterator[None]:
     except (pa.ArrowInvalid, psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
         reason = f"a text in pages {chunk.from_page} and on of {chunk.leaf.table} is not UTF-8"
         raise TableError(thing, reason, "correct the text in the source") from None
+    except psycopg.errors.QueryCanceled:
+        reason = f"the copy of pages {chunk.from_page} and on of {chunk.leaf.table} was cancelled, or took too long"
+        remedy = (
+            "raise snapshot.statement_timeout_s or lower snapshot.chunk_pages, then run `wal2delta bootstrap` again"
+        )
+        raise TableError(thing, reason, remedy) from None
     except psycopg.Error as error:
         known = translate(error, thing)
         if isinstance(known, TransientError):
