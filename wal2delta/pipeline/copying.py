@@ -265,8 +265,8 @@ class TableCopier:
             written: Future[int] | None = None
             try:
                 for block in copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up):
-                    self._progress.received(chunk, block.rows, len(block.data))
-                    self._pace.take(len(block.data), self._given_up)
+                    self._progress.received(chunk, block.rows, block.wire.size)
+                    self._pace.take(block.wire.size, self._given_up)
                     rows += written.result() if written is not None else 0
                     written = self._writers.submit(_write_block, writer, block, chunk)
             finally:
