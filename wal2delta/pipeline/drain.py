@@ -16,6 +16,7 @@ from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.flush import Flushed, Flusher
 from wal2delta.drain.gap import Meeting, check_no_gap
 from wal2delta.drain.loop import Ended, Goal, Session
+from wal2delta.drain.past import check_past
 from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
@@ -143,15 +144,30 @@ class _Drain:
             return Ended.REACHED.value
         if meeting.slot.active and not self._until.lasting and self._follow(meeting):
             return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
+        names = publications or [self._source.publication]
+        self._look_back(meeting, names)
         while True:
             start = self._chain.end
-            with self._open_stream(publications or [self._source.publication], start) as stream:
+            with self._open_stream(names, start) as stream:
                 # Whoever had the slot before may have appended after we looked: the stream must begin at the chain's end.
                 self._chain.refresh()
                 if self._chain.end == start:
                     # And whoever had it may have told it of more than that: only now can nobody move it but us.
                     self._check()
-                    return self._session(stream, publications or [self._source.publication]).value
+                    return self._session(stream, names).value
+
+    def _look_back(self, meeting: Meeting, publications: Sequence[str]) -> None:
+        """Where the slot stands behind, the server may have another past than the one that landed."""
+        compared = check_past(
+            self._source.name,
+            self._chain,
+            meeting.slot.confirmed_flush_lsn,
+            confirmed_now=lambda: self._check()[0].slot.confirmed_flush_lsn,
+            open_stream=lambda start: self._open_stream(publications, start),
+            stop=self._goal.stop,
+        )
+        if compared is not None:
+            self._tell("drain.past", f"{compared} commits that landed are the server's too", transactions=compared)
 
     def _check(self) -> tuple[Meeting, list[str]]:
         with within(self._patience()):

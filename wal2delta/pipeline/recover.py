@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
+from wal2delta.drain.past import check_past
 from wal2delta.errors import GapError, LakeError, SourceError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.snapshots import may_enter
@@ -34,11 +35,12 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.begin import next_incarnation
 from wal2delta.pipeline.bootstrap import Bootstrap, SnapshotReport
-from wal2delta.postgres.catalog import read_tables
+from wal2delta.postgres.catalog import publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, drop_slot, in_use, read_slot, slot_problem
+from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.report import Event, Report, Stop, silent
 
 
@@ -108,6 +110,7 @@ class _Recover:
     def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
         self._source = source
         self._report = report
+        self._stop = stop
         self._store: Store = open_store(config.lake)
         self._paths = LakePaths(config.lake, source.name)
         self._bootstrap = Bootstrap(config, source, report, stop)
@@ -191,7 +194,7 @@ class _Recover:
         # Under the names that the landing knows: a slot that was renamed in the configuration may be alive.
         known = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
         try:
-            check_no_gap(conn, known, chain)
+            self._meets(conn, known, chain)
         except GapError as error:
             return False, chain.end, f"{error.thing}: {error.reason}"
         except LakeError as error:
@@ -210,6 +213,19 @@ class _Recover:
             f"slot {head.slot}",
             f"it is alive and meets its landing at {chain.end}: there is nothing to recover",
             remedy,
+        )
+
+    def _meets(self, conn: Connection, known: SourceConfig, chain: Chain) -> None:
+        """Raise as a drain would before it starts."""
+        meeting = check_no_gap(conn, known, chain)
+        names = publications_of(conn, known) or [known.publication]
+        check_past(
+            known.name,
+            chain,
+            meeting.slot.confirmed_flush_lsn,
+            confirmed_now=lambda: check_no_gap(conn, known, chain).slot.confirmed_flush_lsn,
+            open_stream=lambda start: ReplicationStream.open(known.dsn, known.slot, names, start),
+            stop=self._stop,
         )
 
     def _to_drop(

@@ -1,0 +1,163 @@
+"""A server's files of an earlier time are copied back, and it writes on past the landing's end: seen before a byte is read.
+
+The restore that stays behind the landing's end is in `test_recover.py`, with the lake after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.sql import SQL
+from typing_extensions import LiteralString
+
+from demo.server import EmbeddedPostgres
+from tests.fix_postgres import MakeServer
+from tests.fix_recover import Shop, restore_files, save_files
+from wal2delta.drain.until import Until
+from wal2delta.errors import GapError, SourceError
+from wal2delta.lsn import Lsn
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.recover import plan_recover, recover
+from wal2delta.report import Event
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+# Of an unpublished table; streamed, with a part rolled back; rolled back; streamed, and nothing of it is left.
+_OF_EVERY_KIND: tuple[LiteralString, ...] = (
+    "INSERT INTO elsewhere VALUES (1, 'x')",
+    "BEGIN",
+    "INSERT INTO items SELECT g, repeat('y', 90) FROM generate_series({first}, {first} + 2000) g",
+    "SAVEPOINT a",
+    "UPDATE items SET note = repeat('z', 90)",
+    "ROLLBACK TO a",
+    "COMMIT",
+    "BEGIN",
+    "DELETE FROM items",
+    "ROLLBACK",
+    "BEGIN",
+    "SAVEPOINT a",
+    "UPDATE items SET note = repeat('w', 90)",
+    "ROLLBACK TO a",
+    "COMMIT",
+)
+
+
+class Stage:
+    """A shop on a server of its own, whose files can be put back."""
+
+    def __init__(self, server: EmbeddedPostgres, lake: Path) -> None:
+        self.server = server
+        self.shop = Shop(server.dsn(), "shop_slot", lake)
+
+    def save(self) -> None:
+        """Keep the files as they are now."""
+        self.server.halt()
+        save_files(self.server)
+        self.server.start()
+
+    def restore(self) -> None:
+        """The files as they were kept, and a running server on them."""
+        self.server.halt()
+        restore_files(self.server)
+        self.server.start()
+
+    def end_of_wal(self) -> Lsn:
+        """Where the server stands."""
+        with psycopg.connect(self.shop.dsn, autocommit=True) as conn:
+            row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
+
+    def write(self, kilobytes: int, *, published: bool) -> None:
+        """So much WAL, of a published table or of another."""
+        table = SQL("items") if published else SQL("elsewhere")
+        self.shop.execute(
+            SQL(
+                "INSERT INTO {} SELECT (SELECT coalesce(max(id), 0) FROM {}) + g, repeat('x', 900)"
+                " FROM generate_series(1, {}) g"
+            ).format(table, table, kilobytes)
+        )
+
+    def pass_by(self, position: Lsn, *, published: bool) -> None:
+        """Write until the server stands beyond `position`."""
+        while self.end_of_wal() <= position:
+            self.write(20, published=published)
+
+
+@pytest.fixture
+def stage(make_server: MakeServer, tmp_path: Path) -> Iterator[Stage]:
+    """Begun, with some changes landed."""
+    with make_server(conf={"fsync": "off"}) as server:
+        made = Stage(server, tmp_path / "lake")
+        made.shop.begin()
+        made.shop.execute("CREATE TABLE elsewhere (id int, note text)")
+        made.shop.change(100)
+        made.shop.drain()
+        yield made
+
+
+def test_what_landed_is_no_more_on_the_server(stage: Stage) -> None:
+    """The drain names the transaction and begins nothing; `recover` agrees, and the source goes on."""
+    shop = stage.shop
+    stage.save()
+    shop.change(200)
+    shop.drain()
+    end = shop.chain().end
+    stage.restore()
+    stage.pass_by(end, published=True)
+    for _ in range(2):
+        with pytest.raises(GapError, match="has written on since") as caught:
+            shop.drain()
+        assert shop.chain().end == end
+    assert "wal2delta recover" in str(caught.value)
+    assert "has written on since" in plan_recover(shop.config, "shop").reason
+    recover(shop.config, "shop")
+    shop.change(300)
+    shop.drain()
+    assert shop.chain().incarnation == 2
+
+
+def test_what_the_landing_only_passed_has_changes_now(stage: Stage) -> None:
+    """No row landed after the backup, only progress; the new history has rows there, which a start at the end would skip."""
+    shop = stage.shop
+    stage.save()
+    stage.write(200, published=False)
+    shop.drain()
+    end = shop.chain().end
+    assert not shop.chain().newest.files
+    stage.restore()
+    shop.change(200)
+    assert stage.end_of_wal() < end
+    stage.pass_by(end, published=False)
+    with pytest.raises(GapError, match=r"the server has transaction .* the landing, which ends at .* does not have it"):
+        shop.drain()
+
+
+def test_the_same_past_is_known_again(stage: Stage) -> None:
+    """The drain and the server were killed; streamed, rolled back and empty transactions don't make another past of it."""
+    shop, dsn = stage.shop, stage.shop.dsn
+    shop.execute("CHECKPOINT", "ALTER SYSTEM SET logical_decoding_work_mem = '64kB'", "SELECT pg_reload_conf()")
+    for round_ in range(6):
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for statement in _OF_EVERY_KIND:
+                conn.execute(SQL(statement).format(first=10_000 * (round_ + 1)))
+    assert shop.run_killed("drain", "drain.after_manifest", "--once").returncode == -9
+    end = shop.chain().end
+    stage.server.kill()
+    stage.server.start()
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        row = conn.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots").fetchone()
+    assert row is not None
+    assert Lsn.parse(row[0]) < end
+    stage.write(2, published=True)
+    told: list[Event] = []
+    drain(shop.config, "shop", Until.caught_up(), told.append)
+    (compared,) = [event.fields["transactions"] for event in told if event.kind == "drain.past"]
+    assert compared > 0
+    assert shop.chain().end > end
+    with pytest.raises(SourceError, match="alive"):
+        recover(shop.config, "shop")

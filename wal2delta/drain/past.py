@@ -1,0 +1,203 @@
+"""Whether what the server has before the landing's end is what has landed: a server restored from files can write past it.
+
+Positions are compared in `gap.py`, timelines in `timeline.py`. Both are blind to this: the server is stopped, its files of
+an earlier time are copied back, it is started, and writes on past the landing's end. System, timeline and slot are the same.
+
+    landing      ──────────┬─────────────────────┤ E
+    server               A └ - - - - - - - - - - - - - - - ─►    another history from A on
+    slot         ────────┤ confirmed ≤ A: its state came back with the files
+
+Whenever there is such an A before E, the slot stands behind E, and the server still has what it would send between them. So
+where the slot stands behind (after a kill or a crash, as a rule, or here), that much of the stream is read once and held
+against the landing, before the drain begins: only as far back as the newest segment with rows, or to the slot's position.
+
+That is enough. The newest landed commit is sent again only if A lies behind it: on another history a commit that ends at
+the same place, of the same xid and microsecond, is not to be had. And if A lies behind it, nothing landed after it, so every
+commit with rows that the server has between A and E is one that the landing does not have.
+
+Not seen: a slot made anew on such a server, at a position that the landing had only passed, without rows. A proof sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow.parquet as pq
+
+from wal2delta.errors import RECOVER, GapError, SourceError, TransientError
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import Manifest
+from wal2delta.landing.reader import file_url
+from wal2delta.lsn import Lsn
+from wal2delta.names import Xid
+from wal2delta.pgoutput.decoder import decode
+from wal2delta.pgoutput.messages import Begin, Commit, StreamAbort, StreamCommit, StreamStart, StreamStop
+from wal2delta.pgoutput.wire import Wire
+from wal2delta.postgres.patience import ASKED_TO_STOP
+from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.report import Stop
+
+_READ_BYTES = 1 << 20
+_WAIT_S = 0.25
+_CONTROLS = frozenset(b"BCSEcA")
+_CHANGES = frozenset(b"IUDT")
+# Rows of a landed file that are looked at together.
+_BATCH_ROWS = 100_000
+_COLUMNS = ["_w2d_lsn", "_w2d_xid", "_w2d_commit_time"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PastCommit:
+    """A commit with rows, by what tells it from any other: where it ends, its xid, its time."""
+
+    end: Lsn
+    xid: Xid
+    time_us: int
+
+
+def check_past(
+    source: str,
+    chain: Chain,
+    confirmed: Lsn | None,
+    *,
+    confirmed_now: Callable[[], Lsn | None],
+    open_stream: Callable[[Lsn], ReplicationStream],
+    stop: Stop,
+) -> int | None:
+    """Compare, where the slot stood at `confirmed`, behind the landing; gives the number of commits that are in both.
+
+    None where there is nothing to compare. `confirmed_now` asks again, while nobody else can move the slot. Raises GapError
+    where they differ, TransientError where the connection is lost or `stop` is asked for, and as `open_stream`.
+    """
+    first = to_look_at(chain, confirmed)
+    if first is None:
+        return None
+    with open_stream(first) as stream:
+        # Whoever had the slot may have gone on.
+        chain.refresh()
+        now = confirmed_now()
+        if now is None or now >= chain.end:
+            return None
+        try:
+            return compare_past(source, chain, max(first, now), stream, stop)
+        except SourceError:
+            # A publication that is younger than this piece of the past: the server can't send it under its name.
+            return None
+
+
+def to_look_at(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
+    """From which position the past is to be read again; None where the slot does not stand behind the landing.
+
+    Reads the links from the newest one back to one with rows, or to the slot's position.
+    """
+    if confirmed is None or confirmed >= chain.end:
+        return None
+    for number in range(chain.newest.number, 0, -1):
+        manifest = chain.manifest(number)
+        if manifest.end_lsn <= confirmed:
+            break
+        if manifest.files:
+            return max(confirmed, manifest.start_lsn)
+    return confirmed
+
+
+def compare_past(name: str, chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
+    """Hold what `stream`, opened at `start`, brings up to the landing's end against it; gives the number of commits.
+
+    Raises GapError for source `name` where they differ, TransientError where the connection is lost or `stop` is asked for.
+    """
+    landed = {commit for manifest in chain.between(start, chain.end) for commit in _landed(chain, manifest, start)}
+    left = set(landed)
+    for commit in _sent(stream, chain.end, stop):
+        if commit not in landed:
+            raise _other_past(name, chain, f"the server has transaction {commit.xid}, which ended at {commit.end}")
+        left.discard(commit)
+    if left:
+        missing = min(left)
+        raise _other_past(name, chain, f"transaction {missing.xid} landed, which ended at {missing.end}", has=False)
+    return len(landed)
+
+
+def _landed(chain: Chain, manifest: Manifest, after: Lsn) -> Iterator[PastCommit]:
+    for file in manifest.files:
+        with pq.ParquetFile(file_url(chain, file)) as opened:
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=_COLUMNS):
+                columns = (batch.column(0), batch.column(1), batch.column(2).cast("int64"))
+                for end, xid, time_us in set(zip(*(column.to_pylist() for column in columns), strict=True)):
+                    if end > after.value:
+                        yield PastCommit(Lsn(end), Xid(xid), time_us)
+
+
+def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[PastCommit]:
+    """The commits with rows that end at or before `end`."""
+    transactions = _Transactions()
+    while True:
+        if stop.requested:
+            raise TransientError("replication stream", ASKED_TO_STOP, "start again")
+        received = stream.read(_READ_BYTES, _WAIT_S)
+        for index, tag in enumerate(received.wire.tags.tobytes()):
+            position, commit = transactions.take(tag, received.wire, index)
+            if position is not None and position > end:
+                return
+            if commit is not None:
+                yield commit
+        if received.keepalive_lsn is not None and received.keepalive_lsn >= end and not transactions.inside:
+            return
+
+
+@dataclass(slots=True)
+class _Transactions:
+    """Which transaction a message belongs to, and whether it has rows so far."""
+
+    begin: Begin | None = None
+    rows: bool = False
+    chunk: Xid | None = None
+    # Of each streamed transaction the subtransactions with rows.
+    streamed: dict[Xid, set[bytes]] = field(default_factory=dict)
+
+    @property
+    def inside(self) -> bool:
+        """Whether something has begun that the stream itself will end."""
+        return self.begin is not None or self.chunk is not None
+
+    def take(self, tag: int, wire: Wire, index: int) -> tuple[Lsn | None, PastCommit | None]:
+        """The position of a commit, and the commit where it has rows."""
+        if tag in _CHANGES:
+            if self.chunk is None:
+                self.rows = True
+            else:
+                self.streamed[self.chunk].add(wire.message(index)[1:5])
+        elif tag in _CONTROLS:
+            return self._control(wire.message(index))
+        return None, None
+
+    def _control(self, message: bytes) -> tuple[Lsn | None, PastCommit | None]:
+        match decode(message):
+            case Begin() as begin:
+                self.begin, self.rows = begin, False
+            case StreamStart(xid=xid):
+                self.chunk = xid
+                self.streamed.setdefault(xid, set())
+            case StreamStop():
+                self.chunk = None
+            case StreamAbort(xid=xid, subxid=subxid):
+                if xid == subxid:
+                    self.streamed.pop(xid, None)
+                else:
+                    self.streamed.get(xid, set()).discard(int(subxid).to_bytes(4, "big"))
+            case StreamCommit(xid=xid, end_lsn=end, commit_time_us=time_us):
+                return end, PastCommit(end, xid, time_us) if self.streamed.pop(xid, None) else None
+            case Commit(end_lsn=end, commit_time_us=time_us) if self.begin is not None:
+                found = PastCommit(end, self.begin.xid, time_us) if self.rows else None
+                self.begin = None
+                return end, found
+            case _:
+                pass
+        return None, None
+
+
+def _other_past(name: str, chain: Chain, what: str, *, has: bool = True) -> GapError:
+    other = f"the landing, which ends at {chain.end}, does not have it" if has else "the server has no such transaction"
+    reason = f"{what}, and {other}: the server was restored to an earlier time and has written on since"
+    return GapError(f"source {name}", reason, RECOVER)
