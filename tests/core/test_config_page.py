@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -116,3 +117,12 @@ def test_the_example_on_the_page_loads(tmp_path: Path) -> None:
     (tmp_path / "views" / "revenue_per_customer.sql").write_text("SELECT 1")
     (tmp_path / "wal2delta.yaml").write_text(text)
     assert load(tmp_path / "wal2delta.yaml").views["revenue_per_customer"].reads["orders"][0] == "shop"
+
+
+def test_the_page_has_the_values_of_the_fixed_limits() -> None:
+    """As the files have them."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.findall(r"^\| `(wal2delta[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
+    assert len(found) >= 10
+    for module, name, value in found:
+        assert str(getattr(importlib.import_module(module), name)) == value, name

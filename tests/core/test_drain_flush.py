@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +12,7 @@ import pytest
 from tests.core.landing_segments import WRITER, new_chain
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
+from wal2delta.config.model import DrainConfig
 from wal2delta.drain import flush
 from wal2delta.drain.flush import EndSegment, Flusher
 from wal2delta.drain.units import Unit
@@ -65,3 +68,22 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
             flusher.submit(EndSegment(Lsn(2000)), _WAIT_S)
     finally:
         assert isinstance(flusher.close(), InvariantError)
+
+
+def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One unit is always taken, however large; a second one only where both are within `drain.queue_bytes`."""
+    hold = threading.Event()
+    monkeypatch.setattr(flush, "warm_up", hold.wait)
+    limits = DrainConfig(queue_bytes=1000)
+    flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, limits=limits)
+    try:
+        for size, taken in ((600, True), (401, False), (400, True), (1, False)):
+            assert flusher.submit(Unit([], size, Lsn(2000), 2), 0.0) is taken
+    finally:
+        # Closed before it may begin: what waits is dropped.
+        closing = threading.Thread(target=flusher.close)
+        closing.start()
+        while not flusher._closing:
+            time.sleep(0.001)
+        hold.set()
+        closing.join()

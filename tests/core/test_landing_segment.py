@@ -15,7 +15,7 @@ from wal2delta.landing.chain import Chain
 from wal2delta.landing.inspect import inspect, inspect_text
 from wal2delta.landing.manifest import Kind
 from wal2delta.landing.reader import file_url, slices, verify_file
-from wal2delta.landing.segment import SegmentWriter
+from wal2delta.landing.segment import SegmentLimits, SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 
@@ -62,9 +62,8 @@ def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
 
 def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one used least recently is finished; a table that comes again gets another file."""
-    monkeypatch.setattr(segment_module, "OPEN_FILES_MAX", 3)
     monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)
-    writer = SegmentWriter(chain, WRITER)
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=3))
     most = 0
     for lsn in range(1100, 1140):
         writer.add(inserts(version(f"t{lsn % 8}", oid=lsn % 8 + 1), lsn, 2))
@@ -76,10 +75,9 @@ def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monk
     assert sorted(rows) == list(range(80))
 
 
-def test_waiting_rows_are_bounded_in_bytes(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_rows_are_bounded_in_bytes(chain: Chain) -> None:
     """Over all tables together."""
-    monkeypatch.setattr(segment_module, "BUFFERED_BYTES_MAX", 10_000)
-    writer = SegmentWriter(chain, WRITER)
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=10_000))
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 20}", oid=lsn % 20 + 1), lsn, 20))
         assert sum(part.waiting_bytes for part in writer._parts.values()) <= 10_000
@@ -96,8 +94,7 @@ def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
 def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the file that is open nor the one that is finished."""
     monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)
-    monkeypatch.setattr(segment_module, "OPEN_FILES_MAX", 1)
-    writer = SegmentWriter(chain, WRITER)
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=1))
     writer.add(inserts(version("a", 1), 1100, 1))
     writer.add(inserts(version("b", 2), 1200, 1))
     writer.abandon()

@@ -170,6 +170,24 @@ class DrainConfig(Model):
         le=4096,
         description="Transactions that wait on disk have at most this many open files; more share them.",
     )
+    queue_bytes: Whole = Field(
+        32 * 1024 * 1024, ge=1, description="What is complete waits for its decoding with at most this many bytes."
+    )
+    segment_bytes: Whole = Field(
+        128 * 1024 * 1024,
+        ge=1,
+        description="A segment in the making keeps this many bytes of decoded rows, over all tables; more is written out.",
+    )
+    segment_files: Whole = Field(
+        64, ge=1, le=4096, description="It has at most this many open files; a table beyond that gets several."
+    )
+    backoff_max_s: Seconds = Field(
+        15.0,
+        ge=1,
+        le=3600,
+        description="After a lost connection a lasting drain connects again after 0.2 s, then after twice as long"
+        " each time, at most this long, in seconds.",
+    )
 
 
 class SnapshotConfig(Model):

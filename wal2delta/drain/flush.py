@@ -3,8 +3,8 @@
 Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
 thread, never that one: the server is answered all the same.
 
-Memory: `QUEUE_BYTES_MAX` of messages are in the worker's hands or wait for it (or one large transaction, or one message that
-is larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a
+Memory: `drain.queue_bytes` of messages are in the worker's hands or wait for it (or one large transaction, or one message
+that is larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a
 segment's rows are bounded by `wal2delta.landing.segment`.
 """
 
@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from wal2delta.config.model import DrainConfig
 from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.drain.watch import CatalogWatch
 from wal2delta.errors import InvariantError, SourceError, Wal2DeltaError
@@ -25,15 +26,13 @@ from wal2delta.failpoints import failpoint
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.disk import disk_error
 from wal2delta.landing.manifest import Manifest
-from wal2delta.landing.segment import SegmentWriter
+from wal2delta.landing.segment import SegmentLimits, SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
 from wal2delta.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.warm_up import warm_up
 
-# Enough that the worker always finds work while the stream is read; four units.
-QUEUE_BYTES_MAX = 32 << 20
 # For the last look of a session; where it takes longer, the next session has it.
 _LOOK_WAIT_S = 10.0
 _LOOK_STEP_S = 0.02
@@ -67,10 +66,21 @@ Work: TypeAlias = Unit | LargeTransaction | EndSegment | Look
 class Flusher:
     """The worker thread of one connection; `close` ends it. All methods are for the thread that made it.
 
-    `watch` is looked after by the worker: before anything else, and whenever it is due and no segment is open.
+    `watch` is looked after by the worker: before anything else, and whenever it is due and no segment is open. `limits`
+    gives `queue_bytes` (by default four units, so that the worker always finds work) and those of a segment.
     """
 
-    def __init__(self, chain: Chain, decoder: BatchDecoder, writer: str, watch: CatalogWatch | None = None) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        decoder: BatchDecoder,
+        writer: str,
+        watch: CatalogWatch | None = None,
+        limits: DrainConfig | None = None,
+    ) -> None:
+        limits = limits or DrainConfig()
+        self._queue_bytes_max = limits.queue_bytes
+        self._segment_limits = SegmentLimits(limits.segment_bytes, limits.segment_files)
         self._chain = chain
         self._watch = watch
         self._decoder = decoder
@@ -139,7 +149,7 @@ class Flusher:
         return self._failure
 
     def _has_room(self, size: int) -> bool:
-        return self._failure is not None or not self._queued_bytes or self._queued_bytes + size <= QUEUE_BYTES_MAX
+        return self._failure is not None or not self._queued_bytes or self._queued_bytes + size <= self._queue_bytes_max
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -208,7 +218,7 @@ class Flusher:
                 self._watch.look(last=work.last)
             return None
         if self._segment is None:
-            self._segment = SegmentWriter(self._chain, self._writer)
+            self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits)
         if isinstance(work, Unit):
             batch = self._decoder.decode(*work.wires)
             work.wires.clear()
@@ -248,7 +258,7 @@ class Flusher:
             work.close()
 
     def _end(self, work: EndSegment) -> Flushed:
-        segment = self._segment or SegmentWriter(self._chain, self._writer)
+        segment = self._segment or SegmentWriter(self._chain, self._writer, self._segment_limits)
         begun = time.monotonic()
         manifest = segment.finish(work.end, None if self._watch is None else self._watch.catalog_lsn)
         self._segment = None

@@ -4,7 +4,7 @@ Decoding belongs to `wal2delta.pgoutput`, deciding when a segment ends to `wal2d
 
     Batch → a buffer per table and schema version → row groups → files, synced → folder, synced → manifest
 
-Memory: at most `BUFFERED_BYTES_MAX` of Arrow data wait for a row group, over all tables, and at most `OPEN_FILES_MAX`
+Memory: at most `drain.segment_bytes` of Arrow data wait for a row group, over all tables, and at most `drain.segment_files`
 Parquet writers are open, however many tables a segment has: the one used least recently is finished, and a table that comes
 again gets another file. Nothing is visible before the manifest is: a crash leaves files that nobody names.
 """
@@ -35,15 +35,23 @@ from wal2delta.schema import SchemaVersion
 # A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
-BUFFERED_BYTES_MAX = 128 << 20
-# Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
-OPEN_FILES_MAX = 64
 # Values that repeat over a transaction; data columns are left plain (a dictionary that overflows is work for nothing).
 _DICTIONARY_COLUMNS = ["_w2d_lsn", "_w2d_op", "_w2d_xid", "_w2d_commit_time"]
 # Values that grow by small steps: packed differences are written in half the time, in a tenth of the bytes.
 _ENCODINGS = {"_w2d_seq": "DELTA_BINARY_PACKED", "_w2d_row": "DELTA_BINARY_PACKED"}
 _STATISTICS_COLUMNS = ["_w2d_lsn", "_w2d_row"]
 _WRITER = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLimits:
+    """What a segment in the making may keep: decoded rows, and open files.
+
+    Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
+    """
+
+    buffered_bytes: int = 128 << 20
+    open_files: int = 64
 
 
 @dataclass(slots=True)
@@ -67,11 +75,12 @@ class SegmentWriter:
     `writer` (32 hexadecimal digits) is in the names of the files, so that two writers never meet in one.
     """
 
-    def __init__(self, chain: Chain, writer: str) -> None:
+    def __init__(self, chain: Chain, writer: str, limits: SegmentLimits | None = None) -> None:
         if not _WRITER.fullmatch(writer):
             raise ValueError("a writer id has 32 hexadecimal digits")
         self._chain = chain
         self._writer = writer
+        self._limits = limits or SegmentLimits()
         self._number = chain.next_number
         self._parts: OrderedDict[str, _Part] = OrderedDict()
         self._done: list[tuple[NewFile, DataFile]] = []
@@ -99,7 +108,7 @@ class SegmentWriter:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
             self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
-        while sum(p.waiting_bytes for p in self._parts.values()) > BUFFERED_BYTES_MAX:
+        while sum(p.waiting_bytes for p in self._parts.values()) > self._limits.buffered_bytes:
             self._write_group(max(self._parts.values(), key=lambda p: p.waiting_bytes))
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
@@ -206,7 +215,7 @@ class SegmentWriter:
 
     def _limit_open_files(self, except_id: str) -> None:
         opened = [key for key, part in self._parts.items() if part.writer is not None and key != except_id]
-        for key in opened[: max(0, len(opened) + 1 - OPEN_FILES_MAX)]:
+        for key in opened[: max(0, len(opened) + 1 - self._limits.open_files)]:
             self._close(key)
 
     def _create(self) -> NewFile:

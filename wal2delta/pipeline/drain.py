@@ -37,9 +37,8 @@ from wal2delta.postgres.patience import ASKED_TO_STOP, Patience, aside, within
 from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.report import Event, Report, Stop, silent
 
-# After a lost connection: at once, then twice as long each time. 15 s keeps a restarted server from waiting long for us.
+# After a lost connection; then twice as long each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
-BACKOFF_MAX_S = 15.0
 # A walsender whose client was killed lets go of the slot within milliseconds on one machine.
 SLOT_WAIT_S = 1.0
 # How long another holder of the slot may not move the landing before we stop waiting for it: it need not be a drain of ours.
@@ -215,7 +214,7 @@ class _Drain:
         resolver = CatalogResolver(self._source, patience)
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, patience)
-        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch)
+        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch, self._source.drain)
         failure: BaseException | None = None
         try:
             session = Session(
@@ -281,7 +280,7 @@ class _Drain:
     def _wait_after(self, error: Wal2DeltaError) -> bool:
         """Back off; False where the drain's time is up."""
         wait_s = self._backoff_s
-        self._backoff_s = min(BACKOFF_MAX_S, 2 * wait_s)
+        self._backoff_s = min(self._source.drain.backoff_max_s, 2 * wait_s)
         if self._goal.deadline is not None and time.monotonic() + wait_s >= self._goal.deadline:
             return False
         self._tell("drain.reconnect", f"{error.thing}: {error.reason}; connecting again in {wait_s:g} s", wait_s=wait_s)
