@@ -27,6 +27,7 @@ from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
 from wal2delta.landing.notes import NotesWriter
+from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.rows import Batch, SchemaInForce, TableChanges
@@ -37,8 +38,6 @@ ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
 # Values that repeat over a transaction; data columns are left plain (a dictionary that overflows is work for nothing).
 _DICTIONARY_COLUMNS = ["_w2d_lsn", "_w2d_op", "_w2d_xid", "_w2d_commit_time"]
-# Values that grow by small steps: packed differences are written in half the time, in a tenth of the bytes.
-_ENCODINGS = {"_w2d_seq": "DELTA_BINARY_PACKED", "_w2d_row": "DELTA_BINARY_PACKED"}
 _STATISTICS_COLUMNS = ["_w2d_lsn", "_w2d_row"]
 _WRITER = re.compile(r"[0-9a-f]{32}")
 
@@ -202,13 +201,8 @@ class SegmentWriter:
         if part.writer is None:
             self._limit_open_files(part.schema_id)
             part.file = self._create()
-            part.writer = pq.ParquetWriter(
-                part.file,
-                table.schema,
-                compression="zstd",
-                use_dictionary=_DICTIONARY_COLUMNS,
-                column_encoding=_ENCODINGS,
-                write_statistics=_STATISTICS_COLUMNS,
+            part.writer = open_parquet(
+                part.file, table.schema, dictionaries=_DICTIONARY_COLUMNS, statistics=_STATISTICS_COLUMNS
             )
         part.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
