@@ -5,6 +5,7 @@ Which places there are belongs to the code that passes them. Without WAL2DELTA_F
     WAL2DELTA_FAILPOINT=drain.after_manifest            kill -9 of itself at the first passing
     WAL2DELTA_FAILPOINT=drain.after_manifest:7          at the seventh
     WAL2DELTA_FAILPOINT=drain.after_data_files@hang:5   sleep 5 s there, once
+    WAL2DELTA_FAILPOINT=drain.decoded@hold:/tmp/here    make the file there, and go on when somebody has removed it
 """
 
 from __future__ import annotations
@@ -14,31 +15,37 @@ import signal
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 VARIABLE = "WAL2DELTA_FAILPOINT"
+_HOLD_LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class Armed:
-    """One failpoint that waits for its passing; `hang_s` is None where the process is to be killed."""
+    """One failpoint that waits for its passing; the process is killed there where `hang_s` and `hold` are None."""
 
     name: str
     nth: int
     hang_s: float | None
+    hold: Path | None = None
     passed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def parse(cls, text: str) -> Armed:
         """Read the variable's value; raises ValueError for another form."""
-        name, at, hang = text.partition("@")
+        name, at, how = text.partition("@")
         stem, colon, last = name.rpartition(":")
         nth = 1
         if colon and last.isascii() and last.isdigit():
             name, nth = stem, int(last)
-        if not name or nth < 1 or (at and not hang.startswith("hang:")):
-            raise ValueError(f"{VARIABLE} is {text!r}; write name, name:N, or either with @hang:SECONDS behind")
-        return cls(name, nth, float(hang.removeprefix("hang:")) if at else None)
+        kind, _, value = how.partition(":")
+        if not name or nth < 1 or (at and (kind not in ("hang", "hold") or not value)):
+            forms = "name, name:N, or either with @hang:SECONDS or @hold:FILE behind"
+            raise ValueError(f"{VARIABLE} is {text!r}; write {forms}")
+        hang_s, hold = float(value) if kind == "hang" else None, Path(value) if kind == "hold" else None
+        return cls(name, nth, hang_s, hold)
 
     def passing(self, name: str) -> bool:
         """Count a passing; says whether it is the one."""
@@ -55,6 +62,11 @@ def failpoint(name: str) -> None:
         return
     if _ARMED.hang_s is not None:
         time.sleep(_ARMED.hang_s)
+        return
+    if _ARMED.hold is not None:
+        _ARMED.hold.touch()
+        while _ARMED.hold.exists():
+            time.sleep(_HOLD_LOOK_S)
         return
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -7,6 +7,7 @@ import dis
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,22 +20,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "nth", "hang_s"),
+    ("text", "armed"),
     [
-        ("drain.received", "drain.received", 1, None),
-        ("drain.received:7", "drain.received", 7, None),
-        ("cycle.after_history:2", "cycle.after_history", 2, None),
-        ("drain.received@hang:2.5", "drain.received", 1, 2.5),
-        ("drain.received:3@hang:1", "drain.received", 3, 1.0),
+        ("drain.received", Armed("drain.received", 1, None)),
+        ("drain.received:7", Armed("drain.received", 7, None)),
+        ("cycle.after_history:2", Armed("cycle.after_history", 2, None)),
+        ("drain.received@hang:2.5", Armed("drain.received", 1, 2.5)),
+        ("drain.received:3@hang:1", Armed("drain.received", 3, 1.0)),
+        ("drain.received:3@hold:/x/a:b", Armed("drain.received", 3, None, Path("/x/a:b"))),
     ],
 )
-def test_what_can_be_written(text: str, name: str, nth: int, hang_s: float | None) -> None:
-    """A name, a passing, a pause."""
-    armed = Armed.parse(text)
-    assert (armed.name, armed.nth, armed.hang_s) == (name, nth, hang_s)
+def test_what_can_be_written(text: str, armed: Armed) -> None:
+    """A name, a passing, a pause or a file."""
+    read = Armed.parse(text)
+    assert (read.name, read.nth, read.hang_s, read.hold) == (armed.name, armed.nth, armed.hang_s, armed.hold)
 
 
-@pytest.mark.parametrize("text", [":3", "x:0", "x@sleep:1", "x@hang:long", "@hang:1"])
+@pytest.mark.parametrize("text", [":3", "x:0", "x@sleep:1", "x@hang:long", "@hang:1", "x@hold:"])
 def test_anything_else_is_refused(text: str) -> None:
     """A misspelled failpoint would make a test that tests nothing."""
     with pytest.raises(ValueError, match=r"WAL2DELTA_FAILPOINT|float"):
@@ -59,6 +61,24 @@ def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
         [sys.executable, "-c", code], env={"WAL2DELTA_FAILPOINT": "x.y"}, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (-9, b"")
+
+
+def test_held_it_waits_until_its_file_is_gone(tmp_path: Path) -> None:
+    """So that a test needs no clock for what is to happen meanwhile."""
+    file = tmp_path / "here"
+    code = "from wal2delta.failpoints import failpoint\nfailpoint('x.y')\nfailpoint('x.y')\nprint('on')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={"WAL2DELTA_FAILPOINT": f"x.y@hold:{file}", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 90
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert process.poll() is None
+    file.unlink()
+    assert process.communicate(timeout=90)[0] == b"on\n"
 
 
 def test_a_passing_costs_nothing_when_it_is_off() -> None:
@@ -101,7 +121,9 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     named = [
-        re.fullmatch(r"((?:drain|bootstrap|snapshot|recover|cycle|view|prove)\.[a-z_]+)(?::\d+)?(@hang:.*)?", text)
+        re.fullmatch(
+            r"((?:drain|bootstrap|snapshot|recover|cycle|view|prove)\.[a-z_]+)(?::\d+)?(@(?:hang|hold):.*)?", text
+        )
         for text in texts
     ]
     killed_at = {match[1] for match in named if match is not None and match[2] is None}

@@ -193,9 +193,9 @@ def test_a_damaged_manifest_stops_the_drain(begun: Drained) -> None:
         begun.drain()
 
 
-def test_a_slot_held_by_something_else_is_to_be_tried_again(begun: Drained) -> None:
+def test_a_slot_held_by_something_else_is_to_be_tried_again(begun: Drained, tmp_path: Path) -> None:
     """A holder that never moves the landing is no drain of ours; the error says who it is."""
-    process = begun.start_process("stopped", "drain.decoded@hang:30", flush_interval_s=0.1)
+    process = begun.start_process("stopped", f"drain.decoded@hold:{tmp_path / 'here'}", flush_interval_s=0.1)
     try:
         wait_until(lambda: begun.active_pid() is not None)
         with pytest.MonkeyPatch.context() as patch:

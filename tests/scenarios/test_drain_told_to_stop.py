@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -47,19 +48,17 @@ def items(drained: Drained) -> Drained:
         pytest.param("drain.after_ack", signal.SIGTERM, marks=pytest.mark.full),
     ],
 )
-def test_told_in_the_middle_it_finishes_what_is_complete(items: Drained, place: str, how: signal.Signals) -> None:
+def test_told_in_the_middle_it_finishes_what_is_complete(
+    items: Drained, tmp_path: Path, place: str, how: signal.Signals
+) -> None:
     """The segment that is being made is made, and the slot hears of it; what is open comes again."""
-    with (
-        psycopg.connect(items.dsn) as open_transaction,
-        items.running("stopped", f"{place}@hang:3", **LIMITS) as process,
-    ):
-        wait_until(lambda: items.active_pid() is not None)
+    here = tmp_path / "here"
+    with psycopg.connect(items.dsn) as open_transaction:
         open_transaction.execute("INSERT INTO items VALUES (-1, 'open')")
         items.database.execute("INSERT INTO items SELECT g, 'n' FROM generate_series(1, 200) g")
-        time.sleep(1.0)
-        process.send_signal(how)
-        _, err = process.communicate(timeout=180)
-        assert process.returncode == 0, err
+        with items.running("stopped", f"{place}@hold:{here}", **LIMITS) as process:
+            wait_until(here.exists)
+            _told_and_held_no_more(process, how, here)
         chain = items.chain()
         assert items.confirmed_flush() == chain.end
         if place != "drain.received":
@@ -151,6 +150,13 @@ def _bytes_before_the_stream(items: Drained, proxy: Proxy) -> int:
     with ReplicationStream.open(SecretStr(proxy.dsn(items.dsn)), items.slot, ["shop"], items.chain().end):
         assert proxy.connections == before + 1
         return proxy.passed()[-1]
+
+
+def _told_and_held_no_more(process: subprocess.Popen[str], how: signal.Signals, here: Path) -> None:
+    process.send_signal(how)
+    here.unlink()
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
 
 
 def _ends_at_once(process: subprocess.Popen[str]) -> None:

@@ -6,6 +6,7 @@ The manifest's number is the fence: the zombie loses it, leaves without acknowle
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +19,15 @@ ITEMS = TableName("public", "items")
 
 
 @pytest.mark.parametrize("until", ["stopped", "caught_up"])
-def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, until: str) -> None:
+def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, tmp_path: Path, until: str) -> None:
     """Whether it would connect again or not."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
     drained.begin()
     drained.database.execute("INSERT INTO items SELECT g, 'first' FROM generate_series(1, 100) g")
-    zombie = drained.start_process(until, "drain.after_data_files@hang:6", flush_interval_s=0.05)
-    wait_until(lambda: _data_files(drained) == 1)
+    asleep = tmp_path / "asleep"
+    zombie = drained.start_process(until, f"drain.after_data_files@hold:{asleep}", flush_interval_s=0.05)
+    wait_until(asleep.exists)
+    assert _data_files(drained) == 1
     drained.database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
     wait_until(lambda: drained.active_pid() is None)
 
@@ -34,6 +37,7 @@ def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, un
     assert report.rows == 150
     confirmed = drained.confirmed_flush()
 
+    asleep.unlink()
     out, err = zombie.communicate(timeout=180)
     assert zombie.returncode == 3, err
     assert json.loads(out.splitlines()[-1])["error"] == "FencedError"
