@@ -126,7 +126,8 @@ def test_after_it_was_stopped_status_says_what_counts_and_what_is_missing(shop: 
 def test_a_chunk_that_takes_too_long_fails_its_table_alone(shop: Drained) -> None:
     """`snapshot.statement_timeout_s`, with the settings that would help; the other table is complete."""
     shop.database.execute(
-        "DROP PUBLICATION shop", "CREATE PUBLICATION shop FOR TABLE u, t WHERE (length(repeat(v, 100000)) > 0)"
+        "DROP PUBLICATION shop",
+        "CREATE PUBLICATION shop FOR TABLE u, t WHERE (length(repeat(v, 100000)) > 0) WITH (publish = 'insert')",
     )
     with pytest.raises(SnapshotIncompleteError, match=r"snapshot\.statement_timeout_s") as refusal:
         bootstrap(_config(shop, statement_timeout_s=1.0), SOURCE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
@@ -18,6 +19,7 @@ from wal2delta.names import TableName
 from wal2delta.postgres.catalog import measured, read_tables
 from wal2delta.postgres.copy import copy_blocks
 from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
+from wal2delta.postgres.table_checks import table_findings
 
 Rows = list[tuple[Any, ...]]
 
@@ -193,6 +195,88 @@ def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_childr
     found = _snapshot(database)
     assert Counter(found[TableName("public", "root")][0]) == _expected(database, TableName("public", "root"))
     assert found[TableName("public", "parent")][0] == [(None, 1)]
+
+
+def test_a_leaf_that_is_no_heap_is_one_chunk_without_page_numbers(database: Database) -> None:
+    """Another access method need not have pages; beside leaves that are heaps, in many chunks."""
+    database.execute(
+        "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler",
+        "CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (500)",
+        "CREATE TABLE high PARTITION OF root DEFAULT USING other",
+        "INSERT INTO root SELECT g, repeat('r', 100) FROM generate_series(0, 999) g",
+        "CREATE PUBLICATION pub FOR TABLE root WITH (publish_via_partition_root)",
+    )
+    with database.connect() as conn:
+        [table] = measured(conn, read_tables(conn, database.source()).values())
+        whole = [part for part in chunks(table, 2) if part.leaf.table.name == "high"]
+        assert [b"ctid" in chunk_query(part).as_bytes(conn) for part in whole] == [False]
+    rows, parts = _snapshot(database)[table.table]
+    assert parts > 2
+    assert Counter(rows) == _expected(database, table.table)
+
+
+def test_a_leaf_that_sends_nothing_is_named_and_left_out(database: Database) -> None:
+    """A foreign or unlogged partition: neither the stream nor the copy has it, and `check` says so."""
+    database.execute(
+        "CREATE FOREIGN DATA WRAPPER nothing",
+        "CREATE SERVER far FOREIGN DATA WRAPPER nothing",
+        "CREATE TABLE root (id int, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (500)",
+        "CREATE FOREIGN TABLE away PARTITION OF root FOR VALUES FROM (500) TO (600) SERVER far",
+        "CREATE UNLOGGED TABLE light PARTITION OF root FOR VALUES FROM (600) TO (700)",
+        "ALTER TABLE root REPLICA IDENTITY FULL",
+        "ALTER TABLE low REPLICA IDENTITY FULL",
+        "INSERT INTO root VALUES (1, 'a'), (650, 'not logged')",
+    )
+    try:
+        database.execute("CREATE PUBLICATION pub FOR TABLE root WITH (publish_via_partition_root)")
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("this server refuses to publish a table with a foreign partition")
+    assert _snapshot(database)[TableName("public", "root")][0] == [(None, 1, "a")]
+    with database.connect() as conn:
+        found = [f"{each.severity.value}: {each.reason}" for each in table_findings(conn, database.source())]
+    gone = "so neither the copy nor the stream has its rows"
+    assert f"warning: its partition public.away is a foreign table, {gone}" in found
+    assert f"warning: its partition public.light is unlogged, {gone}" in found
+
+
+def test_rows_of_one_column_of_nulls_and_of_empty_texts_are_all_there(database: Database) -> None:
+    """An empty line of COPY is a row too."""
+    database.execute(
+        "CREATE TABLE t (v text)",
+        "INSERT INTO t SELECT CASE g % 3 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE '\\N' END FROM generate_series(1, 999) g",
+        "CREATE TABLE n (v int)",
+        "INSERT INTO n SELECT NULL FROM generate_series(1, 500)",
+        "CREATE PUBLICATION pub FOR TABLE t, n WITH (publish = 'insert')",
+    )
+    found = _snapshot(database, pages=1)
+    for name in ("t", "n"):
+        table = TableName("public", name)
+        assert Counter(found[table][0]) == _expected(database, table)
+
+
+def test_values_of_many_megabytes_come_whole(database: Database) -> None:
+    """Each far larger than a block; between small ones, in several columns, with what COPY has to escape."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, b bytea)",
+        "INSERT INTO t SELECT g, repeat(E'a\\t\\\\\\n', 2000000), repeat('x', 5000000)::bytea FROM generate_series(1, 3) g",
+        "INSERT INTO t SELECT g, 'small', NULL FROM generate_series(4, 20) g",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    _same(database, TableName("public", "t"))
+
+
+@pytest.mark.parametrize("block_bytes", [16, 64, 70, 1000])
+def test_what_comes_with_the_beginning_of_the_copy_is_not_overwritten(database: Database, block_bytes: int) -> None:
+    """The server sends its answer and the first rows at once: that may fill a small buffer before a row is asked for."""
+    query = SQL("SELECT g FROM generate_series(1, 3000) g").format()
+    with database.connect() as conn:
+        blocks = list(copy_blocks(conn, query, block_bytes=block_bytes))
+    rows = [
+        block.wire.octets[a:e].tobytes() for block in blocks for a, e in zip(block.wire.at, block.wire.end, strict=True)
+    ]
+    assert [int(row) for row in rows] == list(range(1, 3001))
 
 
 def test_a_text_that_is_not_utf8_stops_its_table_with_a_reason(database: Database) -> None:

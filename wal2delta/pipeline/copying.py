@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
@@ -36,7 +37,7 @@ from wal2delta.pipeline.snapshot_parts import SnapshotParts
 from wal2delta.pipeline.snapshot_progress import SnapshotProgress
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.connection import Connection, close_quietly, set_for_session, source_errors
-from wal2delta.postgres.copy import BLOCK_BYTES, Block, batch_schema
+from wal2delta.postgres.copy import BLOCK_BYTES, Block
 from wal2delta.postgres.snapshot import Chunk, SnapshotSession, TableMovedError, chunks, copy_chunk, table_moved, typed
 from wal2delta.report import Event, Report, Stop
 
@@ -74,7 +75,7 @@ class _Running:
 
     table: PublishedTable
     started: float
-    futures: list[Future[tuple[ChunkDoc, NewFile]]]
+    futures: list[Future[tuple[ChunkDoc, NewFile] | None]]
 
     @property
     def over(self) -> bool:
@@ -84,6 +85,40 @@ class _Running:
         """The first chunk's that failed, None as long as none has."""
         done = (f for f in self.futures if f.done() and not f.cancelled())
         return next((error for error in (f.exception() for f in done) if error is not None), None)
+
+
+class _Draft:
+    """A chunk's file, made with its first rows: of 10,000 empty tables none is made."""
+
+    def __init__(self, store: Store, key: str, chunk: Chunk) -> None:
+        self.file: NewFile | None = None
+        self.rows = 0
+        self._store = store
+        self._key = key
+        self._chunk = chunk
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, block: Block) -> None:
+        """Append a block as a row group."""
+        batch = typed(block, self._chunk)
+        if self._writer is None:
+            self.file = self._store.create(self._key)
+            self._writer = open_parquet(self.file, batch.schema)
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def finish(self) -> None:
+        """Make its contents durable, where there are any."""
+        if self._writer is not None and self.file is not None:
+            self._writer.close()
+            self.file.finish()
+
+    def abandon(self) -> None:
+        """Let go of it and remove it."""
+        if self._writer is not None and self.file is not None:
+            self.file.abandon()
+            with suppress(OSError, ValueError):
+                self._writer.close()
 
 
 class TableCopier:
@@ -228,54 +263,51 @@ class TableCopier:
         )
 
     def _document(self, running: _Running) -> TableDoc:
-        """The table's entry, its files' names made durable; empty chunks are left out."""
-        kept: list[ChunkDoc] = []
-        for document, file in (future.result() for future in running.futures):
-            if document.rows:
-                kept.append(document)
-            else:
-                file.abandon()
+        """The table's entry, its files' names made durable; chunks without rows are left out."""
+        written = (future.result() for future in running.futures)
+        kept = [each[0] for each in written if each is not None]
         self._store.settle(f"{self._folder}/{chunk.path}" for chunk in kept)
         return TableDoc(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
 
-    def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[ChunkDoc, NewFile]:
+    def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[ChunkDoc, NewFile] | None:
+        """The chunk's entry and file; None where it has no rows."""
         if self._given_up():
             raise InterruptedError("asked to stop")
         path = f"{chunk.table.table.key}/{number:06d}-{self._writer}.parquet"
-        file = self._store.create(f"{self._folder}/{path}")
+        draft = _Draft(self._store, f"{self._folder}/{path}", chunk)
         try:
-            rows = self._write(file, chunk)
+            self._write(draft, chunk)
         except BaseException:
-            file.abandon()
+            draft.abandon()
             # In the middle of COPY, or in a transaction that has failed: of no more use, and its lock is to go.
             close_quietly(getattr(self._local, "connection", None))
             self._local.connection = None
             raise
         failpoint("snapshot.after_chunk")
         self._progress.ended(chunk)
-        pages = (chunk.from_page, chunk.to_page)
-        return ChunkDoc(path, rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
+        if draft.file is None:
+            return None
+        pages, file = (chunk.from_page, chunk.to_page), draft.file
+        return ChunkDoc(path, draft.rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
 
-    def _write(self, file: NewFile, chunk: Chunk) -> int:
+    def _write(self, draft: _Draft, chunk: Chunk) -> None:
         conn = self._connection()
-        schema = batch_schema(chunk.table.version.columns)
-        rows = 0
-        held = self._session.hold(conn, chunk.table, [chunk.leaf])
-        with held, open_parquet(file, schema) as writer:
-            written: Future[int] | None = None
+        written: Future[None] | None = None
+        with self._session.hold(conn, chunk.table, [chunk.leaf]):
             try:
                 for block in copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up):
                     self._progress.received(chunk, block.rows, block.wire.size)
                     self._pace.take(block.wire.size, self._given_up)
-                    rows += written.result() if written is not None else 0
-                    written = self._writers.submit(_write_block, writer, block, chunk)
+                    if written is not None:
+                        written.result()
+                    written = self._writers.submit(draft.write, block)
             finally:
                 # Also where the connection failed: the file may only be let go of when nobody writes to it.
                 if written is not None:
                     wait([written])
-            rows += written.result() if written is not None else 0
-        file.finish()
-        return rows
+        if written is not None:
+            written.result()
+        draft.finish()
 
     def _connection(self) -> Connection:
         """The calling thread's."""
@@ -304,18 +336,11 @@ class TableCopier:
             future.cancel()
         wait([future for future in running.futures if not future.cancelled()])
         for future in running.futures:
-            if not future.cancelled() and future.exception() is None:
-                future.result()[1].abandon()
+            written = None if future.cancelled() or future.exception() is not None else future.result()
+            if written is not None:
+                written[1].abandon()
 
 
 def order(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:
     """The largest first, so that the last thread to finish has the least left to do."""
     return sorted(tables, key=lambda table: (-table.pages, table.table))
-
-
-def _write_block(writer: pq.ParquetWriter, block: Block, chunk: Chunk) -> int:
-    """Append a block to its chunk's file as a row group; how many rows."""
-    batch = typed(block, chunk)
-    writer.write_batch(batch)
-    rows: int = batch.num_rows
-    return rows

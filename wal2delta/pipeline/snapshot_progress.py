@@ -20,7 +20,7 @@ from typing import Any
 
 from wal2delta.landing.fields import now_text
 from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
+from wal2delta.names import Oid, TableName
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.snapshot import Chunk
 from wal2delta.postgres.snapshot_cost import SnapshotCost
@@ -85,7 +85,8 @@ class SnapshotProgress:
         self._started = self._told = clock()
         self._tables = self._tables_done = self._rows = self._bytes = self._pages = self._pages_total = 0
         self._ended_bytes = 0
-        self._open: dict[Chunk, int] = {}
+        # Chunks that are being copied, by leaf and first page: their bytes so far, and how many pages they are.
+        self._open: dict[tuple[Oid, int], tuple[int, int]] = {}
         # Of the tables that are being copied: rows, bytes and pages.
         self._copying: dict[TableName, list[int]] = {}
 
@@ -100,7 +101,9 @@ class SnapshotProgress:
         with self._lock:
             self._rows += rows
             self._bytes += size
-            self._open[chunk] = self._open.get(chunk, 0) + size
+            key = (chunk.leaf.oid, chunk.from_page)
+            before, _ = self._open.get(key, (0, 0))
+            self._open[key] = (before + size, _pages(chunk))
             copying = self._copying.setdefault(chunk.table.table, [0, 0, 0])
             copying[0] += rows
             copying[1] += size
@@ -108,7 +111,7 @@ class SnapshotProgress:
     def ended(self, chunk: Chunk) -> None:
         """The chunk is written."""
         with self._lock:
-            self._ended_bytes += self._open.pop(chunk, 0)
+            self._ended_bytes += self._open.pop((chunk.leaf.oid, chunk.from_page), (0, 0))[0]
             self._pages += _pages(chunk)
             self._copying.setdefault(chunk.table.table, [0, 0, 0])[2] += _pages(chunk)
 
@@ -123,7 +126,7 @@ class SnapshotProgress:
         with self._lock:
             seconds = self._clock() - self._started
             per_page = max(1.0, self._ended_bytes / self._pages) if self._ended_bytes else _PAGE_BYTES
-            halves = sum(min(_pages(chunk) - 1, int(size / per_page)) for chunk, size in self._open.items())
+            halves = sum(min(pages - 1, int(size / per_page)) for size, pages in self._open.values())
             pages = min(self._pages + halves, self._pages_total)
             left = seconds * (self._pages_total - pages) / pages if pages else None
             return Progress(

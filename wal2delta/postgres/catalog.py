@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wal2delta.config.model import SourceConfig, TableConfig
@@ -34,7 +34,8 @@ class Leaf:
     """One relation with rows of its own: the table itself, or a partition.
 
     `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` the catalog's estimate of its
-    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it.
+    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it. What is kept by
+    another access method than `heap` may have no pages to be told apart by.
     """
 
     oid: Oid
@@ -42,6 +43,7 @@ class Leaf:
     identity: Identity
     relfilenode: int
     pages: int
+    heap: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,10 @@ class PublishedTable:
     """A table as its publications have it.
 
     `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
-    `leaves` hold its rows (of a partitioned root: the partitions). The last three are about publications of its updates or
-    deletes: `uncovered` are columns of its replica identity that are not published, `filtered_beyond` those that a filter
-    reads though they are not of its identity, `column_list` says whether there is one.
+    `leaves` hold its rows (of a partitioned root: the partitions), `outside` are partitions that send nothing, with what
+    they are. Three are about publications of its updates or deletes: `uncovered` are columns of its identity that are
+    not published, `filtered_beyond` those that a filter reads though they are not of its identity, `column_list` says
+    whether there is one.
     """
 
     version: SchemaVersion
@@ -64,6 +67,7 @@ class PublishedTable:
     uncovered: tuple[str, ...] = ()
     filtered_beyond: tuple[str, ...] = ()
     column_list: bool = False
+    outside: Mapping[TableName, str] = field(default_factory=dict)
 
     @property
     def table(self) -> TableName:
@@ -279,7 +283,12 @@ def _published_table(
         # pgoutput sends a row that any of the publications wants.
         row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
         actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
-        leaves=tuple(_leaf(row) for row in facts.leaves[oid]),
+        leaves=tuple(_leaf(row) for row in facts.leaves[oid] if row["sent"]),
+        outside={
+            TableName(row["schema"], row["name"]): "a foreign table" if row["relkind"] == "f" else "unlogged"
+            for row in facts.leaves[oid]
+            if not row["sent"] and int(row["oid"]) != oid
+        },
         partitioned=relation["relkind"] == "p",
         unlogged=relation["relpersistence"] != "p",
         publications=tuple(e["pubname"] for e in entries),
@@ -314,6 +323,7 @@ def _leaf(row: dict[str, Any]) -> Leaf:
         identity=Identity(row["relreplident"]),
         relfilenode=int(row["relfilenode"]),
         pages=int(row["pages"]),
+        heap=bool(row["heap"]),
     )
 
 

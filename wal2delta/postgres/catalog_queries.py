@@ -98,10 +98,12 @@ WITH RECURSIVE tree AS (
   JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
 )
 SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
-       c.relreplident::text, c.relfilenode::bigint AS relfilenode, c.relpages AS pages
+       c.relreplident::text, c.relfilenode::bigint AS relfilenode, c.relpages AS pages, m.amname = 'heap' AS heap,
+       c.relkind = 'r' AND c.relpersistence = 'p' AS sent, c.relkind::text, c.relpersistence::text
 FROM tree t
-JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind = 'r' AND c.relpersistence = 'p'
+JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind IN ('r', 'f')
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
 ORDER BY 1, 2
 """)
 

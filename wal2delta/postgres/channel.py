@@ -170,6 +170,9 @@ class SocketChannel:
     def fetch(self) -> int:
         if self._waiting:
             self._send(b"")
+        if self.full:
+            # What came with the server's first answer, too: it has to be taken before there is room again.
+            return self.enough
         if self._filled == self._room_bytes:
             self._make_room()
         try:

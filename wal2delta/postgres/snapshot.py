@@ -239,11 +239,12 @@ class SnapshotSession:
 def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
     """The table in ctid ranges of `chunk_pages` pages, leaf by leaf, the last of each leaf open-ended.
 
-    The page counts are hints (see `measured`): a leaf that has grown since ends in a larger last chunk.
+    The page counts are hints (see `measured`): a leaf that has grown since ends in a larger last chunk. One that is no heap
+    is a single chunk.
     """
     result = []
     for leaf in table.leaves:
-        starts = list(range(0, max(1, leaf.pages), chunk_pages))
+        starts = list(range(0, max(1, leaf.pages), chunk_pages)) if leaf.heap else [0]
         ends = [*starts[1:], None]
         result += [Chunk(table, leaf, start, end) for start, end in zip(starts, ends, strict=True)]
     return result
@@ -297,15 +298,14 @@ def chunk_query(chunk: Chunk) -> Composed:
     """The SELECT of a chunk: columns by name, of this leaf only, with the publication's row filter."""
     table = chunk.table
     columns = SQL(", ").join(Identifier(column.name) for column in table.version.columns)
-    wanted = [SQL("ctid >= {}::tid").format(Literal(f"({chunk.from_page},0)"))]
+    wanted = [SQL("ctid >= {}::tid").format(Literal(f"({chunk.from_page},0)"))] if chunk.leaf.heap else []
     if chunk.to_page is not None:
         wanted.append(SQL("ctid < {}::tid").format(Literal(f"({chunk.to_page},0)")))
     if table.row_filter is not None:
         # The catalog's own text of the expression, printed and read back under the same empty search_path.
         wanted.append(SQL("({})").format(SQL(table.row_filter)))
-    return SQL("SELECT {} FROM ONLY {} WHERE {}").format(
-        columns, _identifier(chunk.leaf.table), SQL(" AND ").join(wanted)
-    )
+    every = SQL("SELECT {} FROM ONLY {}").format(columns, _identifier(chunk.leaf.table))
+    return SQL("{} WHERE {}").format(every, SQL(" AND ").join(wanted)) if wanted else every
 
 
 def _identifier(table: TableName) -> Identifier:

@@ -199,6 +199,10 @@ def _yaml(text: str) -> str:
 
 
 def _leaves(table: PublishedTable) -> Iterator[Finding]:
+    for name, what in table.outside.items():
+        reason = f"its partition {name} is {what}, so neither the copy nor the stream has its rows"
+        remedy = "detach it, or know that the lake leaves it out"
+        yield warning(f"table {table.table}", reason, remedy, table.table)
     if not table.partitioned or not table.actions & {"update", "delete"}:
         return
     for leaf in table.leaves:

@@ -1,0 +1,48 @@
+"""A snapshot of very many small tables: no connection, document or second for each. Work is counted."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from tests.fix_drain import SOURCE, Drained
+from tests.fix_proxy import Proxy
+from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.report import Event
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+CONNECTIONS = 2
+
+
+@pytest.mark.parametrize("number", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_the_work_does_not_grow_with_the_number_of_tables(drained: Drained, proxy: Proxy, number: int) -> None:
+    """A handful of connections, a document every two seconds, files for tables with rows alone; each table is there."""
+    for first in range(0, number, 1000):
+        drained.database.execute(
+            "CREATE OR REPLACE PROCEDURE make(first int, last int) LANGUAGE plpgsql AS $$BEGIN"
+            "  FOR i IN first..last LOOP"
+            "    EXECUTE format('CREATE TABLE t%s (id int PRIMARY KEY, v text)', i);"
+            "    IF i % 10 = 0 THEN EXECUTE format('INSERT INTO t%s VALUES (%s, NULL)', i, i); END IF;"
+            "  END LOOP; END$$",
+        )
+        with drained.database.connect() as conn:
+            conn.execute("CALL make(%s, %s)", [first, min(first + 999, number - 1)])
+    source = SourceConfig(
+        name=SOURCE,
+        dsn=SecretStr(proxy.dsn(drained.dsn)),
+        publication=SOURCE,
+        slot=drained.slot,
+        snapshot=SnapshotConfig(connections=CONNECTIONS),
+    )
+    config = Config(path=drained.lake / "wal2delta.yaml", lake=str(drained.lake), sources={SOURCE: source})
+    told: list[Event] = []
+    report = bootstrap(config, SOURCE, None, told.append)
+    assert report.tables.keys() == {TableName("public", f"t{i}") for i in range(number)}
+    assert sum(table.rows for table in report.tables.values()) == number // 10
+    # The first look, the slot's, the catalog's twice, the copying ones, and one for the catalog of now.
+    assert proxy.connections <= 5 + CONNECTIONS
+    assert len(list(drained.lake.rglob("*.parquet"))) == number // 10
+    seconds = max(event.fields["seconds"] for event in told if event.kind == "bootstrap.table")
+    assert len(list(drained.lake.rglob("snapshot-*.json"))) <= 2 + (seconds + number * 0.1) / 2
