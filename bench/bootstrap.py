@@ -1,28 +1,55 @@
-"""Bootstrapping one table to durable Parquet against a bare `COPY … TO STDOUT` to nowhere, in one run.
+"""Bootstrapping one table to durable Parquet, against a bare `COPY … TO STDOUT` to nowhere and against other ways to do it.
 
-Goals and their history belong to docs, not here. The same rows (8 mixed columns) are copied in turns by one COPY on one
-connection, and by `bootstrap` with its default connections into a new lake.
+Goals and their history belong to docs, not here. The same rows (8 mixed columns) are copied in turns, each time by a process
+of its own: by as many bare COPYs as there are connections, each of a range of pages; by `bootstrap` into a new lake; by
+ADBC, ConnectorX and pandas (`snapshot_peers.py`, in an environment that this makes in .cache/bench). Wall time is without
+the interpreter's start and imports, CPU seconds are with them; the server's are those of its processes that ended meanwhile.
 
-    python -m bench.bootstrap [--rows N] [--rounds N]
+    python -m bench.bootstrap [--rows N] [--rounds N] [--connections 1 2] [--no-peers]
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import json
+import os
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig
+from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
+from wal2delta.pgoutput.warm_up import warm_up
 from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.postgres import copy_text, framing
 from wal2delta.report import Stop, silent
 
+ROOT = Path(__file__).resolve().parent.parent
+_PEERS = ("ADBC", "ConnectorX", "pandas")
+_PACKAGES = (
+    "adbc-driver-postgresql",
+    "adbc-driver-manager",
+    "connectorx",
+    "pandas",
+    "pyarrow",
+    "sqlalchemy",
+    "psycopg[binary]",
+)
 _TABLE = """
 CREATE TABLE rows (id bigint PRIMARY KEY, account int, amount numeric(12, 2), rate float8, paid bool,
                    at timestamptz, day date, note text)
@@ -33,62 +60,174 @@ FROM generate_series(1, %s) g
 """
 
 
+@dataclass(frozen=True)
+class Run:
+    """One copy of the table: seconds of wall clock and CPU, megabytes."""
+
+    wall_s: float
+    client_cpu_s: float
+    server_cpu_s: float
+    peak_rss_mb: float
+
+
 def main() -> None:
-    """Print one line per contender and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    """Print one line per contender and number of connections, with its ratio to bare COPY."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    bare: list[float] = []
-    ours: list[float] = []
-    cpu: list[float] = []
-    with EmbeddedPostgres() as server:
+    parser.add_argument("--connections", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        _child(json.loads(options.child))
+        return
+    peers = None if options.no_peers else _environment()
+    with EmbeddedPostgres(conf={"shared_buffers": "1GB", "max_wal_size": "8GB"}) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             admin.execute(_TABLE)
-            admin.execute(_FILL, (arguments.rows,))
-            admin.execute("VACUUM ANALYZE rows")
+            admin.execute(_FILL, (options.rows,))
+            admin.execute("VACUUM (ANALYZE, FREEZE) rows")
             admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
-        for number in range(arguments.rounds):
-            bare.append(_bare(server))
-            seconds, used = _ours(server, number, arguments.rows)
-            ours.append(seconds)
-            cpu.append(used)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    wall, base = statistics.median(ours), statistics.median(bare)
-    print(f"{arguments.rows} rows, median of {arguments.rounds}")
-    print(f"bare COPY  {base:6.2f} s  {arguments.rows / base / 1e3:7.0f} k rows/s")
-    print(
-        f"bootstrap  {wall:6.2f} s  {arguments.rows / wall / 1e3:7.0f} k rows/s  client CPU {statistics.median(cpu):.2f} s"
+            admin.execute("CHECKPOINT")
+        print(f"{options.rows:,} rows, median of {options.rounds}; ratio: bare COPY's time / the contender's")
+        heads = (
+            ("wall s", 8),
+            ("rows/s", 11),
+            ("client CPU s", 14),
+            ("server CPU s", 14),
+            ("rows/CPU s", 12),
+            ("peak MB", 9),
+        )
+        print(
+            f"{'':14}{'conns':>6}" + "".join(f"{head:>{width}}" for head, width in (*heads, ("ratio", 7))), flush=True
+        )
+        for connections in options.connections:
+            _compare(server, options.rows, options.rounds, connections, peers)
+
+
+def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int, peers: Path | None) -> None:
+    contenders: dict[str, Callable[[Path], list[str]]] = {
+        kind: partial(_own, kind, server, connections) for kind in ("bare COPY", "wal2delta")
+    }
+    if peers is not None:
+        contenders |= {peer: partial(_theirs, peer, peers, server, (connections, rows)) for peer in _PEERS}
+    runs: dict[str, list[Run]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, command in contenders.items():
+            with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+                runs[name].append(_measured(server, command(Path(folder)), rows))
+    for name, made in runs.items():
+        ratio = statistics.median(bare.wall_s / run.wall_s for bare, run in zip(runs["bare COPY"], made, strict=True))
+        wall, client, served, peak = (
+            statistics.median(getattr(run, field) for run in made)
+            for field in ("wall_s", "client_cpu_s", "server_cpu_s", "peak_rss_mb")
+        )
+        print(
+            f"{name:14}{connections:>6}{wall:8.2f}{rows / wall:11,.0f}{client:14.2f}{served:14.2f}"
+            f"{rows / (client + served):12,.0f}{peak:9.0f}{ratio:7.2f}",
+            flush=True,
+        )
+
+
+def _own(kind: str, server: EmbeddedPostgres, connections: int, folder: Path) -> list[str]:
+    given = {"kind": kind, "dsn": server.dsn(), "lake": str(folder), "connections": connections}
+    return [sys.executable, "-m", "bench.bootstrap", "--child", json.dumps(given)]
+
+
+def _theirs(peer: str, python: Path, server: EmbeddedPostgres, sizes: tuple[int, int], folder: Path) -> list[str]:
+    uri = f"postgresql://postgres:{server.password}@127.0.0.1:{server.port}/postgres"
+    return [str(python), str(ROOT / "bench" / "snapshot_peers.py"), peer, uri, str(folder), *map(str, sizes)]
+
+
+def _child(given: dict[str, Any]) -> None:
+    """One copy in this process, timed without the interpreter's start and the loading of compiled code."""
+    run = _bare if given["kind"] == "bare COPY" else _bootstrap
+    if run is _bootstrap:
+        warm_up()
+        copy_text.warm_up()
+        framing.warm_up()
+    begun = time.monotonic()
+    rows = run(given["dsn"], given["lake"], given["connections"])
+    print(json.dumps({"wall_s": time.monotonic() - begun, "rows": rows}))
+
+
+def _bare(dsn: str, _lake: str, connections: int) -> int:
+    """As many COPYs at a time, each of its share of the pages; libpq's loop, its rows dropped."""
+
+    def one(part: int) -> int:
+        with psycopg.connect(dsn) as conn, conn.cursor() as cursor:
+            cursor.execute("SELECT (pg_relation_size('rows') / 8192)::bigint")
+            pages = (cursor.fetchone() or (0,))[0]
+            step = -(-pages // connections)
+            bounds = Literal(f"({part * step},0)"), Literal(f"({(part + 1) * step},0)")
+            query = SQL("COPY (SELECT * FROM rows WHERE ctid >= {}::tid AND ctid < {}::tid) TO STDOUT").format(*bounds)
+            with cursor.copy(query) as copy:
+                return sum(1 for _ in copy)
+
+    with ThreadPoolExecutor(connections) as pool:
+        return sum(pool.map(one, range(connections)))
+
+
+def _bootstrap(dsn: str, lake: str, connections: int) -> int:
+    source = SourceConfig(
+        name="bench",
+        dsn=SecretStr(dsn),
+        publication="bench",
+        slot="bench",
+        snapshot=SnapshotConfig(connections=connections),
     )
-    print(f"speed of bootstrap against bare COPY {base / wall:.2f}, peak RSS {peak_mb} MB")
+    config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={"bench": source})
+    made = bootstrap(config, "bench", None, silent, Stop())
+    return sum(table.rows for table in made.tables.values())
 
 
-def _bare(server: EmbeddedPostgres) -> float:
-    started = time.perf_counter()
-    with (
-        psycopg.connect(server.dsn()) as connection,
-        connection.cursor() as cursor,
-        cursor.copy("COPY rows TO STDOUT") as copy,
-    ):
-        for _ in copy:
-            pass
-    return time.perf_counter() - started
-
-
-def _ours(server: EmbeddedPostgres, number: int, rows: int) -> tuple[float, float]:
-    slot = f"bench_{number}"
-    source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot=slot)
-    with tempfile.TemporaryDirectory() as lake:
-        config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={"bench": source})
-        started, before = time.perf_counter(), time.process_time()
-        made = bootstrap(config, "bench", None, silent, Stop())
-        seconds, used = time.perf_counter() - started, time.process_time() - before
-    copied = sum(table.rows for table in made.tables.values())
-    if copied != rows:
-        raise SystemExit(f"bootstrap copied {copied} of {rows} rows")
+def _measured(server: EmbeddedPostgres, command: list[str], rows: int) -> Run:
+    before = _children_cpu_s(server.pid)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    peak = [0.0]
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process.pid, ended, peak))
+    watcher.start()
+    out = process.stdout.read() if process.stdout is not None else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    ended.set()
+    watcher.join()
+    if process.returncode != 0:
+        raise SystemExit(f"{command[:4]} ended with status {process.returncode}")
+    told = json.loads(out)
+    if told["rows"] != rows:
+        raise SystemExit(f"{command[:4]} copied {told['rows']} of {rows} rows")
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-    return seconds, used
+        admin.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    # The server's processes end a moment after their connections.
+    time.sleep(0.5)
+    served = _children_cpu_s(server.pid) - before
+    return Run(told["wall_s"], usage.ru_utime + usage.ru_stime, served, peak[0])
+
+
+def _children_cpu_s(pid: int) -> float:
+    """The CPU seconds of a process's children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def _watch(pid: int, ended: threading.Event, peak: list[float]) -> None:
+    while not ended.wait(0.02):
+        with suppress(OSError):
+            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+            peak[0] = max(peak[0], int(found[1]) / 1024 if found else 0.0)
+
+
+def _environment() -> Path:
+    """The interpreter of the peers' environment, which is made where it is missing."""
+    folder = ROOT / ".cache" / "bench"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *_PACKAGES], check=True)
+    return python
 
 
 if __name__ == "__main__":
