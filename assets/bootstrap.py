@@ -48,13 +48,18 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 
         failure: dg.Failure | None = None
         try:
-            done = call(lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop), progress.observe)
+            # All of them: a run after one that was ended goes on where that one was. Some: a person wants these again.
+            again = len(chosen) < len(tables)
+            done = call(
+                lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop, again=again),
+                progress.observe,
+            )
         except dg.Failure as failed:
             # Some tables could not be copied; the others are complete, and say so before the run fails.
             if not isinstance(failed.__cause__, SnapshotIncompleteError):
                 raise
             failure, done = failed, failed.__cause__.report
-        for table in sorted(done.tables.keys() & set(chosen)):
+        for table in sorted((done.tables.keys() | done.kept.keys()) & set(chosen)):
             yield _result(source.name, table, done, config.reason)
         if failure is not None:
             raise failure
@@ -79,7 +84,7 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
 
 
 def _result(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.MaterializeResult[None]:
-    copied = result.tables[table]
+    copied = result.tables[table] if table in result.tables else result.kept[table]
     return dg.MaterializeResult(
         asset_key=table_key(Layer.SNAPSHOT, source, table),
         data_version=md.data_version(copied.consistent_point),
@@ -89,9 +94,12 @@ def _result(source: str, table: TableName, result: SnapshotReport, reason: str) 
             {
                 "dagster/size_bytes": copied.bytes,
                 "chunks": copied.chunks,
-                "seconds": copied.seconds,
                 "slot": result.slot,
             },
-            md.known(reason=reason or None, rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None),
+            md.known(
+                seconds=copied.seconds,
+                reason=reason or None,
+                rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,
+            ),
         ),
     )

@@ -67,7 +67,9 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
 
     return _copied(
         source,
-        lambda: step.bootstrap(context.config, source, args.tables, context.report, context.stop, again=args.again),
+        lambda: step.bootstrap(
+            context.config, source, args.tables, context.report, context.stop, again=args.again or None
+        ),
     )
 
 

@@ -89,12 +89,12 @@ def bootstrap(
     report: Report = silent,
     stop: Stop | None = None,
     *,
-    again: bool = False,
+    again: bool | None = None,
 ) -> SnapshotReport:
-    """Copy `tables` of the source `name` under one snapshot.
+    """Copy `tables` of the source `name` under one snapshot, or all that is published where None.
 
-    Where None: all that is published; but where some tables have a finished copy and others have none, or an interrupted
-    one, only those others, unless all are to be copied `again`.
+    Where some of these have a finished copy and others have none, or an interrupted one, only those others, unless all are
+    to be copied `again`; which where it is not said is so for tables that are named.
 
     Raises ConfigError, SourceError, GapError and LakeError before anything is changed; TransientError where it was stopped,
     where the connection was lost, where another snapshot of the source is being copied, or where other transactions or
@@ -121,7 +121,7 @@ class Bootstrap:
         self._kept: dict[TableName, SnapshotTable] = {}
         self._killed: dict[Incarnation, list[Ended]] = {}
 
-    def run(self, wanted: Sequence[TableName] | None, *, again: bool) -> SnapshotReport:
+    def run(self, wanted: Sequence[TableName] | None, *, again: bool | None = None) -> SnapshotReport:
         with ExitStack() as held:
             conn = connect(self._source.dsn, "wal2delta bootstrap", lock_timeout_s=self._source.snapshot.lock_timeout_s)
             try:
@@ -138,7 +138,7 @@ class Bootstrap:
                 close_quietly(conn)
             if incarnation is None:
                 return self.begin(names, server, slot, follows=None)
-            return self.copy(names, incarnation, again=again or wanted is not None)
+            return self.copy(names, incarnation, again=wanted is not None if again is None else again)
 
     def alone(self, held: ExitStack) -> None:
         """Take the source's snapshot lock until `held` ends, and end what killed runs have left open."""

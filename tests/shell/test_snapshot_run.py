@@ -1,0 +1,134 @@
+"""A snapshot as a run of Dagster: chosen tables alone, its log and metadata, and a run that a person ends. No Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from orchestration.build import build
+from tests.fix_drain import wait_until
+from tests.fix_postgres import Database
+from wal2delta.config.load import load
+from wal2delta.lake.snapshots import finished_tables, part_key, read_snapshot, snapshot_folders
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, open_store
+from wal2delta.names import Incarnation, TableName
+
+pytestmark = pytest.mark.postgres
+ONE = Incarnation(1)
+_YAML = """\
+lake: lake
+sources:
+  shop:
+    dsn: {dsn}
+    password: {{env: W2D_SHELL_PASSWORD}}
+    publication: pub
+    slot: {slot}
+    tables: [public.big, public.small, public.other]
+    snapshot: {{chunk_pages: 50, bytes_per_s: {limit}}}
+"""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A configuration file, and what Dagster makes of it."""
+
+    path: Path
+    instance: dg.DagsterInstance
+    database: Database
+
+    def run(self, *tables: str) -> dg.ExecuteInProcessResult:
+        """The bootstrap's job, of these tables where any are named."""
+        job = build(load(self.path)).resolve_job_def("shop_bootstrap")
+        keys = [dg.AssetKey(["snapshot", "shop", "public", table]) for table in tables]
+        return job.execute_in_process(instance=self.instance, asset_selection=keys or None, raise_on_error=False)
+
+    def slow(self, bytes_per_s: int) -> None:
+        """Set the limit."""
+        parts = conninfo_to_dict(self.database.dsn)
+        parts.pop("password")
+        text = _YAML.format(dsn=make_conninfo("", **parts), slot=self.database.name, limit=bytes_per_s)
+        self.path.write_text(text, encoding="utf-8")
+
+    def finished(self) -> set[TableName]:
+        """The tables that count."""
+        return set(finished_tables(*self.places(), ONE))
+
+    def places(self) -> tuple[Store, LakePaths]:
+        lake = str(self.path.parent / "lake")
+        return open_store(lake), LakePaths(lake, "shop")
+
+
+@pytest.fixture
+def location(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
+    """Three tables; the largest, in pages, has the fewest rows."""
+    database.execute(
+        "CREATE TABLE small (id int PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO small SELECT g, repeat('v', 1000) FROM generate_series(1, 6000) g",
+        "DELETE FROM small WHERE id > 50",
+        "CREATE TABLE big (id int PRIMARY KEY, v text)",
+        "INSERT INTO big SELECT g, repeat('v', 1000) FROM generate_series(1, 4000) g",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "CREATE PUBLICATION pub FOR TABLE small, big, other",
+    )
+    path = tmp_path / "wal2delta.yaml"
+    monkeypatch.setenv("WAL2DELTA_CONFIG", str(path))
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", str(conninfo_to_dict(database.dsn)["password"]))
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield Location(path, instance, database)
+
+
+def test_a_run_is_of_exactly_the_chosen_tables(location: Location) -> None:
+    """One snapshot, with point, rows, chunks and time as metadata of each."""
+    location.slow(0)
+    result = location.run("small", "other")
+    assert result.success
+    told = {event.materialization.asset_key.path[-1]: event for event in result.get_asset_materialization_events()}
+    assert told.keys() == {"small", "other"}
+    assert location.finished() == {TableName("public", "small"), TableName("public", "other")}
+    found = [{name: value.value for name, value in event.materialization.metadata.items()} for event in told.values()]
+    assert len({each["consistent_point"] for each in found}) == 1
+    assert {each["dagster/row_count"] for each in found} == {50, 0}
+    assert all(each.keys() >= {"chunks", "seconds", "dagster/size_bytes", "slot"} for each in found)
+
+
+def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Location) -> None:
+    """Ending a run raises in its main thread, wherever that is: no slot, no file too many, finished tables count."""
+    location.slow(800_000)
+    store, paths = location.places()
+    small = TableName("public", "small")
+
+    def end() -> None:
+        wait_until(lambda: small in finished_tables(store, paths, ONE), 60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    assert not location.run().success
+    ending.join()
+    assert location.database.slots() == {location.database.name}
+    assert small in location.finished()
+    assert TableName("public", "big") not in location.finished()
+    named = {
+        paths.url(f"{folder}/{chunk.path}")
+        for folder in snapshot_folders(store, paths, ONE)
+        if store.exists(part_key(folder, 0))
+        for table in read_snapshot(store, paths, folder).tables.values()
+        for chunk in table.chunks
+    }
+    assert {str(file) for file in (location.path.parent / "lake").rglob("*.parquet")} == named
+    location.slow(0)
+    result = location.run()
+    assert result.success
+    told = {e.materialization.asset_key.path[-1]: e.materialization for e in result.get_asset_materialization_events()}
+    assert told.keys() == {"big", "small", "other"}
+    assert "seconds" not in told["small"].metadata
+    assert told["small"].metadata["consistent_point"] != told["big"].metadata["consistent_point"]
