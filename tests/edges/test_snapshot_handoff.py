@@ -35,7 +35,7 @@ WRITERS = 3
 def test_each_commit_is_in_the_snapshot_or_in_the_stream_and_both_tables_agree(
     database: Database, tmp_path: Path
 ) -> None:
-    """Five snapshots amid three writers with rollbacks and asynchronous commits: each equals the stream's prefix at its C.
+    """Five snapshots amid writers with rollbacks and prepared transactions: each equals the stream's prefix at its C.
 
     Every transaction writes the same id to both tables, so a transaction that is half in a snapshot shows as well.
     """
@@ -86,10 +86,19 @@ def _write(database: Database, number: int, over: threading.Event) -> None:
         key = number
         while not over.is_set():
             key += WRITERS
+            prepared = rng.random() < 0.3
+            if prepared:
+                conn.tpc_begin(conn.xid(1, f"{database.name}_{key}", ""))
             conn.execute("INSERT INTO a VALUES (%s)", (key,))
             time.sleep(rng.random() / 200)
             conn.execute("INSERT INTO b VALUES (%s)", (key,))
-            conn.rollback() if rng.random() < 0.2 else conn.commit()
+            undone = rng.random() < 0.2
+            if prepared:
+                conn.tpc_prepare()
+                time.sleep(rng.random() / 100)
+                conn.tpc_rollback() if undone else conn.tpc_commit()
+            else:
+                conn.rollback() if undone else conn.commit()
 
 
 def _ids(config: Config, report: SnapshotReport, table: TableName) -> set[int]:
