@@ -3,7 +3,8 @@
 Copying belongs to `copying`; what is complete to the parts (`wal2delta.lake.snapshots`): nothing is decided by what stands
 here, so the file is not fsynced, and a killed run leaves it as it was.
 
-The time left goes by pages: how many rows a table has is not known before it is read. An empty table counts as a page.
+The time left goes by pages, those of values stored out of line too: how many rows a table has is not known before it is
+read. An empty table counts as a page.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class SnapshotProgress:
         """These are to be copied."""
         for table in tables:
             self._tables += 1
-            self._pages_total += sum(max(1, leaf.pages) for leaf in table.leaves)
+            self._pages_total += sum(max(1, leaf.pages) + leaf.toast_pages for leaf in table.leaves)
 
     def received(self, chunk: Chunk, rows: int, size: int) -> None:
         """A block of the chunk has come."""
@@ -183,8 +184,12 @@ def read_progress(place: Path) -> Progress | None:
 
 
 def _pages(chunk: Chunk) -> int:
-    end = max(1, chunk.leaf.pages) if chunk.to_page is None else chunk.to_page
-    return max(1, end - chunk.from_page)
+    """The chunk's own, and its share of those out of line; the last chunk has what is left over of these."""
+    leaf = chunk.leaf
+    every = max(1, leaf.pages)
+    end = every if chunk.to_page is None else chunk.to_page
+    share = leaf.toast_pages * min(end, every) // every - leaf.toast_pages * min(chunk.from_page, every) // every
+    return max(1, end - chunk.from_page) + share
 
 
 def sentence(at: Progress) -> str:

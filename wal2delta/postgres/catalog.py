@@ -34,7 +34,8 @@ class Leaf:
     """One relation with rows of its own: the table itself, or a partition.
 
     `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` the catalog's estimate of its
-    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it. What is kept by
+    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it, with
+    `toast_pages` for what is stored out of line. What is kept by
     another access method than `heap` may have no pages to be told apart by.
     """
 
@@ -44,6 +45,7 @@ class Leaf:
     relfilenode: int
     pages: int
     heap: bool = True
+    toast_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +142,14 @@ def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[Publish
     given = list(tables)
     oids = sorted({int(leaf.oid) for table in given for leaf in table.leaves})
     with source_errors("sizes of tables"):
-        pages = {int(row["oid"]): int(row["pages"] or 0) for row in rows(conn, queries.PAGES, {"oids": oids})}
-    return [
-        replace(table, leaves=tuple(replace(leaf, pages=pages.get(int(leaf.oid), 0)) for leaf in table.leaves))
-        for table in given
-    ]
+        found = rows(conn, queries.PAGES, {"oids": oids})
+    pages = {int(row["oid"]): (int(row["pages"] or 0), int(row["toast_pages"] or 0)) for row in found}
+
+    def sized(leaf: Leaf) -> Leaf:
+        own, toast = pages.get(int(leaf.oid), (0, 0))
+        return replace(leaf, pages=own, toast_pages=toast)
+
+    return [replace(table, leaves=tuple(map(sized, table.leaves))) for table in given]
 
 
 def version_of(conn: Connection, source: SourceConfig, relation: Relation) -> SchemaVersion:

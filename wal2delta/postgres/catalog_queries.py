@@ -110,7 +110,8 @@ ORDER BY 1, 2
 # The size now; unlike the catalog's own estimate it waits for whoever holds the relation exclusively.
 PAGES = SQL("""
 SELECT c.oid::bigint AS oid,
-       pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint AS pages
+       pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint AS pages,
+       pg_catalog.pg_relation_size(c.reltoastrelid) / pg_catalog.current_setting('block_size')::bigint AS toast_pages
 FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
 """)
 

@@ -1,0 +1,107 @@
+"""How far a snapshot is: pages and time left from counters alone, and a file that is never in anybody's way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid, TableName
+from wal2delta.pipeline.snapshot_progress import SnapshotProgress, read_progress, sentence
+from wal2delta.postgres.catalog import Leaf, PublishedTable
+from wal2delta.postgres.snapshot import chunks
+from wal2delta.report import Event
+from wal2delta.schema import Column, Identity, SchemaVersion
+
+T, EMPTY = TableName("s", "t"), TableName("s", "empty")
+
+
+def _table(name: TableName, oid: int, pages: int, toast_pages: int = 0) -> PublishedTable:
+    column = Column("id", Oid(20), -1, "bigint", "int8", 1, identity=True)
+    version = SchemaVersion(name, Oid(oid), Identity.DEFAULT, (column,), ("id",))
+    leaf = Leaf(Oid(oid), name, Identity.DEFAULT, oid, pages, toast_pages=toast_pages)
+    return PublishedTable(version, None, frozenset(), (leaf,), partitioned=False, unlogged=False, publications=("p",))
+
+
+class _Run:
+    """A progress with a clock that the test moves."""
+
+    def __init__(self, place: Path, *tables: PublishedTable) -> None:
+        self.at = 0.0
+        self.told: list[Event] = []
+        self.progress = SnapshotProgress("shop", Lsn(0x1000), place, self.told.append, lambda: self.at)
+        self.progress.expect(tables)
+
+
+def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
+    """Chunks count when they are written, and for what came of them before; at the end all is done, whatever came."""
+    table = _table(T, 20_000, pages=100, toast_pages=300)
+    run = _Run(tmp_path / "progress.json", table, _table(EMPTY, 20_001, pages=0))
+    parts = chunks(table, 25)
+    assert run.progress.now().seconds_left is None
+    fractions = []
+    for part in parts:
+        run.at += 10.0
+        run.progress.received(part, 1000, 500_000)
+        fractions.append(run.progress.now().fraction)
+        run.at += 10.0
+        run.progress.received(part, 1000, 500_000)
+        run.progress.ended(part)
+        fractions.append(run.progress.now().fraction)
+    assert fractions == sorted(fractions)
+    assert run.progress.now().pages == 400
+    run.progress.ended(chunks(_table(EMPTY, 20_001, pages=0), 25)[0])
+    run.progress.table_done(table)
+    at = run.progress.now()
+    assert (at.fraction, at.seconds_left, at.rows, at.bytes, at.tables_done) == (1.0, 0.0, 8000, 4_000_000, 1)
+    assert at.rows_per_s == 100.0
+    assert sentence(at) == "1 of 2 tables, 8,000 rows, 4.0 MB, 100 rows/s, about 0 s left"
+
+
+def test_half_done_is_as_long_again(tmp_path: Path) -> None:
+    """With pages that are alike."""
+    table = _table(T, 20_000, pages=100)
+    run = _Run(tmp_path / "progress.json", table)
+    for part in chunks(table, 10)[:5]:
+        run.at += 2.0
+        run.progress.received(part, 10, 80_000)
+        run.progress.ended(part)
+    assert run.progress.now().seconds_left == 10.0
+
+
+def test_it_is_told_once_a_second_and_what_is_told_can_be_read(tmp_path: Path) -> None:
+    """By event and by file, which goes with the run."""
+    place = tmp_path / "progress.json"
+    table = _table(T, 20_000, pages=100)
+    run = _Run(place, table)
+    for _ in range(10):
+        run.at += 0.25
+        run.progress.received(chunks(table, 10)[0], 1, 100)
+        run.progress.tell()
+    assert [event.fields["rows"] for event in run.told] == [4, 8]
+    assert run.told[0].fields["copying"] == {"s/t": {"rows": 4, "bytes": 400, "pages": 0}}
+    read = read_progress(place)
+    assert read is not None
+    assert (read.rows, read.consistent_point) == (8, "0/1000")
+    run.progress.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "wal2delta.snapshotprogress/1"}', "\x00", "null", "{" * 50]
+)
+def test_a_file_that_is_something_else_is_nothing(tmp_path: Path, text: str) -> None:
+    """It is for people: nobody fails over it."""
+    place = tmp_path / "progress.json"
+    place.write_text(text)
+    assert read_progress(place) is None
+
+
+def test_a_file_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
+    """Its folder is gone."""
+    run = _Run(tmp_path / "gone" / "progress.json", _table(T, 20_000, pages=100))
+    run.at = 5.0
+    run.progress.tell()
+    run.progress.close()
+    assert len(run.told) == 1
