@@ -30,6 +30,8 @@ from wal2delta.postgres.wire import end_of_copy, start_copy, wait_readable
 
 # What is read before it has to be taken, as a rule; a larger message gets a buffer of its size.
 ROOM_BYTES = 1 << 20
+# A fetch of fewer bytes has emptied the socket, as a rule; libpq reads 16 kB at most.
+LARGE_FETCH_BYTES = 12_000
 # Kind and length stand before each message; PostgreSQL sends none of more than that.
 _ENVELOPE_BYTES = 5
 _MESSAGE_BYTES_MAX = 1 << 30
@@ -55,11 +57,10 @@ ROWS = Form(b"H", ExecStatus.COPY_OUT, -1, 0, b"Z")
 class Channel(Protocol):
     """One COPY.
 
-    A fetch of fewer bytes than `enough` has emptied the socket. `controls` are the CopyData messages that are no data, for
-    the caller to take out; `ended` says that the server has ended the COPY without an error.
+    `controls` are the CopyData messages that are no data, for the caller to take out; `ended` says that the server has ended
+    the COPY without an error.
     """
 
-    enough: int
     controls: list[bytes]
     ended: bool
 
@@ -121,8 +122,6 @@ def _is_gss_encrypted(conn: Connection) -> bool:
 class SocketChannel:
     """Past libpq, for a connection in the clear. libpq must be idle, and must not be used before the COPY's end."""
 
-    enough = 64_000
-
     def __init__(
         self, conn: Connection, form: Form, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
     ) -> None:
@@ -172,7 +171,7 @@ class SocketChannel:
             self._send(b"")
         if self.full:
             # What came with the server's first answer, too: it has to be taken before there is room again.
-            return self.enough
+            return LARGE_FETCH_BYTES
         if self._filled == self._room_bytes:
             self._make_room()
         try:
@@ -274,9 +273,6 @@ class SocketChannel:
 @final
 class LibpqChannel:
     """Through libpq's own buffer, for a connection whose bytes only libpq can read."""
-
-    # libpq reads 16 kB at most.
-    enough = 12_000
 
     def __init__(self, conn: Connection, form: Form, room_bytes: int) -> None:
         self._pgconn = conn.pgconn

@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg.sql import Composed
 
 from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.channel import ROWS, open_channel
+from wal2delta.postgres.channel import LARGE_FETCH_BYTES, ROWS, open_channel
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.copy_text import split
 from wal2delta.postgres.wire import wait_readable
@@ -59,7 +59,7 @@ def copy_blocks(
             yield Block(channel.take())
         if give_up is not None and give_up():
             raise InterruptedError("asked to stop")
-        if fetched < channel.enough and not channel.ended:
+        if fetched < LARGE_FETCH_BYTES and not channel.ended:
             wait_readable(conn.pgconn, _WAIT_SLICE_S)
     last = channel.take()
     if len(last):

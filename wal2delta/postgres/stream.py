@@ -34,7 +34,7 @@ from wal2delta.errors import RECOVER, GapError, InvariantError, SourceError, Tra
 from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.decoder import POSTGRES_EPOCH_US
 from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.channel import STREAM, open_channel
+from wal2delta.postgres.channel import LARGE_FETCH_BYTES, STREAM, open_channel
 from wal2delta.postgres.connection import (
     Connection,
     close_quietly,
@@ -238,7 +238,7 @@ class ReplicationStream:
                 self._send_status()
             if channel.size >= max_bytes or channel.full or now >= deadline:
                 break
-            if fetched < channel.enough and not self._wait(deadline - now, fetched):
+            if fetched < LARGE_FETCH_BYTES and not self._wait(deadline - now, fetched):
                 break
 
     def _wait(self, left_s: float, fetched: int) -> bool:
