@@ -22,7 +22,7 @@ from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.report import Event
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 BIG, SMALL = TableName("public", "big"), TableName("public", "small")
 
 
@@ -63,7 +63,7 @@ class _Copying(threading.Thread):
             self.told.set()
 
 
-@pytest.mark.parametrize("crashes", [False, pytest.param(True, marks=pytest.mark.full)], ids=["shut down", "crashed"])
+@pytest.mark.parametrize("crashes", [False, True], ids=["shut down", "crashed"])
 def test_finished_tables_stay_and_the_next_run_copies_the_others(
     make_server: MakeServer, state: Path, tmp_path: Path, crashes: bool
 ) -> None:

@@ -21,7 +21,7 @@ from wal2delta.errors import ConfigError, SourceError
 from wal2delta.names import Oid, TableName
 from wal2delta.pgoutput.messages import Relation
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.connection import Connection, rows, source_errors
+from wal2delta.postgres.connection import Connection, one_snapshot, rows, source_errors
 from wal2delta.schema import Column, Identity, SchemaVersion
 from wal2delta.values.types import CatalogType, make_column, unknown_column
 
@@ -124,7 +124,8 @@ def read_tables(
     names = publications_of(conn, source)
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `wal2delta apply`")
-    with source_errors(f"publication {source.publication}"):
+    # A table may be dropped between two of these statements.
+    with source_errors(f"publication {source.publication}"), one_snapshot(conn):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
         if only is not None:
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
@@ -159,7 +160,7 @@ def version_of(conn: Connection, source: SourceConfig, relation: Relation) -> Sc
     ConfigError where the configuration does not fit, else as `source_errors`.
     """
     table = TableName(relation.namespace or "pg_catalog", relation.name)
-    with source_errors(f"table {table}"):
+    with source_errors(f"table {table}"), one_snapshot(conn):
         facts = _read_facts(conn, [int(relation.oid)], [int(c.type_oid) for c in relation.columns])
     known = {row["attname"]: row for row in facts.columns[int(relation.oid)]}
     config = source.table_config(table)

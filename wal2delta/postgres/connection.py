@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
@@ -131,6 +132,20 @@ def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, Any] | No
     filled = query.format(**{k: Literal(v) for k, v in values.items()}) if values and isinstance(query, SQL) else query
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(filled, prepare=False).fetchall()
+
+
+@contextmanager
+def one_snapshot(conn: Connection) -> Iterator[None]:
+    """Statements inside see one state of the database, as they do anyway in an open transaction. Raises psycopg.Error."""
+    if conn.info.transaction_status != TransactionStatus.IDLE:
+        yield
+        return
+    conn.execute(SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), prepare=False)
+    try:
+        yield
+    finally:
+        with suppress(psycopg.Error):
+            conn.execute(SQL("ROLLBACK"), prepare=False)
 
 
 def set_for_session(conn: Connection, settings: Mapping[str, str]) -> None:
