@@ -50,13 +50,13 @@ _PACKAGES = (
     "sqlalchemy",
     "psycopg[binary]",
 )
-_TABLE = """
+TABLE = """
 CREATE TABLE rows (id bigint PRIMARY KEY, account int, amount numeric(12, 2), rate float8, paid bool,
                    at timestamptz, day date, note text)
 """
-_FILL = """
-INSERT INTO rows SELECT g, g %% 1000, g * 1.25, g / 3.0, g %% 2 = 0, now(), now()::date, md5(g::text)
-FROM generate_series(1, %s) g
+FILL = """
+INSERT INTO rows SELECT g, g % 1000, g * 1.25, g / 3.0, g % 2 = 0, now(), now()::date, md5(g::text)
+FROM generate_series(1, {}) g
 """
 
 
@@ -85,8 +85,8 @@ def main() -> None:
     peers = None if options.no_peers else _environment()
     with EmbeddedPostgres(conf={"shared_buffers": "1GB", "max_wal_size": "8GB"}) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            admin.execute(_TABLE)
-            admin.execute(_FILL, (options.rows,))
+            admin.execute(TABLE)
+            admin.execute(SQL(FILL).format(options.rows))
             admin.execute("VACUUM (ANALYZE, FREEZE) rows")
             admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
             admin.execute("CHECKPOINT")

@@ -13,6 +13,7 @@ _BENCHMARKS = (
     ("bench.drain",),
     ("bench.latency",),
     ("bench.bootstrap",),
+    ("bench.resnapshot",),
     ("bench.cycle", "--rows", "100000", "10000000"),
 )
 

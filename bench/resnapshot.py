@@ -1,0 +1,126 @@
+"""A large table copied for the first time, then copied again when a few of its rows differ: time, and rows written to Delta.
+
+The table leaves its publication, some rows change, and it comes back: nothing of that was sent, so the table is held until
+it is copied again (docs/schema-changes.md). First and second time are each a bootstrap and the compaction after it. Then a
+proof says that the lake is the source. What a chunk costs is `bench.bootstrap`'s.
+
+    python -m bench.resnapshot [--rows N] [--differing N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+from delta.tables import DeltaTable
+from psycopg.sql import SQL, Composed, Literal
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
+
+from bench.bootstrap import FILL, TABLE
+from demo.server import EmbeddedPostgres
+from wal2delta.config.model import Config, SourceConfig, SparkConfig
+from wal2delta.drain.until import Until
+from wal2delta.lake.session import build_session
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.report import Stop, silent
+
+ROWS = TableName("public", "rows")
+
+
+def main() -> None:
+    """Print both times, their ratio, and the rows that the second one wrote."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--differing", type=int, default=1_000)
+    parser.add_argument("--memory", default="4g", help="of the JVM")
+    options = parser.parse_args()
+    spark = build_session(SparkConfig(master="local[2]", driver_memory=options.memory), "resnapshot")
+    try:
+        with EmbeddedPostgres(conf={"max_wal_size": "8GB"}) as server, tempfile.TemporaryDirectory() as lake:
+            _run(server, Path(lake), spark, options.rows, options.differing)
+    finally:
+        spark.stop()
+
+
+def _run(server: EmbeddedPostgres, lake: Path, spark: SparkSession, rows: int, differing: int) -> None:
+    _execute(
+        server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
+    )
+    source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
+    config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"bench": source})
+    first = _copy(config, server, spark)
+    print(f"{rows:,} rows; first: bootstrap {first[0]:.1f} s, compaction {first[1]:.1f} s", flush=True)
+    _execute(
+        server,
+        "ALTER PUBLICATION bench DROP TABLE rows",
+        SQL("UPDATE rows SET note = 'other' WHERE id % {} = 0").format(Literal(rows // differing)),
+        "ALTER PUBLICATION bench ADD TABLE rows",
+    )
+    drain(config, "bench", Until.lsn(_end(server)))
+    compact(config, "bench", spark, silent, Stop())
+    before = _written(config, spark)
+    again = _copy(config, server, spark, [ROWS])
+    written = {name: count - before[name] for name, count in _written(config, spark).items()}
+    proof = prove(config, "bench", None, spark)
+    print(
+        f"{differing:,} differ; again: bootstrap {again[0]:.1f} s, compaction {again[1]:.1f} s:"
+        f" {sum(again) / sum(first):.2f} of the first; rows written to Delta: {written}"
+        f" ({sum(written.values()) / differing:.2f} per row that differs); proof: {proof.tables[ROWS].status}"
+    )
+
+
+def _copy(
+    config: Config, server: EmbeddedPostgres, spark: SparkSession, tables: list[TableName] | None = None
+) -> tuple[float, float]:
+    begun = time.monotonic()
+    bootstrap(config, "bench", tables, silent, Stop())
+    copied = time.monotonic()
+    # The snapshot enters where the stream has come to its point.
+    drain(config, "bench", Until.lsn(_end(server)))
+    compact(config, "bench", spark, silent, Stop())
+    return copied - begun, time.monotonic() - copied
+
+
+def _written(config: Config, spark: SparkSession) -> dict[str, int]:
+    """The rows that all commits of history and current have written, as Delta's own metrics tell."""
+    paths = LakePaths(config.lake, "bench")
+    found = {}
+    for name, place in (("history", paths.history(ROWS)), ("current", paths.current(ROWS))):
+        commits = DeltaTable.forPath(spark, paths.url(place)).history().select("operationMetrics").collect()
+        found[name] = sum(_rows_of(dict(commit[0] or {})) for commit in commits)
+    return found
+
+
+def _rows_of(metrics: dict[str, str]) -> int:
+    names = "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsCopied"
+    merged = sum(int(metrics.get(name, 0)) for name in names)
+    return merged or int(metrics.get("numOutputRows", 0))
+
+
+def _end(server: EmbeddedPostgres) -> Lsn:
+    with psycopg.connect(server.dsn()) as conn:
+        row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    if row is None:
+        raise SystemExit("the server did not tell its position")
+    return Lsn.parse(row[0])
+
+
+def _execute(server: EmbeddedPostgres, *statements: LiteralString | Composed) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement)
+
+
+if __name__ == "__main__":
+    main()
