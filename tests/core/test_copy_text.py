@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from wal2delta.errors import InvariantError
 from wal2delta.names import Oid
 from wal2delta.pgoutput.wire import Wire
 from wal2delta.postgres.copy import Block, typed_batch
@@ -82,7 +83,7 @@ def test_a_large_value_is_whole() -> None:
 )
 def test_a_message_that_is_not_a_row_is_refused(messages: list[bytes], columns: int) -> None:
     """Too many or too few fields, two rows in one, and rows that are cut off."""
-    with pytest.raises(ValueError, match="a block of COPY is not"):
+    with pytest.raises(InvariantError, match="are not rows of"):
         split(block_of(*messages).wire, columns)
 
 

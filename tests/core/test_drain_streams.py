@@ -244,6 +244,32 @@ def test_many_open_transactions_share_a_bounded_number_of_files() -> None:
     assert len(buffer._files) == 0
 
 
+def test_small_subtransactions_count_with_what_they_cost() -> None:
+    """A block of one message takes much more memory than its bytes: the limit holds for that too."""
+    buffer = TransactionBuffer(1 << 20, 1)
+    buffer.feed(Wire.of(frames(StreamStart(Xid(9), True))))
+    for number in range(20):
+        rows = (Insert(T, ("1",), Xid(100 + number * 200 + at)) for at in range(200))
+        buffer.feed(Wire.of(frames(*rows)))
+        (spool,) = buffer._streams.spools
+        assert 600 * len(spool._waiting) <= buffer._memory._used_bytes <= 1 << 20
+    assert spool.spilled
+    buffer.feed(Wire.of(frames(StreamStop(), StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME))))
+    [(_, _, inside)] = _transactions(buffer.take(everything=False)[0])
+    assert [m.xid for m in inside if isinstance(m, Insert)] == [None] * 4000
+
+
+def test_a_small_slice_does_not_keep_what_came_with_it() -> None:
+    """A chunk of a streamed transaction and a tiny one in each read: only the tiny ones wait in memory for a unit."""
+    buffer = TransactionBuffer(0, 1)
+    for number in range(10):
+        rows = [Insert(T, ("x" * 1000,), Xid(9))] * 100
+        small = (Begin(Lsn(50 + number), TIME, Xid(10)), Commit(Lsn(50 + number), Lsn(51 + number), TIME))
+        buffer.feed(Wire.of(frames(StreamStart(Xid(9), number == 0), *rows, StreamStop(), *small)))
+    assert sum(len(wire.octets) for wire in buffer._ready) < 10_000
+    buffer.close()
+
+
 def test_a_hundred_thousand_subtransactions_cost_a_few_bytes_each() -> None:
     """Every second one rolled back, not as the last: counted, not timed."""
     buffer = TransactionBuffer(0, 1)
@@ -252,7 +278,8 @@ def test_a_hundred_thousand_subtransactions_cost_a_few_bytes_each() -> None:
     buffer.feed(Wire.of(frames(*(Insert(T, (str(n),), Xid(10 + n)) for n in range(count)))))
     buffer.feed(Wire.of(frames(StreamStop())))
     (spool,) = buffer._streams.spools
-    assert spool._xids.itemsize * spool.blocks + spool._sizes.itemsize * spool.blocks == 12 * count
+    assert (spool.blocks, len(spool._waiting), buffer._memory._used_bytes) == (count, 0, 0)
+    assert spool._xids.itemsize + spool._sizes.itemsize == 12
     buffer.feed(Wire.of(frames(*(StreamAbort(Xid(9), Xid(10 + n), None, None) for n in range(0, count, 2)))))
     buffer.feed(Wire.of(frames(StreamCommit(Xid(9), Lsn(5), Lsn(6), TIME))))
     (unit,) = buffer.take(everything=False)

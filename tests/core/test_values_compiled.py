@@ -37,7 +37,7 @@ def loops() -> dict[str, Dispatcher]:
 def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
     """So two processes that compile at once write the same into the same file."""
     warm_up()
-    known = set(loops())
+    known = {name for name, loop in loops().items() if loop.signatures}
     workload = Workload(random.Random(3))
     messages = [message for _ in range(20) for message in workload.transaction(20)]
     BatchDecoder(RelationCache(resolve)).decode(Wire.of(frames(*messages)))

@@ -140,6 +140,21 @@ def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, Secre
 
 
 @pytest.mark.parametrize("sslmode", _ROADS)
+def test_a_copy_that_is_left_in_its_middle_closes_the_connection(
+    database: Database, dsns: dict[str, SecretStr], sslmode: str
+) -> None:
+    """Rows of 'D's could be taken for the server's messages by whoever read on."""
+    database.execute(
+        "CREATE TABLE t (v text)", "INSERT INTO t SELECT repeat('D', 1000) FROM generate_series(1, 20000) g"
+    )
+    with connect(dsns[sslmode]) as conn:
+        blocks = copy_blocks(conn, SQL("SELECT v FROM {}").format(Identifier("public", "t")), block_bytes=20_000)
+        assert next(blocks).rows
+        blocks.close()
+        assert conn.closed
+
+
+@pytest.mark.parametrize("sslmode", _ROADS)
 def test_both_roads_tell_how_a_connection_ended(database: Database, dsns: dict[str, SecretStr], sslmode: str) -> None:
     """A walsender that was terminated can be tried again."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")

@@ -109,6 +109,25 @@ def test_the_slot_moves_to_what_was_acknowledged_and_never_back(database: Databa
             stream.acknowledge(start)
 
 
+def test_looking_at_a_slot_does_not_move_it(database: Database) -> None:
+    """A stream may begin further on than the slot stands: until somebody acknowledges, statuses tell no position."""
+    start = _slot(database)
+    database.execute("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
+    with connect(database.secret) as conn:
+        with _open(database, start) as stream:
+            first = next(m for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Commit))
+        with _open(database, first.end_lsn, status_interval_s=0.05, wait_s=10) as stream:
+            _until(stream, database.end_of_wal())
+            for _ in range(5):
+                time.sleep(0.06)
+                stream.tick()
+            replied = (
+                "SELECT reply_time FROM pg_stat_replication WHERE pid = (SELECT active_pid FROM pg_replication_slots)"
+            )
+            assert conn.execute(replied).fetchone() is not None
+            assert _confirmed(conn, database) == start
+
+
 def _confirmed(conn: psycopg.Connection, database: Database) -> Lsn | None:
     state = read_slot(conn, database.name)
     assert state is not None

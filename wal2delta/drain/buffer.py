@@ -156,7 +156,7 @@ class TransactionBuffer:
             self._ready_messages += sum(map(len, self._open)) + last
             self._ready_bytes += self._open_bytes + complete.size
             self._ready_commits += tags.count(b"C", 0, last)
-            self._ready += [*self._open, complete]
+            self._ready += [*self._open, complete.kept()]
             self._open, self._open_bytes = [], 0
             self._newest = _end_of(wire.message(last - 1))
             wire = wire[last:]
@@ -190,7 +190,7 @@ class TransactionBuffer:
         if self._large is not None:
             self._large.add(_WHOLE, wire)
             return
-        self._open.append(wire)
+        self._open.append(wire.kept())
         self._open_bytes += wire.size
         if self._open_bytes >= self._large_from:
             begin = _decoded(self._open[0].message(0))

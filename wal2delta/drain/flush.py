@@ -98,6 +98,11 @@ class Flusher:
         self._thread.start()
 
     @property
+    def uncollected(self) -> list[Flushed]:
+        """After `close`: what was made durable, and nobody had taken."""
+        return self._flushed
+
+    @property
     def idle(self) -> bool:
         """Whether all that was submitted has been done without an error, and its results taken."""
         with self._changed:

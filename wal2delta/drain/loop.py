@@ -147,13 +147,21 @@ class Session:
         return longest
 
     def _hand_over(self, *, everything: bool) -> None:
-        for unit in self._buffer.take(everything=everything):
-            if isinstance(unit, LargeTransaction) and unit.spilled:
-                self._on_spilled(unit.size)
-            self._submit(unit)
-            self._pending.end = unit.end_lsn
-            self._pending.size += unit.size
-            self._pending.others += unit.others
+        units = self._buffer.take(everything=everything)
+        try:
+            while units:
+                unit = units[0]
+                if isinstance(unit, LargeTransaction) and unit.spilled:
+                    self._on_spilled(unit.size)
+                self._submit(unit)
+                del units[0]
+                self._pending.end = unit.end_lsn
+                self._pending.size += unit.size
+                self._pending.others += unit.others
+        finally:
+            for left in units:
+                if isinstance(left, LargeTransaction):
+                    left.close()
 
     def _submit(self, work: Work) -> None:
         while not self._flusher.submit(work, WAIT_S):

@@ -4,8 +4,8 @@ Where the messages come from, and who is put on disk first, belongs to `buffer.p
 
 A spool is a list of blocks, each of one subtransaction's consecutive messages. A rolled-back subtransaction's blocks are
 left out when the spool is read. They are the last ones as a rule, since nothing of its parent can come between its first
-message and its end: then they are cut off at once, with their memory and disk. What is kept for each block is 12 bytes,
-so that 100,000 subtransactions cost 1.2 MB.
+message and its end: then they are cut off at once, with their memory and disk. Of a block on disk 12 bytes are kept, so
+that 100,000 subtransactions cost 1.2 MB; one in memory counts with what it takes there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from wal2delta.drain.spill import Spill, SpillFiles
 from wal2delta.names import Xid
 from wal2delta.pgoutput.wire import PADDING_BYTES, Octets, Wire
 
-# What a message costs in memory beside its bytes: two numbers.
+# What is in memory beside the bytes: for each message two numbers, for each block three arrays and what holds them.
 MESSAGE_OVERHEAD_BYTES = 16
+BLOCK_OVERHEAD_BYTES = 600
 # What a block has on disk beside its messages: two sizes, and two places for each message.
 _HEAD_BYTES, _PLACES_BYTES = 8, 8
 # So many rolled-back subtransactions are remembered before those without blocks are dropped.
@@ -86,17 +87,17 @@ class Spool:
         if self._spill is not None:
             _write(self._spill, wire)
         else:
-            # A small slice would keep all that was received with it.
-            self._waiting.append(wire if 2 * size >= len(wire.octets) else wire.copy())
-            self._hold(size + MESSAGE_OVERHEAD_BYTES * len(wire))
+            self._waiting.append(wire.kept())
+            self._hold(_held(wire))
         self._xids.append(xid)
         self._sizes.append(_HEAD_BYTES + _PLACES_BYTES * len(wire) + size)
 
     def spill(self) -> None:
         """Put everything on disk, and all that comes later; raises LakeError where the disk is full."""
         self._spill = self._spill or Spill(self._files)
+        self._waiting.reverse()
         while self._waiting:
-            _write(self._spill, self._waiting.pop(0))
+            _write(self._spill, self._waiting.pop())
         self._hold(-self.memory_bytes)
 
     def abort(self, xid: Xid) -> None:
@@ -134,7 +135,7 @@ class Spool:
         if self._waiting:
             wire = self._waiting.pop()
             count, size = len(wire), wire.size
-            self._hold(-(size + MESSAGE_OVERHEAD_BYTES * count))
+            self._hold(-_held(wire))
         elif self._spill is not None:
             kept = self._spill.size - block
             count, size = _head(self._spill, kept)
@@ -147,6 +148,10 @@ class Spool:
     def _hold(self, size: int) -> None:
         self.memory_bytes += size
         self._memory.add(size)
+
+
+def _held(wire: Wire) -> int:
+    return wire.size + MESSAGE_OVERHEAD_BYTES * len(wire) + BLOCK_OVERHEAD_BYTES
 
 
 def _write(spill: Spill, wire: Wire) -> None:

@@ -80,6 +80,7 @@ class CatalogWatch:
         self._waiting: dict[Oid, _Waiting] = {}
         self._shapes: dict[Oid, str] = {}
         self._due_at = 0.0
+        self._retry_at = 0.0
         self._looked = False
         self._last = False
         self.catalog_lsn = chain.newest.catalog_lsn
@@ -88,11 +89,13 @@ class CatalogWatch:
     @property
     def wait_s(self) -> float:
         """How long until a look is due."""
-        return max(0.0, self._due_at - time.monotonic())
+        return max(0.0, max(self._due_at, self._retry_at) - time.monotonic())
 
     @property
     def due(self) -> bool:
         """Whether it is time."""
+        if time.monotonic() < self._retry_at:
+            return False
         return self.wait_s == 0 or any(w.noticed <= self._chain.end for w in self._waiting.values())
 
     def saw(self, version: SchemaVersion) -> None:
@@ -117,7 +120,8 @@ class CatalogWatch:
             self.close()
             if not self._looked:
                 raise
-            self._due_at = time.monotonic() + _RETRY_S
+            # Whatever is due: between two attempts there is time for the stream.
+            self._retry_at = time.monotonic() + _RETRY_S
             return None
         self._looked, self._last = True, last
         return self._compare(reading, there)

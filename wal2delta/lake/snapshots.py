@@ -1,6 +1,6 @@
 """Snapshots in a store: what one was to copy, the parts of it that are there, how it ended, what waits for the lake.
 
-Copying belongs to `wal2delta.pipeline.bootstrap`, entering the lake to `snapshot_entry`; FORMAT.md has the fields.
+Copying belongs to `wal2delta.pipeline.copying`, entering the lake to `plan.py` and `cycle.py`; FORMAT.md has the fields.
 
     wanted.json           put first: the tables that are to be copied at C
     snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to the others

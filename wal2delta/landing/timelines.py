@@ -1,7 +1,8 @@
 """`timelines/<n>.json`: which later timelines a landing has followed its server to, and where they begin.
 
-Whether one may be followed is decided in `wal2delta.drain.gap`. A document is put before anything of its timeline is landed,
-and says how the server's history went: two standbys that were promoted apart have timelines of one number and two histories.
+Whether one may be followed is decided in `wal2delta.drain.timeline`. A document is put before anything of its timeline is
+landed, and says how the server's history went: two standbys that were promoted apart have timelines of one number and two
+histories.
 """
 
 from __future__ import annotations

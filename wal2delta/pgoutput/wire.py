@@ -32,7 +32,7 @@ _XID_BYTES = 4
 class Wire:
     """Message i has the bytes at[i] (its tag) to end[i] (exclusive) of `octets`; they ascend, with anything between them.
 
-    Slices share the buffer, so whoever keeps a small one for long keeps its `copy`.
+    Slices share the buffer, so whoever keeps one for long keeps what `kept` gives.
     """
 
     octets: Octets
@@ -107,6 +107,10 @@ class Wire:
     def tags(self) -> Octets:
         """The first byte of each message."""
         return self.octets[self.at]
+
+    def kept(self) -> Wire:
+        """The same messages, for whoever keeps them: a small slice would keep all that was received with it."""
+        return self if 2 * self.size >= len(self.octets) else self.copy()
 
     def copy(self) -> Wire:
         """The same messages in a buffer of their own."""

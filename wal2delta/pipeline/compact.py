@@ -5,7 +5,7 @@ One cycle belongs to `wal2delta.lake.cycle`; when compaction runs to its callers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from wal2delta.config.model import CompactionConfig, Config
 from wal2delta.errors import LakeError
 from wal2delta.lake.crossing import plan_crossing, to_be_followed
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
-from wal2delta.lake.documents import Cut, Held, Intent
+from wal2delta.lake.documents import Cut, Held, Intent, SnapshotTable
 from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.records import newest_cut, newest_number, read_intent
@@ -136,7 +136,7 @@ class _Run:
             number,
             end=limit,
             cycle_rows=self.limits.cycle_rows,
-            fingerprints=lambda table, point: self._fingerprint(chain, table, point),
+            fingerprints=self._fingerprints(chain),
         )
         return None if plan is None else self._run(plan, number, chain, previous)
 
@@ -155,10 +155,18 @@ class _Run:
         intent, sha256 = begin_cycle(plan, number, chain, self.lease)
         return self._finish(chain, intent, sha256, previous, resumed=False)
 
-    def _fingerprint(self, chain: Chain, table: TableName, point: Lsn) -> str | None:
-        key = self.lease.paths.snapshot(chain.incarnation, point)
-        found = read_snapshot(self.lease.store, self.lease.paths, key).tables.get(table)
-        return None if found is None else found.fingerprint
+    def _fingerprints(self, chain: Chain) -> Callable[[TableName, Lsn], str | None]:
+        """The catalog's fingerprint of a table in the snapshot at a point; each snapshot is read once for a plan."""
+        snapshots: dict[Lsn, Mapping[TableName, SnapshotTable]] = {}
+
+        def fingerprint(table: TableName, point: Lsn) -> str | None:
+            if point not in snapshots:
+                key = self.lease.paths.snapshot(chain.incarnation, point)
+                snapshots[point] = read_snapshot(self.lease.store, self.lease.paths, key).tables
+            found = snapshots[point].get(table)
+            return None if found is None else found.fingerprint
+
+        return fingerprint
 
     def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
         result = finish_cycle(

@@ -4,7 +4,7 @@ Which tables, and under which slot, belongs to `wal2delta.pipeline.bootstrap`.
 
 The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf while it is copied,
 and collects them. At most one table more than there are threads is in the works at a time. Beside each copying thread
-another one turns its blocks into Parquet: receiving holds the interpreter's lock, that does not.
+another one turns its blocks into Parquet.
 Memory: two blocks of rows per thread.
 
 A table counts from the part on that names it (`snapshot_parts`), whatever happens to the others. The files of a table that
@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
@@ -115,8 +115,9 @@ class _Draft:
 
     def abandon(self) -> None:
         """Let go of it and remove it."""
-        if self._writer is not None and self.file is not None:
+        if self.file is not None:
             self.file.abandon()
+        if self._writer is not None:
             with suppress(OSError, ValueError):
                 self._writer.close()
 
@@ -150,7 +151,7 @@ class TableCopier:
         self._looked = time.monotonic()
         self._abandoned = threading.Event()
         self._local = threading.local()
-        self._opened: list[Connection] = []
+        self._opened: list[tuple[Connection, int]] = []
         self._threads = source.snapshot.connections
         # Where the speed is limited, in steps of a quarter of a second, not of minutes.
         limit = source.snapshot.bytes_per_s
@@ -165,7 +166,7 @@ class TableCopier:
         self._abandoned.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._writers.shutdown(wait=True)
-        for conn in self._opened:
+        for conn, _pid in self._opened:
             close_quietly(conn)
 
     def copy(self, tables: Iterable[PublishedTable]) -> Copied:
@@ -233,7 +234,7 @@ class TableCopier:
             running.remove(table)
             self._progress.table_done(table.table)
         self._note(moved, result)
-        self._progress.cost = self._catalog.cost(conn.info.backend_pid for conn in self._opened if not conn.closed)
+        self._progress.cost = self._catalog.cost(pid for conn, pid in self._opened if not conn.closed)
 
     def _publish(self, result: Copied) -> None:
         put, moved = self._parts.publish()
@@ -295,12 +296,13 @@ class TableCopier:
         written: Future[None] | None = None
         with self._session.hold(conn, chunk.table, [chunk.leaf]):
             try:
-                for block in copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up):
-                    self._progress.received(chunk, block.rows, block.wire.size)
-                    self._pace.take(block.wire.size, self._given_up)
-                    if written is not None:
-                        written.result()
-                    written = self._writers.submit(draft.write, block)
+                with closing(copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up)) as blocks:
+                    for block in blocks:
+                        self._progress.received(chunk, block.rows, block.wire.size)
+                        self._pace.take(block.wire.size, self._given_up)
+                        if written is not None:
+                            written.result()
+                        written = self._writers.submit(draft.write, block)
             finally:
                 # Also where the connection failed: the file may only be let go of when nobody writes to it.
                 if written is not None:
@@ -314,7 +316,7 @@ class TableCopier:
         conn: Connection | None = getattr(self._local, "connection", None)
         if conn is None:
             conn = self._local.connection = self._session.open()
-            self._opened.append(conn)
+            self._opened.append((conn, conn.info.backend_pid))
             limit_s = self._source.snapshot.statement_timeout_s
             if limit_s:
                 with source_errors("the source"):

@@ -231,6 +231,9 @@ class _Drain:
             return ended
         finally:
             failure = flusher.close()
+            for flushed in flusher.uncollected:
+                # The next session will acknowledge it.
+                self._count(flushed, watch)
             self._tell_of_catalog(watch)
             watch.close()
             resolver.close()
@@ -239,10 +242,14 @@ class _Drain:
                 raise failure
 
     def _flushed(self, flushed: Flushed, watch: CatalogWatch) -> None:
+        """A manifest that was acknowledged."""
+        self._backoff_s = BACKOFF_FIRST_S
+        self._confirmed = flushed.manifest.end_lsn
+        self._count(flushed, watch)
+
+    def _count(self, flushed: Flushed, watch: CatalogWatch) -> None:
         manifest = flushed.manifest
         self._tell_of_catalog(watch)
-        self._backoff_s = BACKOFF_FIRST_S
-        self._confirmed = manifest.end_lsn
         self._totals.add(manifest)
         self._tell(
             "drain.flush",
@@ -250,7 +257,7 @@ class _Drain:
             number=manifest.number,
             start_lsn=str(manifest.start_lsn),
             end_lsn=str(manifest.end_lsn),
-            confirmed_flush_lsn=str(manifest.end_lsn),
+            confirmed_flush_lsn=str(self._confirmed),
             transactions=manifest.transactions,
             rows=manifest.rows,
             flush_seconds=round(flushed.seconds, 3),

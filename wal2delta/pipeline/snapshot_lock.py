@@ -1,6 +1,6 @@
 """One snapshot at a time of a source: the lock that its run holds, and what whoever gets it may put in order.
 
-Copying belongs to `wal2delta.pipeline.bootstrap`, what is put in order to `wal2delta.lake.snapshots`.
+Copying belongs to `copying.py`, what is put in order to `wal2delta.lake.snapshots`.
 
 The lock is the kernel's: a killed process lets go of it at once, so it needs no timeout. Weakness: as with the lake's
 lease, where there is no `flock` (an object store) nothing keeps two runs apart; they would sweep each other's files.

@@ -1,6 +1,6 @@
 """How a source's newest snapshot stands: at work, or interrupted with tables left for another run.
 
-Copying belongs to `wal2delta.pipeline.bootstrap`; a snapshot that is whole and waits for the lake to `status`.
+Copying belongs to `copying.py`; a snapshot that is whole and waits for the lake to `status`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from typing import Protocol, final
 import numpy as np
 import psycopg
 from psycopg.errors import Diagnostic
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.sql import SQL
 
+from wal2delta.errors import SourceError
 from wal2delta.pgoutput.decoder import HEADER_BYTES
 from wal2delta.pgoutput.wire import PADDING_BYTES, Octets, Wire
 from wal2delta.postgres.connection import Connection, rows
@@ -65,6 +66,11 @@ class Channel(Protocol):
     ended: bool
 
     @property
+    def idle(self) -> bool:
+        """Whether the server is ready for the next statement: nothing was begun, or all of it was received."""
+        ...
+
+    @property
     def size(self) -> int:
         """Bytes received and not taken yet, of whole messages."""
         ...
@@ -88,7 +94,10 @@ class Channel(Protocol):
         ...
 
     def fetch(self) -> int:
-        """Receive what is there, without waiting; its bytes. Raises psycopg.Error for an end with an error."""
+        """Receive what is there, without waiting; its bytes. Raises psycopg.Error for an end with an error.
+
+        And SourceError for what is no message of PostgreSQL's.
+        """
         ...
 
     def take(self) -> Wire:
@@ -136,6 +145,7 @@ class SocketChannel:
         self._on_notice = on_notice
         self._socket = conn.pgconn.socket
         self._begun = False
+        self._asked = False
         self._error: psycopg.Error | None = None
         self._waiting = b""
         self._count = self._scanned = self._filled = 0
@@ -143,6 +153,10 @@ class SocketChannel:
         self._set_room(np.empty(room_bytes + PADDING_BYTES, np.uint8))
         self.controls: list[bytes] = []
         self.ended = False
+
+    @property
+    def idle(self) -> bool:
+        return not self._asked
 
     @property
     def size(self) -> int:
@@ -157,6 +171,7 @@ class SocketChannel:
         return bool(self._waiting)
 
     def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
+        self._asked = True
         self._send(_message(b"Q", query + b"\0"))
         while not self._begun:
             if give_up is not None and give_up():
@@ -263,6 +278,8 @@ class SocketChannel:
         elif kind == self._form.response and not self._begun:
             self._begun = True
         elif kind in b"cCZ":
+            if kind == b"Z":
+                self._asked = False
             if kind == b"Z" and self._error is not None:
                 raise self._error
             self.ended = self.ended or (self._error is None and kind in self._form.last)
@@ -283,6 +300,10 @@ class LibpqChannel:
         self.controls: list[bytes] = []
         self.ended = False
         self.unsent = False
+
+    @property
+    def idle(self) -> bool:
+        return self.ended or self._pgconn.transaction_status != TransactionStatus.ACTIVE
 
     @property
     def size(self) -> int:
@@ -360,5 +381,6 @@ def _error(body: bytes) -> psycopg.Error:
     return kind(told.message_primary or "the server told no reason", info=fields)
 
 
-def _unknown(kind: bytes, size: int) -> psycopg.Error:
-    return psycopg.OperationalError(f"an unknown message {kind!r} of {size} bytes came; connect without a proxy")
+def _unknown(kind: bytes, size: int) -> SourceError:
+    reason = f"an unknown message {kind!r} of {size} bytes came"
+    return SourceError("connection", reason, "connect to PostgreSQL directly, without a proxy")

@@ -9,15 +9,16 @@ The server sends one row per CopyData message, so a block is cut between rows an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from psycopg.sql import Composed
 
+from wal2delta.errors import SourceError
 from wal2delta.pgoutput.wire import Wire
 from wal2delta.postgres.channel import LARGE_FETCH_BYTES, ROWS, open_channel
-from wal2delta.postgres.connection import Connection
+from wal2delta.postgres.connection import Connection, close_quietly
 from wal2delta.postgres.copy_text import split
 from wal2delta.postgres.wire import wait_readable
 from wal2delta.schema import Column
@@ -45,25 +46,34 @@ class Block:
 
 def copy_blocks(
     conn: Connection, query: Composed, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     """Run `COPY (query) TO STDOUT`: its rows, in blocks of about `block_bytes`.
 
-    Raises psycopg.Error, and InterruptedError where `give_up()` turns true (the connection is then in the middle of COPY:
-    close it).
+    Raises psycopg.Error, and InterruptedError where `give_up()` turns true. Left in the middle of the COPY, in whatever way,
+    it closes the connection: a caller that may leave uses `contextlib.closing`.
     """
     channel = open_channel(conn, ROWS, room_bytes=block_bytes)
-    channel.start(b"COPY (" + query.as_bytes(conn) + b") TO STDOUT", give_up)
-    while not channel.ended:
-        fetched = channel.fetch()
-        if channel.full:
-            yield Block(channel.take())
-        if give_up is not None and give_up():
-            raise InterruptedError("asked to stop")
-        if fetched < LARGE_FETCH_BYTES and not channel.ended:
-            wait_readable(conn.pgconn, _WAIT_SLICE_S)
-    last = channel.take()
-    if len(last):
-        yield Block(last)
+    try:
+        channel.start(b"COPY (" + query.as_bytes(conn) + b") TO STDOUT", give_up)
+        while not channel.ended:
+            fetched = channel.fetch()
+            if channel.controls:
+                raise SourceError(
+                    "COPY", "a row without an end came", "connect to PostgreSQL directly, without a proxy"
+                )
+            if channel.full:
+                yield Block(channel.take())
+            if give_up is not None and give_up():
+                raise InterruptedError("asked to stop")
+            if fetched < LARGE_FETCH_BYTES and not channel.ended:
+                wait_readable(conn.pgconn, _WAIT_SLICE_S)
+        last = channel.take()
+        if len(last):
+            yield Block(last)
+    finally:
+        # libpq knows nothing of a COPY in the clear: asked anything now, it would wait for an answer among the rows.
+        if not channel.idle:
+            close_quietly(conn)
 
 
 def batch_schema(columns: Sequence[Column]) -> pa.Schema:

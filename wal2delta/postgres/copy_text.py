@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from wal2delta.errors import InvariantError
 from wal2delta.pgoutput.wire import Ints, Octets, Wire
 from wal2delta.values.compiled import compiled
 from wal2delta.values.spans import NULL, Spans
@@ -28,7 +29,7 @@ _ESCAPED[np.frombuffer(b"bfnrtv", np.uint8)] = np.frombuffer(b"\b\f\n\r\t\v", np
 def split(wire: Wire, columns: int) -> list[Spans]:
     """The columns of messages that are a row of `columns` fields each; they are unescaped in place.
 
-    Raises ValueError where they are not that.
+    Raises InvariantError where they are not that.
     """
     rows = len(wire)
     start = np.empty((columns, rows), np.int32)
@@ -36,7 +37,8 @@ def split(wire: Wire, columns: int) -> list[Spans]:
     missing = np.zeros(columns, np.int64)
     wrong = _split(wire.octets, wire.at, wire.end, _ESCAPED, start, size, missing)
     if wrong:
-        raise ValueError(f"a block of COPY is not {rows} rows of {columns} fields ({wrong})")
+        reason = f"the server's {rows} messages are not rows of {columns} fields each ({wrong})"
+        raise InvariantError("COPY", reason, "connect to PostgreSQL directly, without a proxy; else report this")
     return [Spans(wire.octets, *column) for column in zip(start, size, missing.tolist(), strict=True)]
 
 

@@ -12,7 +12,7 @@ as asked for just before the reading is no lower bound. But who has written such
 it is visible. So the WAL's end is taken together with, after it, the holders of such locks; it is settled once none of them
 is left, at once or at a later reading (`Settling`).
 
-Only tables of pg_catalog are read, in one statement and so under one snapshot. Functions of the server that answer for now
+Only tables of pg_catalog are read, under one snapshot. Functions of the server that answer for now
 (`pg_get_publication_tables`, `pg_partition_tree`) would open and lock every table.
 """
 
@@ -28,7 +28,7 @@ from psycopg.sql import SQL
 from wal2delta.fingerprint import Fingerprint, PublicationFacts, TableFacts, TypeFacts
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, TableName
-from wal2delta.postgres.connection import Connection, rows, source_errors
+from wal2delta.postgres.connection import Connection, one_snapshot, rows, source_errors
 
 # OIDs below are PostgreSQL's own.
 _FIRST_NORMAL_OID = 16384
@@ -215,7 +215,8 @@ def read(conn: Connection, names: Iterable[str], settling: Settling) -> Reading:
     """The catalog as it is now, for the publications of these names. Raises as `source_errors`."""
     with source_errors("the source's catalog"):
         settling.look(conn)
-        fingerprint = _fingerprint(conn, list(names), None)
+        with one_snapshot(conn):
+            fingerprint = _fingerprint(conn, list(names), None)
         return Reading(fingerprint, settling.settled, _position(rows(conn, _NOW)[0]["at"]))
 
 

@@ -1,6 +1,7 @@
 """A snapshot that is exact at an LSN: a slot made with it, shared by several connections, copied in chunks.
 
-Writing chunks and choosing tables belongs to `wal2delta.pipeline.bootstrap`, COPY's bytes to `wal2delta.postgres.copy`.
+Writing chunks belongs to `wal2delta.pipeline.copying`, choosing tables to `bootstrap` beside it, COPY's bytes to
+`wal2delta.postgres.copy`.
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
     each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files ─ COPY chunk
@@ -24,7 +25,7 @@ for ever; so it has a timeout and then names them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -252,7 +253,7 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     """The chunk's rows as blocks for `typed`, over a connection that guards its leaf.
 
     Raises TableError where this table can't be copied, TransientError where the connection is lost, InterruptedError as

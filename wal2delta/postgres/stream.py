@@ -47,7 +47,7 @@ from wal2delta.postgres.connection import (
 from wal2delta.postgres.slot import in_use, read_slot, slot_problem
 from wal2delta.postgres.wire import wait_readable
 
-_KEEPALIVE = ord("k")
+_KEEPALIVE = b"k"
 _KEEPALIVE_FORM = struct.Struct(">cqqB")
 _STATUS_FORM = struct.Struct(">cQQQqB")
 
@@ -95,6 +95,8 @@ class ReplicationStream:
         self.server_version = conn.info.server_version
         self.proto_version = proto_version
         self.confirmed = start
+        # What statuses say: none until somebody has acknowledged, so that looking at a slot's past does not move it.
+        self._told = Lsn.ZERO
         self._status_interval_s = status_interval_s
         self._status_at = time.monotonic()
         self._silence_timeout_s = silence_timeout_s
@@ -133,8 +135,10 @@ class ReplicationStream:
                 stream = cls(conn, start, proto, status_interval_s, silence_timeout_s)
                 stream._start(slot, publications, start)
             except psycopg.errors.ObjectInUse:
-                error = in_use(conn, slot)
-                close_quietly(conn)
+                try:
+                    error = in_use(conn, slot)
+                finally:
+                    close_quietly(conn)
                 if time.monotonic() >= deadline:
                     raise error from None
                 time.sleep(_START_RETRY_S)
@@ -169,7 +173,7 @@ class ReplicationStream:
             self._read_into(received, max_bytes, time.monotonic() + timeout_s)
         except psycopg.Error as error:
             self._failure = self._why(error)
-        received.wire = self._channel.take()
+        received.wire = self._taken()
         if self._failure is None and self._notice is not None:
             self._failure = _lost_publication(self._notice)
             received.wire = Wire.none()
@@ -186,7 +190,7 @@ class ReplicationStream:
         if lsn < self.confirmed:
             reason = f"{self.confirmed} was acknowledged already, {lsn} is lower"
             raise InvariantError("replication stream", reason, "report this mistake")
-        self.confirmed = lsn
+        self.confirmed = self._told = lsn
         self._pings = 0
         self._send_or_fail()
 
@@ -254,6 +258,13 @@ class ReplicationStream:
         self._listen(time.monotonic())
         return not in_hand
 
+    def _taken(self) -> Wire:
+        try:
+            return self._channel.take()
+        except Wal2DeltaError as error:
+            self._failure = self._failure or error
+            return Wire.none()
+
     def _listen(self, now: float) -> None:
         """Nothing has come: ask for an answer in time, and give up where none comes."""
         half = self._silence_timeout_s / 2
@@ -271,7 +282,7 @@ class ReplicationStream:
         return TransientError("replication stream", reason, "connect again")
 
     def _on_control(self, message: bytes, received: Received) -> None:
-        if message[0] != _KEEPALIVE or len(message) != _KEEPALIVE_FORM.size:
+        if message[:1] != _KEEPALIVE or len(message) != _KEEPALIVE_FORM.size:
             reason = f"an unknown message {message[:1]!r} of {len(message)} bytes came between the messages"
             self._failure = SourceError("replication stream", reason, "connect to PostgreSQL directly, without a proxy")
             raise psycopg.OperationalError(reason)
@@ -286,7 +297,7 @@ class ReplicationStream:
         return silence_s >= (_REPLY_INTERVAL_S if self._reply_wanted else self._status_interval_s)
 
     def _send_status(self, *, ask: bool = False) -> None:
-        lsn = self.confirmed.value
+        lsn = self._told.value
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         self._channel.send(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
         self._status_at = time.monotonic()

@@ -1,0 +1,31 @@
+"""When the worker looks at the catalog: here, that it does nothing else while the catalog gives no answer.
+
+What it finds there is tested with real servers in tests/edges/test_catalog_differences.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from tests.core.landing_segments import WRITER, new_chain
+from wal2delta.config.model import SourceConfig
+from wal2delta.drain.watch import CatalogWatch, _Waiting
+from wal2delta.lsn import Lsn
+from wal2delta.names import Oid
+from wal2delta.postgres.patience import Patience
+
+
+def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -> None:
+    """Also where a partition's new file waits to be told apart, which makes a look due at once."""
+    dsn = SecretStr("host=127.0.0.1 port=1 dbname=nobody connect_timeout=2")
+    source = SourceConfig(name="shop", dsn=dsn, publication="pub", slot="shop")
+    chain = new_chain(tmp_path / "lake")
+    watch = CatalogWatch(source, chain, ["pub"], WRITER, Patience(5.0))
+    watch._looked = True
+    watch._waiting = {Oid(1): _Waiting("", Lsn.ZERO)}
+    assert watch.due
+    assert watch.look() is None
+    assert not watch.due
+    assert watch.wait_s > 0
