@@ -27,15 +27,12 @@ from wal2delta.errors import SourceError
 from wal2delta.pgoutput.decoder import HEADER_BYTES
 from wal2delta.pgoutput.wire import PADDING_BYTES, Octets, Wire
 from wal2delta.postgres.connection import Connection, rows
-from wal2delta.postgres.wire import end_of_copy, start_copy, wait_readable
+from wal2delta.postgres.wire import ENVELOPE_BYTES, MESSAGE_BYTES_MAX, end_of_copy, start_copy, wait_readable
 
 # What is read before it has to be taken, as a rule; a larger message gets a buffer of its size.
 ROOM_BYTES = 1 << 20
 # A fetch of fewer bytes has emptied the socket, as a rule; libpq reads 16 kB at most.
 LARGE_FETCH_BYTES = 12_000
-# Kind and length stand before each message; PostgreSQL sends none of more than that.
-_ENVELOPE_BYTES = 5
-_MESSAGE_BYTES_MAX = 1 << 30
 _SLICE_S = 0.5
 
 
@@ -119,7 +116,7 @@ def open_channel(
     """The fastest channel that this connection allows; it is full with about `room_bytes`, or one message that is larger."""
     if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
         return LibpqChannel(conn, form, room_bytes)
-    return SocketChannel(conn, form, on_notice, room_bytes)
+    return SocketChannel(conn.pgconn.socket, form, on_notice, room_bytes)
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
@@ -132,7 +129,7 @@ class SocketChannel:
     """Past libpq, for a connection in the clear. libpq must be idle, and must not be used before the COPY's end."""
 
     def __init__(
-        self, conn: Connection, form: Form, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
+        self, socket: int, form: Form, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
     ) -> None:
         # Imported here, since it brings the compiler with it, which only a process that copies should pay.
         from wal2delta.postgres.framing import find_messages, warm_up
@@ -140,10 +137,9 @@ class SocketChannel:
         # Before the server begins to send: another thread may be compiling, and one thread at a time can load a loop.
         warm_up()
         self._find = find_messages
-        self._pgconn = conn.pgconn
         self._form = form
         self._on_notice = on_notice
-        self._socket = conn.pgconn.socket
+        self._socket = socket
         self._begun = False
         self._asked = False
         self._error: psycopg.Error | None = None
@@ -176,7 +172,7 @@ class SocketChannel:
         while not self._begun:
             if give_up is not None and give_up():
                 raise InterruptedError("asked to stop")
-            wait_readable(self._pgconn, _SLICE_S, unsent=self.unsent)
+            wait_readable(self._socket, _SLICE_S, unsent=self.unsent)
             self.fetch()
             if self.ended and not self._begun:
                 raise psycopg.OperationalError("the server gave an unexpected answer")
@@ -231,7 +227,7 @@ class SocketChannel:
     def _set_room(self, octets: Octets) -> None:
         self._octets = octets
         self._room_bytes = len(octets) - PADDING_BYTES
-        least = _ENVELOPE_BYTES + self._form.header + 1
+        least = ENVELOPE_BYTES + self._form.header + 1
         self._at = np.empty(self._room_bytes // least + 1, np.int64)
         self._end = np.empty_like(self._at)
 
@@ -245,10 +241,10 @@ class SocketChannel:
 
     def _wanted(self, rest: Octets) -> int:
         """The bytes of the message that begins here, as far as is known."""
-        if len(rest) < _ENVELOPE_BYTES:
-            return _ENVELOPE_BYTES
-        length = int.from_bytes(rest[1:_ENVELOPE_BYTES].tobytes(), "big")
-        if not _ENVELOPE_BYTES - 1 <= length <= _MESSAGE_BYTES_MAX:
+        if len(rest) < ENVELOPE_BYTES:
+            return ENVELOPE_BYTES
+        length = int.from_bytes(rest[1:ENVELOPE_BYTES].tobytes(), "big")
+        if not ENVELOPE_BYTES - 1 <= length <= MESSAGE_BYTES_MAX:
             raise _unknown(rest[:1].tobytes(), length)
         return 1 + length
 
@@ -262,7 +258,7 @@ class SocketChannel:
                 return
             size = self._wanted(self._octets[self._scanned : self._filled])
             kind = self._octets[self._scanned : self._scanned + 1].tobytes()
-            body = self._octets[self._scanned + _ENVELOPE_BYTES : self._scanned + size].tobytes()
+            body = self._octets[self._scanned + ENVELOPE_BYTES : self._scanned + size].tobytes()
             self._scanned += size
             self._take_in(kind, body)
 

@@ -66,7 +66,7 @@ def copy_blocks(
             if give_up is not None and give_up():
                 raise InterruptedError("asked to stop")
             if fetched < LARGE_FETCH_BYTES and not channel.ended:
-                wait_readable(conn.pgconn, _WAIT_SLICE_S)
+                wait_readable(conn.pgconn.socket, _WAIT_SLICE_S)
         last = channel.take()
         if len(last):
             yield Block(last)

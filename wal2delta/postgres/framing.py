@@ -8,21 +8,17 @@ Reading the socket, and all messages but those of the data, belong to `channel.p
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from wal2delta.pgoutput.wire import Ints, Octets
+from wal2delta.postgres.wire import ENVELOPE_BYTES, MESSAGE_BYTES_MAX
 from wal2delta.values.compiled import compiled
 
 _DATA = ord("d")
-_ENVELOPE_BYTES = 5
-_MESSAGE_BYTES_MAX = 1 << 30
-
-Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
 
 
 @compiled
 def find_messages(
-    octets: Octets, start: int, stop: int, tag: int, header: int, at: Places, end: Places, count: int
+    octets: Octets, start: int, stop: int, tag: int, header: int, at: Ints, end: Ints, count: int
 ) -> tuple[int, int, bool]:
     """Note data messages from `start` on, as many as there are in a row and as there is room for.
 
@@ -30,16 +26,16 @@ def find_messages(
     which are left out of its place. Gives where it stopped, the new count, and whether a message of another kind stands
     there, which is whole or has a length that can't be.
     """
-    while count < len(at) and start + _ENVELOPE_BYTES <= stop:
+    while count < len(at) and start + ENVELOPE_BYTES <= stop:
         length = (
             np.int64(octets[start + 1]) << 24
             | np.int64(octets[start + 2]) << 16
             | np.int64(octets[start + 3]) << 8
             | np.int64(octets[start + 4])
         )
-        body, follows = start + _ENVELOPE_BYTES, start + 1 + length
+        body, follows = start + ENVELOPE_BYTES, start + 1 + length
         whole = follows <= stop
-        if not whole and 4 <= length <= _MESSAGE_BYTES_MAX:
+        if not whole and 4 <= length <= MESSAGE_BYTES_MAX:
             break
         if octets[start] != _DATA or not whole or length <= 4 + header or (tag >= 0 and octets[body] != tag):
             return start, count, True

@@ -253,7 +253,7 @@ class ReplicationStream:
         longest = _LINGER_S if in_hand else min(left_s, _WAIT_SLICE_S)
         if self._reply_wanted:
             longest = min(longest, _REPLY_INTERVAL_S)
-        if wait_readable(self._conn.pgconn, longest, unsent=self._channel.unsent):
+        if wait_readable(self._conn.pgconn.socket, longest, unsent=self._channel.unsent):
             return True
         self._listen(time.monotonic())
         return not in_hand

@@ -18,13 +18,16 @@ from psycopg.pq.abc import PGconn, PGresult
 # How long a wait may last before whoever waits looks at clock and stop flag again.
 _SLICE_S = 0.5
 _END_TIMEOUT_S = 10.0
+# Kind and length stand before each message; PostgreSQL sends none of more than that.
+ENVELOPE_BYTES = 5
+MESSAGE_BYTES_MAX = 1 << 30
 
 
-def wait_readable(pgconn: PGconn, timeout_s: float, *, unsent: bool = False) -> bool:
+def wait_readable(socket: int, timeout_s: float, *, unsent: bool = False) -> bool:
     """Wait until the socket has something to read (or, with `unsent`, room to write); says whether it has."""
     events = select.POLLIN | (select.POLLOUT if unsent else 0)
     poll = select.poll()
-    poll.register(pgconn.socket, events)
+    poll.register(socket, events)
     return bool(poll.poll(max(0.0, timeout_s) * 1000.0))
 
 
@@ -36,12 +39,12 @@ def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Call
     pgconn.nonblocking = 1
     pgconn.send_query(query)
     while pgconn.flush():
-        wait_readable(pgconn, _SLICE_S, unsent=True)
+        wait_readable(pgconn.socket, _SLICE_S, unsent=True)
         pgconn.consume_input()
     while pgconn.is_busy():
         if give_up is not None and give_up():
             raise InterruptedError("asked to stop")
-        wait_readable(pgconn, _SLICE_S)
+        wait_readable(pgconn.socket, _SLICE_S)
         pgconn.consume_input()
     result = pgconn.get_result()
     if result is None or result.status != expected:
@@ -61,7 +64,7 @@ def end_of_copy(pgconn: PGconn, *, refused: bool = False) -> None:
         while pgconn.is_busy():
             if time.monotonic() > deadline:
                 raise psycopg.OperationalError("timeout expired after the end of COPY")
-            wait_readable(pgconn, _SLICE_S)
+            wait_readable(pgconn.socket, _SLICE_S)
             pgconn.consume_input()
         result = pgconn.get_result()
         if result is None or result.status == ExecStatus.COPY_BOTH:
