@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,7 +67,11 @@ def _draining(items: Drained, **limits: Any) -> Iterator[None]:
 
 def _streamed(items: Drained) -> int:
     """How many transactions the server has streamed."""
-    items.database.execute("SELECT pg_stat_force_next_flush()")
+    if items.database.value("SHOW server_version_num") >= "150000":
+        items.database.execute("SELECT pg_stat_force_next_flush()")
+    else:
+        # A collector of its own hears of it twice a second.
+        time.sleep(1.5)
     found: int = items.database.value(
         "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [items.slot]
     )
@@ -101,6 +106,7 @@ def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items
     assert len({r["_w2d_lsn"] for v, r in landed_rows(items.chain()) if v.table == ITEMS}) == 2
 
 
+@pytest.mark.since(15)  # column lists
 def test_a_shape_announced_in_a_streamed_transaction_holds_for_what_follows_it(items: Drained) -> None:
     """The server does not announce it again: it was sent, and the transaction is committed."""
     _publish(items, "id, note, price")
@@ -114,6 +120,7 @@ def test_a_shape_announced_in_a_streamed_transaction_holds_for_what_follows_it(i
     assert _ids(items, 3) == [1]
 
 
+@pytest.mark.since(15)  # column lists
 def test_an_older_shape_does_not_come_back_when_its_streamed_transaction_commits(items: Drained) -> None:
     """What arrived last is in force, not what was committed last; the landing names it again behind the transaction."""
     items.database.execute("CREATE TABLE elsewhere (id int, note text, price int)")
