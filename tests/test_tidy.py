@@ -140,6 +140,34 @@ def test_no_sql_for_postgresql_is_put_together_by_formatting() -> None:
     _none(found, "SQL by an f-string, %, + or format()")
 
 
+def test_sql_for_postgresql_is_ascii() -> None:
+    """A server converts all of a statement, comments too, and refuses it where its encoding lacks a character."""
+    found = [
+        f"{_name(path)}:{node.lineno}"
+        for path in _python()
+        if _name(path).startswith("wal2delta/")
+        for node in _sql_texts(_tree(path))
+        if not str(node.value).isascii()
+    ]
+    _none(found, "SQL that a database in LATIN1 would refuse")
+
+
+def _sql_texts(tree: ast.Module) -> Iterator[ast.Constant]:
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    given = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _called(node) in _TAKE_SQL and node.args
+        for part in ast.walk(node.args[0])
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        # A template is a constant before it is SQL.
+        if id(node) in given or re.search(r"\b(SELECT|UNION|WHERE)\b", node.value):
+            yield node
+
+
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from demo.server import free_port
 from tests.fix_postgres import Database
 from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
-from wal2delta.postgres.connection import connect, connect_replication, describe, source_errors
+from wal2delta.postgres.connection import _pin, connect, connect_replication, describe, source_errors
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from wal2delta.values.cast import PINNED_SETTINGS
@@ -35,12 +35,48 @@ def test_a_server_says_who_it_is_on_both_makes_of_connection(database: Database)
 @pytest.mark.parametrize("make", [connect, connect_replication])
 def test_settings_of_database_and_role_do_not_reach_our_connections(database: Database, make: type) -> None:
     """ALTER DATABASE … SET changes what texts look like everywhere but on a connection of wal2delta."""
-    for setting in ("DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "bytea_output = 'escape'"):
+    hostile = ["DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "bytea_output = 'escape'"]
+    hostile += ["client_min_messages = 'error'", "statement_timeout = '1h'", "idle_session_timeout = '1h'"]
+    has_limit = database.value("SELECT current_setting('transaction_timeout', true)") is not None
+    for setting in [*hostile, *(["transaction_timeout = '1h'"] if has_limit else [])]:
         database.execute(psycopg.sql.SQL(f"ALTER DATABASE {database.name} SET {setting}"))
     with make(database.secret) as conn:
-        for name, value in PINNED_SETTINGS.items():
-            row = conn.execute(f"SHOW {name}").fetchone()
-            assert row[0].startswith(value), name
+        assert_pinned(conn)
+        assert conn.execute("SELECT current_setting('transaction_timeout', true)").fetchone() in [("0",), (None,)]
+
+
+@pytest.mark.parametrize("make", [connect, connect_replication])
+def test_settings_of_the_environment_do_not_reach_our_connections(
+    database: Database, monkeypatch: pytest.MonkeyPatch, make: type
+) -> None:
+    """Libpq sends these after what was asked for with the connection: a tstzrange would land with another offset."""
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("PGOPTIONS", "-c IntervalStyle=iso_8601 -c search_path=public -c row_security=on")
+    with psycopg.connect(database.dsn) as other:
+        assert other.execute("SHOW TimeZone").fetchone() == ("Asia/Kolkata",)
+    with make(database.secret) as conn:
+        assert_pinned(conn)
+
+
+def test_settings_that_a_connection_came_without_are_set_on_it(database: Database) -> None:
+    """As behind a pooler that drops what was asked for."""
+    for make in ("", "database"):
+        dsn = psycopg.conninfo.make_conninfo(database.dsn, **({"replication": make} if make else {}))
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("SET extra_float_digits = 0")
+            _pin(conn, "source")
+            assert_pinned(conn)
+
+
+def assert_pinned(conn: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Each of the pinned settings is in force."""
+    for name, value in PINNED_SETTINGS.items():
+        row = conn.execute(psycopg.sql.SQL("SHOW {}").format(psycopg.sql.SQL(name))).fetchone()
+        assert row is not None
+        assert str(row[0]).strip('"').startswith(value), name
+        assert value != "" or row[0] in ("", '""'), name
 
 
 @pytest.mark.parametrize(

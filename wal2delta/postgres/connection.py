@@ -30,6 +30,13 @@ LOCK_TIMEOUT_S = 10.0
 # Found dead within half a minute, where the kernel's default is two hours.
 _KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
 
+# What has to be in force on every connection. The server's own are PINNED_SETTINGS; none of them ends a transaction of ours.
+_IN_FORCE = {**PINNED_SETTINGS, "transaction_timeout": "0"}
+# NULL for what this server does not have: transaction_timeout came with PostgreSQL 17.
+_SETTINGS = SQL("""
+SELECT s.name, pg_catalog.current_setting(s.name, true) AS value FROM pg_catalog.unnest({names}::text[]) AS s (name)
+""")
+
 # What libpq itself says where the server could not be talked to: nothing is wrong with what was asked for.
 _UNREACHABLE = (
     "connection refused",
@@ -59,7 +66,7 @@ _UNREACHABLE = (
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
 # a rolled back transaction, a busy slot, a lock not to be had in time, a cancelled statement.
-_TRANSIENT_STATES = frozenset({"55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25P03"})
+_TRANSIENT_STATES = frozenset({"55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
 _TRANSIENT_CLASSES = frozenset({"08", "40", "53"})
 # Class 53 too, but a person has to make room.
 _DEFINITE_STATES = frozenset({"53400"})
@@ -172,14 +179,6 @@ def unconverted(conn: Connection) -> Iterator[None]:
         raise
 
 
-def hold_open(conn: Connection) -> None:
-    """Keep the server from ending a transaction of ours that waits: a snapshot's holder idles for hours."""
-    settings = {"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"}
-    if conn.info.server_version >= 170000:
-        settings["transaction_timeout"] = "0"
-    set_for_session(conn, settings)
-
-
 def close_quietly(conn: Connection | None) -> None:
     """Close, whatever state it is in; a connection that is already broken is no news."""
     if conn is not None:
@@ -205,13 +204,38 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
         raise _refused(error, thing, str(parts.get("password") or "")) from None
     except UnicodeError:
         raise SourceError(thing, "the host is not a valid name", "correct the DSN") from None
-    if conn.info.server_version < OLDEST_VERSION:
-        version = conn.info.server_version // 10000
-        conn.close()
-        raise SourceError(
-            thing, f"PostgreSQL {version} is not supported", "upgrade the source to PostgreSQL 14 or later"
-        )
+    try:
+        _pin(conn, thing)
+    except BaseException:
+        close_quietly(conn)
+        raise
     return conn
+
+
+def _pin(conn: Connection, thing: str) -> None:
+    """What was asked for with a connection may not be in force: libpq sends PGTZ after it, a pooler may send none of it.
+
+    One question where all is as it should be.
+    """
+    if conn.info.server_version < OLDEST_VERSION:
+        reason = f"PostgreSQL {conn.info.server_version // 10000} is not supported"
+        raise SourceError(thing, reason, "upgrade the source to PostgreSQL 14 or later")
+    with source_errors(thing):
+        wrong = _not_in_force(conn)
+        if wrong:
+            set_for_session(conn, wrong)
+            wrong = _not_in_force(conn)
+    if wrong:
+        raise SourceError(
+            thing, f"{', '.join(sorted(wrong))} could not be set on its connection", "connect to the server directly"
+        )
+
+
+def _not_in_force(conn: Connection) -> dict[str, str]:
+    found = {row["name"]: row["value"] for row in rows(conn, _SETTINGS, {"names": list(_IN_FORCE)})}
+    # DateStyle has a second part (`ISO, MDY`), which only says how a text is read; an empty search_path may be `""`.
+    given = {name: value.split(",")[0].strip('"') for name, value in found.items() if value is not None}
+    return {name: value for name, value in _IN_FORCE.items() if given.get(name, value) != value}
 
 
 def _parse(dsn: SecretStr) -> dict[str, Any]:

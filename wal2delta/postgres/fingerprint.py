@@ -75,7 +75,7 @@ WITH RECURSIVE publishable AS MATERIALIZED (
   WHERE p.pubname = ANY ({{names}}::name[])
 ), inherits AS MATERIALIZED (
   SELECT i.inhrelid, i.inhparent, i.xmin::text AS xid,
-         -- CREATE TABLE … PARTITION OF links a table two or three commands after it made it, and nothing else can.
+         -- CREATE TABLE ... PARTITION OF links a table two or three commands after it made it, and nothing else can.
          i.xmin = a.xmin AND i.cmin::text::int8 - a.cmin::text::int8 BETWEEN 0 AND 3 AS made
   FROM pg_catalog.pg_inherits i
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition

@@ -47,7 +47,6 @@ from wal2delta.postgres.connection import (
     close_quietly,
     connect,
     connect_replication,
-    hold_open,
     rows,
     set_for_session,
     source_errors,
@@ -138,15 +137,8 @@ class SnapshotSession:
             conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
 
     def open(self, application_name: str = "wal2delta snapshot") -> Connection:
-        """A new ordinary connection for `guard`, with this session's lock timeout and no limit on its transactions."""
-        conn = connect(self._dsn, application_name, lock_timeout_s=self._lock_timeout_s)
-        try:
-            with source_errors("the source"):
-                hold_open(conn)
-        except BaseException:
-            close_quietly(conn)
-            raise
-        return conn
+        """A new ordinary connection for `guard`, with this session's lock timeout."""
+        return connect(self._dsn, application_name, lock_timeout_s=self._lock_timeout_s)
 
     def connect(self, application_name: str = "wal2delta snapshot") -> Connection:
         """A new ordinary connection inside this snapshot that may stay there for as long as it takes."""
@@ -187,7 +179,6 @@ class SnapshotSession:
 
     def _begin(self, holder: Connection) -> None:
         try:
-            hold_open(holder)
             set_for_session(holder, {"lock_timeout": f"{self._lock_timeout_ms}ms"})
             holder.execute(SQL("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"))
             self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary, snapshot="use")

@@ -40,6 +40,8 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
         "search_path": "",
         # A policy that would hide rows is an error instead.
         "row_security": "off",
+        # PostgreSQL 18 says with a warning that it went on without a publication.
+        "client_min_messages": "warning",
         # A snapshot's transaction lives as long as its copy.
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
