@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from psycopg.pq import TransactionStatus
 from typing_extensions import LiteralString
 
 from tests.fix_postgres import Database
@@ -69,6 +70,18 @@ def _snapshots(config: Config) -> list[SnapshotDoc]:
 
 def _files(config: Config) -> int:
     return sum(len(files) for _, _, files in os.walk(config.lake))
+
+
+def test_a_snapshot_whose_own_connection_was_lost_is_to_be_made_again(database: Database) -> None:
+    """Nothing is wrong with a name in the configuration, as the server's own words would have it."""
+    session = SnapshotSession(database.secret, database.name, temporary=True)
+    with session, session.open() as copier:
+        session.import_into(copier)
+        copier.rollback()
+        database.rows("SELECT pg_terminate_backend(%s, 10000)", session.pids)
+        with pytest.raises(TransientError, match="the connection that held it was lost"):
+            session.import_into(copier)
+        assert copier.info.transaction_status == TransactionStatus.IDLE
 
 
 @pytest.mark.parametrize(

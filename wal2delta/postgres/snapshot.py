@@ -58,6 +58,12 @@ from wal2delta.postgres.slot import create_slot
 from wal2delta.values.cast import CastError
 
 _BLOCKERS_SHOWN = 10
+# What SET TRANSACTION SNAPSHOT says of one whose transaction has ended: no file of its, since 16 and before; or no process.
+_SNAPSHOT_GONE = (
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
 
 
 class TableMovedError(TableError):
@@ -132,9 +138,15 @@ class SnapshotSession:
 
     def import_into(self, conn: Connection) -> None:
         """Begin a transaction on `conn` that sees exactly this snapshot. Raises as `source_errors`."""
-        with source_errors(f"snapshot of slot {self.slot}"):
+        thing = f"snapshot of slot {self.slot}"
+        with source_errors(thing):
             conn.execute(SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-            conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
+            try:
+                conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
+            except _SNAPSHOT_GONE:
+                with suppress(psycopg.Error):
+                    conn.execute(SQL("ROLLBACK"))
+                raise TransientError(thing, "the connection that held it was lost", "try again") from None
 
     def open(self, application_name: str = "wal2delta snapshot") -> Connection:
         """A new ordinary connection for `guard`, with this session's lock timeout."""
