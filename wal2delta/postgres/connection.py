@@ -6,6 +6,7 @@ What is asked over them belongs to the other modules of this room. Each error of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -52,7 +53,9 @@ _UNREACHABLE = (
     "too many clients",
     "too many connections",
     "remaining connection slots",
-    "exceeds max_wal_senders",
+    # In every language; so is the next.
+    "max_wal_senders",
+    "pg_use_reserved_connections",
     "terminating connection",
     "ssl syscall error",
     "host is down",
@@ -62,6 +65,17 @@ _UNREACHABLE = (
     "connection is lost",
     "connection is closed",
     ASKED_TO_STOP,
+)
+
+# A server may refuse a connection in any language, and libpq keeps the SQLSTATE to itself. Two blanks stand between the
+# severity and what the server said, and nowhere in libpq's own words.
+_SERVER_SAID = re.compile(r'failed: [^:"]+:  (?P<text>.+)')
+# What a person must put right names itself: a role, a database, a setting, in any language in quotes; a file; or by these
+# words. What passes (starting, shutting down, recovering, full) names nothing.
+_NAMES_SOMETHING = re.compile(
+    r"""["«»„“”「」]|pg_hba|certifi|zertifi|wal[\ -]?sender|replication\ role|authenticat|permission|password
+    |invalid|unsupported|specified|not\ allowed|not\ found|no\ such""",
+    re.IGNORECASE | re.VERBOSE,
 )
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
@@ -277,7 +291,10 @@ def _lost(thing: str, reason: str) -> Wal2DeltaError:
     lower = reason.lower()
     if any(words in lower for words in _UNREACHABLE):
         return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")
-    if "wal sender" in lower or "replication role" in lower:
+    said = _SERVER_SAID.search(reason)
+    if said and not _NAMES_SOMETHING.search(said["text"]):
+        return TransientError(thing, reason, "try again; where it stays so, see the server's log")
+    if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
     return SourceError(thing, reason, "correct the DSN, the password or pg_hba.conf")
 
