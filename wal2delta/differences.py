@@ -64,6 +64,7 @@ class Difference(Enum):
     PUBLISHED_AGAIN = "published again"
     PUBLICATION_ALTERED = "publication altered"
     ENTERED = "entered"
+    UNREAD = "not read"
     LEFT = "left"
     DROPPED = "dropped"
     RENAMED = "renamed"
@@ -98,6 +99,7 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.PUBLISHED_AGAIN: Verdict.SNAPSHOT,
     Difference.PUBLICATION_ALTERED: Verdict.SNAPSHOT,
     Difference.ENTERED: Verdict.SNAPSHOT,
+    Difference.UNREAD: Verdict.SNAPSHOT,
     Difference.LEFT: Verdict.GONE,
     Difference.DROPPED: Verdict.GONE,
     Difference.RENAMED: Verdict.GONE,

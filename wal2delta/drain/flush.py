@@ -129,6 +129,11 @@ class Flusher:
                 self._raise_failure()
         return flushed
 
+    def wait(self) -> None:
+        """Wait until all that was submitted is done, or has failed; results stay where they are."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or not (self._queue or self._busy))
+
     def look(self) -> None:
         """Look at the catalog once more and wait for it; nothing else may be submitted meanwhile. Raises as `take`."""
         self.submit(Look(last=True), _LOOK_WAIT_S)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -23,6 +24,7 @@ from wal2delta.drain.buffer import TransactionBuffer
 from wal2delta.drain.flush import EndSegment, Flushed, Flusher, Work
 from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.units import LargeTransaction
+from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.stream import ReplicationStream
@@ -101,6 +103,10 @@ class Session:
                     break
                 self._step(goal)
             self._finish()
+        except (SourceError, TransientError):
+            self._keep()
+            raise
+        else:
             return ended
         finally:
             self._buffer.close()
@@ -135,6 +141,16 @@ class Session:
         self._end_segment()
         while not self._flusher.idle:
             self._collect(WAIT_S)
+
+    def _keep(self) -> None:
+        """Where the stream has failed: make durable what came whole before that; the next connection acknowledges it."""
+        with suppress(Wal2DeltaError):
+            units = self._buffer.take(everything=True)
+            end = units[-1].end_lsn if units else self._pending.end
+            for work in (*units, *([] if end is None else [EndSegment(end)])):
+                while not self._flusher.submit(work, WAIT_S):
+                    pass
+            self._flusher.wait()
 
     def _patience(self, goal: Goal) -> float:
         """How long a read may wait for its first message."""

@@ -30,6 +30,7 @@ from psycopg.sql import SQL
 
 from wal2delta.config.model import SourceConfig
 from wal2delta.differences import Difference, TableChange, Verdict, compare, verdict
+from wal2delta.drain.publications import PublicationsChangedError
 from wal2delta.errors import TransientError
 from wal2delta.fingerprint import Fingerprint, LeafFacts, TableFacts
 from wal2delta.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
@@ -39,6 +40,7 @@ from wal2delta.landing.manifest import Manifest
 from wal2delta.landing.reader import file_url
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
+from wal2delta.postgres.catalog import publications_of
 from wal2delta.postgres.connection import Connection, close_quietly, connect, source_errors
 from wal2delta.postgres.fingerprint import Reading, Settling, existing, read
 from wal2delta.postgres.patience import Patience, within
@@ -62,17 +64,25 @@ class _Waiting:
 class CatalogWatch:
     """What one session of a drain knows of the catalog. For the flusher's thread; `close` when that has ended.
 
-    `publications` are those that the stream was opened with, `chain` the flusher's; the catalog is waited for with
-    `patience`.
+    `publications` are those that the stream was opened with, `there` all that the source then had, `chain` the flusher's;
+    the catalog is waited for with `patience`.
     """
 
     def __init__(
-        self, source: SourceConfig, chain: Chain, publications: Sequence[str], writer: str, patience: Patience
+        self,
+        source: SourceConfig,
+        chain: Chain,
+        publications: Sequence[str],
+        writer: str,
+        patience: Patience,
+        *,
+        there: Sequence[str] | None = None,
     ) -> None:
         self._source = source
         self._patience = patience
         self._chain = chain
         self._publications = list(publications)
+        self._there = set(publications if there is None else there)
         self._writer = writer
         self._conn: Connection | None = None
         self._known: Fingerprint | None = None
@@ -109,13 +119,16 @@ class CatalogWatch:
         """Read the catalog and compare; the link that was added, where something differs. No segment may be open.
 
         At the `last` look of a session what an earlier one could not tell apart is decided, as the worse of both.
-        Raises FencedError where another writer has the number; what the first reading of a session fails with.
+        Raises FencedError where another writer has the number, PublicationsChangedError where the source has other
+        publications than at the beginning; what the first reading of a session fails with.
         """
         self._due_at = time.monotonic() + self._source.drain.catalog_interval_s
         try:
             if self._known is None:
                 self._known = newest_catalog(self._chain)
             reading, there = self._read()
+        except PublicationsChangedError:
+            raise
         except TransientError:
             self.close()
             if not self._looked:
@@ -139,6 +152,8 @@ class CatalogWatch:
                 # Compiling the query takes longer than running it.
                 self._conn.execute(SQL("SET jit = off"))
                 self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
+        if set(publications_of(self._conn, self._source)) != self._there:
+            raise PublicationsChangedError(self._source)
         reading = read(self._conn, self._publications, self._settling)
         known = self._known.tables.keys() if self._known is not None else set()
         return reading, existing(self._conn, known - reading.fingerprint.tables.keys())
@@ -146,7 +161,9 @@ class CatalogWatch:
     def _compare(self, reading: Reading, there: frozenset[Oid]) -> Manifest | None:
         if self._known is None:
             return self._record(reading, None, reading.fingerprint, [])
-        changes = compare(self._known, reading.fingerprint, there)
+        changes = [
+            self._unread(change, reading.fingerprint) for change in compare(self._known, reading.fingerprint, there)
+        ]
         now, later = self._judge_files(changes, reading)
         fingerprint = reading.fingerprint
         if later:
@@ -159,6 +176,14 @@ class CatalogWatch:
         if not later:
             self.catalog_lsn = reading.settled
         return None
+
+    def _unread(self, change: TableChange, now: Fingerprint) -> TableChange:
+        """The change of a table that only publications have that were not read before, so marked."""
+        table = now.tables.get(change.oid)
+        read_before = {p.name for p in self._known.publications.values()} if self._known is not None else set()
+        if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
+            return change
+        return replace(change, differences=(*change.differences, Difference.UNREAD))
 
     def _record(
         self,

@@ -41,6 +41,7 @@ _REASONS = {
     Difference.PUBLISHED_AGAIN: "it was taken out of the publication and put back",
     Difference.PUBLICATION_ALTERED: "the publication was altered and is as before again",
     Difference.ENTERED: "it came into the publication",
+    Difference.UNREAD: "its publication was not read until then",
     Difference.LEFT: "it is not published any more",
     Difference.DROPPED: "it was dropped",
     Difference.RENAMED: "it was renamed",
@@ -62,8 +63,8 @@ class Doubt:
 
     def settled_by(self, point: Lsn, fingerprint: str | None) -> bool:
         """Whether a snapshot at `point`, in which the catalog had this fingerprint of the table, has what differs."""
-        if point >= self.noticed:
-            return True
+        if point >= self.noticed or Difference.UNREAD in self.change.differences:
+            return point >= self.noticed
         return point > self.since and fingerprint is not None and fingerprint == self.change.after
 
     def held(self, at: Lsn) -> Held:
@@ -83,7 +84,13 @@ def doubts(chain: Chain, position: Lsn) -> list[Doubt]:
         record = manifest.catalog
         if record is not None and record.since_lsn is not None:
             found += [
-                Doubt(change.table, record.since_lsn, record.noticed_lsn, change)
+                # What was not read is missing from the beginning on, whenever the catalog was looked at.
+                Doubt(
+                    change.table,
+                    chain.head.end_lsn if Difference.UNREAD in change.differences else record.since_lsn,
+                    record.noticed_lsn,
+                    change,
+                )
                 for change in record.changes
                 if change.verdict in (Verdict.SNAPSHOT, Verdict.GONE)
             ]

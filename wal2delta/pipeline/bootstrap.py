@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import RECOVER, LakeError, SourceError, TableError
+from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, TransientError
 from wal2delta.lake.snapshots import (
     Ended,
     Pending,
@@ -34,6 +34,7 @@ from wal2delta.lake.snapshots import (
     read_wanted,
 )
 from wal2delta.landing.beginning import Follows, read_beginning, unfinished
+from wal2delta.landing.catalog_links import newest_catalog
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.disk import disk_error
 from wal2delta.landing.lake_paths import LakePaths
@@ -128,7 +129,9 @@ class Bootstrap:
                 refuse(examine(conn, self._source, only=wanted))
                 server = identify(conn)
                 names = self.choose(read_tables(conn, self._source), wanted)
-                self._look(conn, server)
+                begun, _ = self._look(conn, server)
+                if begun is not None:
+                    self._check_read(conn, Chain.open(self._store, self._paths, begun), names)
                 self.alone(held)
                 # Once more: another run may have ended just now.
                 incarnation, slot = self._look(conn, server)
@@ -155,6 +158,22 @@ class Bootstrap:
             self._check_not_recovering(incarnation)
             check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
         return incarnation, slot
+
+    def _check_read(self, conn: Connection, chain: Chain, names: Sequence[TableName]) -> None:
+        """Raises TransientError where a table is published by what the drain does not read yet: changes would be missing."""
+        recorded = newest_catalog(chain)
+        if recorded is None:
+            return
+        read_names = {publication.name for publication in recorded.publications.values()}
+        unread = [name for name in publications_of(conn, self._source) if name not in read_names]
+        known = {table.table for table in recorded.tables.values()}
+        missing = [name for name in names if name not in known]
+        if unread and missing:
+            raise TransientError(
+                f"table {missing[0]}",
+                f"the drain does not read publication {unread[0]} yet, and changes after the snapshot would be missing",
+                "let the drain run until it has seen it (drain.catalog_interval_s), then try again",
+            )
 
     def begin(
         self, names: Sequence[TableName], server: ServerIdentity, slot: SlotState | None, follows: Follows | None

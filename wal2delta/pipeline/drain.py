@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.flush import Flushed, Flusher
@@ -18,6 +18,7 @@ from wal2delta.drain.gap import Meeting, check_no_gap
 from wal2delta.drain.loop import Ended, Goal, Session
 from wal2delta.drain.past import check_past
 from wal2delta.drain.progress import acknowledge
+from wal2delta.drain.publications import Publications, PublicationsChangedError, recorded_names
 from wal2delta.drain.shapes import CatalogResolver
 from wal2delta.drain.totals import Counts, Flush, Totals
 from wal2delta.drain.until import Mode, Until
@@ -31,10 +32,10 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.postgres.catalog import publications_of
+from wal2delta.postgres.catalog import INSERTS_SUFFIX, publications_of
 from wal2delta.postgres.connection import close_quietly, connect, source_errors
 from wal2delta.postgres.patience import ASKED_TO_STOP, Patience, aside, within
-from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.postgres.stream import LostPublicationError, ReplicationStream
 from wal2delta.report import Event, Report, Stop, silent
 
 # After a lost connection; then twice as long each time, up to `drain.backoff_max_s`.
@@ -106,6 +107,7 @@ class _Drain:
         self._report = report
         self._on_flush = on_flush
         self._totals = Totals()
+        self._publications = Publications()
         self._confirmed: Lsn | None = None
         self._backoff_s = BACKOFF_FIRST_S
         self._goal = Goal(stop, until.target)
@@ -123,6 +125,9 @@ class _Drain:
                 reason = self._attempt()
             except FencedError:
                 raise
+            except PublicationsChangedError as error:
+                self._tell("drain.publications", f"{error.thing}: {error.reason}; connecting again")
+                self._chain.refresh()
             except (TransientError, NoRoomError) as error:
                 if self._goal.stop.requested and isinstance(error, TransientError):
                     return self._result(Ended.STOPPED.value)
@@ -132,18 +137,23 @@ class _Drain:
                     return self._result(Ended.STOPPED.value)
                 self._chain.refresh()
             else:
-                return self._result(reason)
+                if reason is not None:
+                    return self._result(reason)
 
-    def _attempt(self) -> str:
+    def _attempt(self) -> str | None:
+        """Why it has ended; None where it is to go on with another connection."""
         meeting, publications = self._check()
         if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
             self._goal.target = meeting.server.current_lsn
-        if self._goal.target is not None and self._chain.end >= self._goal.target:
+        reached = self._goal.target is not None and self._chain.end >= self._goal.target
+        # A publication that is new is taken up all the same: until then no table of it can be copied.
+        if reached and set(publications) <= (recorded_names(self._chain) or set(publications)):
             self._count_followed()
             return Ended.REACHED.value
         if meeting.slot.active and not self._until.lasting and self._follow(meeting):
             return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
-        names = publications or [self._source.publication]
+        there = publications or [self._source.publication]
+        names, goal = self._readable(there, meeting.server.current_lsn)
         self._look_back(meeting, names)
         while True:
             start = self._chain.end
@@ -153,10 +163,23 @@ class _Drain:
                 if self._chain.end == start:
                     # And whoever had it may have told it of more than that: only now can nobody move it but us.
                     self._check()
-                    return self._session(stream, names).value
+                    ended = self._session(stream, names, there, goal)
+                    return None if goal is not self._goal and ended is Ended.REACHED else ended.value
+
+    def _readable(self, there: Sequence[str], now: Lsn) -> tuple[list[str], Goal]:
+        """The publications to read, and how far to go with them."""
+        names, until = self._publications.readable(self._chain, there, now)
+        if until is None or (self._goal.target is not None and self._goal.target <= until):
+            return names, self._goal
+        left = ", ".join(sorted(set(there) - set(names)))
+        self._tell("drain.publications", f"{left} was made later, and is read from {until} on")
+        return names, replace(self._goal, target=until)
 
     def _look_back(self, meeting: Meeting, publications: Sequence[str]) -> None:
         """Where the slot stands behind, the server may have another past than the one that landed."""
+        if (recorded_names(self._chain) or set()) - set(publications):
+            # What landed of a publication that is gone, the server sends no more.
+            return
         compared = check_past(
             self._source.name,
             self._chain,
@@ -201,7 +224,9 @@ class _Drain:
     def _patience(self, grace_s: float = 0.0) -> Patience:
         return Patience(self._source.drain.silence_timeout_s, self._goal.stop, grace_s)
 
-    def _session(self, stream: ReplicationStream, publications: Sequence[str]) -> Ended:
+    def _session(
+        self, stream: ReplicationStream, publications: Sequence[str], there: Sequence[str], goal: Goal
+    ) -> Ended:
         self._tell(
             "drain.start",
             f"draining {self._source.name} from {self._chain.end}",
@@ -213,7 +238,7 @@ class _Drain:
         patience = self._patience(STOP_GRACE_S)
         resolver = CatalogResolver(self._source, patience)
         writer = secrets.token_hex(16)
-        watch = CatalogWatch(self._source, self._chain, publications, writer, patience)
+        watch = CatalogWatch(self._source, self._chain, publications, writer, patience, there=there)
         flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch, self._source.drain)
         failure: BaseException | None = None
         try:
@@ -225,9 +250,13 @@ class _Drain:
                 on_flushed=lambda flushed: self._flushed(flushed, watch),
                 on_spilled=self._spilled,
             )
-            ended = session.run(self._goal)
+            ended = session.run(goal)
             # What was altered since the last look is noticed now, not at the next start.
             flusher.look()
+        except LostPublicationError:
+            self._lost_publication(there, publications)
+            raise
+        else:
             return ended
         finally:
             failure = flusher.close()
@@ -240,6 +269,16 @@ class _Drain:
             if isinstance(failure, FencedError):
                 # A replaced writer often loses its connection first; that it was replaced is what matters.
                 raise failure
+
+    def _lost_publication(self, there: Sequence[str], publications: Sequence[str]) -> None:
+        """Raises PublicationsChangedError where going on without one, or with those that are there now, may help."""
+        meeting, now = self._check()
+        if set(now) != set(there):
+            raise PublicationsChangedError(self._source) from None
+        second = self._source.publication + INSERTS_SUFFIX
+        if second in publications and second not in self._publications.first_seen:
+            self._publications.first_seen[second] = meeting.server.current_lsn
+            raise PublicationsChangedError(self._source) from None
 
     def _flushed(self, flushed: Flushed, watch: CatalogWatch) -> None:
         """A manifest that was acknowledged."""

@@ -108,7 +108,9 @@ def _draw(conn: Connection, source: SourceConfig) -> _Draft:
     new = [table for table in source.tables if table not in published]
     draft = _Draft(source)
     _publish(draft, source.publication, [t for t in new if facts[t]["has_identity"]], existing, always=True)
-    _publish(draft, _inserts(source), [t for t in new if not facts[t]["has_identity"]], existing, always=False)
+    # Made together: one that came later would be none for the stream until it has read up to there.
+    second = source.publication not in existing
+    _publish(draft, _inserts(source), [t for t in new if not facts[t]["has_identity"]], existing, always=second)
     _notes(conn, draft, new, published, facts)
     return draft
 
@@ -137,7 +139,7 @@ def _publish(
     if not tables and not always:
         return
     which = SQL(" FOR TABLE {}").format(listed) if tables else SQL("").format()
-    only = SQL("" if always else f"publish = '{_INSERTS}', ").format()
+    only = SQL(f"publish = '{_INSERTS}', " if publication.endswith(INSERTS_SUFFIX) else "").format()
     draft.statements.append(
         SQL("CREATE PUBLICATION {}{} WITH ({}publish_via_partition_root = true)").format(
             Identifier(publication), which, only

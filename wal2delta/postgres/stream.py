@@ -175,7 +175,7 @@ class ReplicationStream:
             self._failure = self._why(error)
         received.wire = self._taken()
         if self._failure is None and self._notice is not None:
-            self._failure = _lost_publication(self._notice)
+            self._failure = LostPublicationError(self._notice)
             received.wire = Wire.none()
         if self._failure is not None and not len(received.wire):
             raise self._failure
@@ -317,7 +317,7 @@ class ReplicationStream:
             return GapError("replication stream", reason, RECOVER)
         if error.sqlstate == "42704" and error.diag.message_primary:
             # Up to PostgreSQL 17 an error, from 18 on the warning of `_on_notice`: all publications were there at the start.
-            return _lost_publication(error.diag.message_primary)
+            return LostPublicationError(error.diag.message_primary)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
         return translate(error, "replication stream")
@@ -352,7 +352,10 @@ def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]
         raise SourceError("publications", "there is none to read", "run `wal2delta apply`")
 
 
-def _lost_publication(notice: str) -> SourceError:
-    # Made again it is no help: the slot's place in the WAL is before that, where there is none for the server.
-    reason = f"{notice}: it was made after the slot's position, and changes from there on would be left out"
-    return SourceError("replication stream", reason, RECOVER)
+class LostPublicationError(SourceError):
+    """A publication that was there at the start is none for the server at the slot's place in the WAL."""
+
+    def __init__(self, notice: str) -> None:
+        # Made again it is no help: the slot's place in the WAL is before that, where there is none for the server.
+        reason = f"{notice}: it was made after the slot's position, and changes from there on would be left out"
+        super().__init__("replication stream", reason, RECOVER)
