@@ -144,6 +144,15 @@ def test_errors_are_sorted_by_their_sqlstate(database: Database) -> None:
             conn.execute("SELECT pg_sleep(5)")
 
 
+@pytest.mark.since(17)
+def test_a_transaction_that_the_server_ended_for_its_age_may_be_tried_again(database: Database) -> None:
+    """Somebody set a limit on a connection of ours, which none has by itself."""
+    with connect(database.secret) as conn:
+        conn.execute("SET transaction_timeout = 20")
+        with pytest.raises(TransientError, match="25P04"), source_errors("x"):
+            conn.execute("SELECT pg_sleep(5)")
+
+
 def test_a_role_without_replication_is_told_what_it_lacks(database: Database) -> None:
     """The walsender is refused with the ALTER ROLE that would help."""
     with pytest.raises(SourceError, match="REPLICATION"):
