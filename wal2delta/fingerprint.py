@@ -120,6 +120,11 @@ class Fingerprint:
     types: Mapping[int, TypeFacts]
     publications: Mapping[int, PublicationFacts]
 
+    @property
+    def publication_names(self) -> set[str]:
+        """What the publications are called."""
+        return {publication.name for publication in self.publications.values()}
+
     def sent(self, table: TableFacts) -> tuple[ColumnFacts, ...]:
         """The columns that the stream has of a table."""
         wanted: set[int] = set()

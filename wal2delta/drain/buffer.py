@@ -111,9 +111,7 @@ class TransactionBuffer:
             else:
                 special = _SPECIAL.search(tags, at)
                 stop = special.start() if special else len(tags)
-                if at == 0 and stop == len(tags):
-                    self._ordinary(wire, tags)
-                elif stop > at:
+                if stop > at:
                     self._ordinary(wire[at:stop], tags[at:stop])
             if stop < len(tags):
                 self._special(wire.message(stop))

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
+from wal2delta.drain.loop import READ_BYTES, WAIT_S
 from wal2delta.errors import RECOVER, GapError, SourceError, TransientError
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest
@@ -38,8 +39,6 @@ from wal2delta.postgres.patience import ASKED_TO_STOP
 from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.report import Stop
 
-_READ_BYTES = 1 << 20
-_WAIT_S = 0.25
 _CONTROLS = frozenset(b"BCSEcA")
 _CHANGES = frozenset(b"IUDT")
 # Rows of a landed file that are looked at together.
@@ -135,7 +134,7 @@ def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[PastCommi
     while True:
         if stop.requested:
             raise TransientError("replication stream", ASKED_TO_STOP, "start again")
-        received = stream.read(_READ_BYTES, _WAIT_S)
+        received = stream.read(READ_BYTES, WAIT_S)
         for index, tag in enumerate(received.wire.tags.tobytes()):
             position, commit = transactions.take(tag, received.wire, index)
             if position is not None and position > end:

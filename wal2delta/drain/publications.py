@@ -33,16 +33,17 @@ class Publications:
 
     first_seen: dict[str, Lsn] = field(default_factory=dict)
 
-    def readable(self, chain: Chain, there: Sequence[str], now: Lsn) -> tuple[list[str], Lsn | None]:
-        """Those of `there` that can be read from the chain's end on, and up to where without the others.
+    def readable(
+        self, recorded: set[str] | None, there: Sequence[str], now: Lsn, end: Lsn
+    ) -> tuple[list[str], Lsn | None]:
+        """Those of `there` that can be read from the chain's `end` on, and up to where without the others.
 
-        `now` is the server's position when `there` was read. None where nothing is left out.
+        `recorded` are the chain's, `now` is the server's position when `there` was read. None where nothing is left out.
         """
-        recorded = recorded_names(chain)
         for name in there:
             if recorded is not None and name not in recorded:
                 self.first_seen.setdefault(name, now)
-        younger = {name for name in there if self.first_seen.get(name, Lsn.ZERO) > chain.end}
+        younger = {name for name in there if self.first_seen.get(name, Lsn.ZERO) > end}
         names = [name for name in there if name not in younger]
         if not younger or not names:
             return list(there), None
@@ -52,4 +53,4 @@ class Publications:
 def recorded_names(chain: Chain) -> set[str] | None:
     """The publications of the chain's newest catalog; None where it has none. Raises LakeError where it is damaged."""
     recorded = newest_catalog(chain)
-    return None if recorded is None else {publication.name for publication in recorded.publications.values()}
+    return None if recorded is None else recorded.publication_names

@@ -180,7 +180,7 @@ class CatalogWatch:
     def _unread(self, change: TableChange, now: Fingerprint) -> TableChange:
         """The change of a table that only publications have that were not read before, so marked."""
         table = now.tables.get(change.oid)
-        read_before = {p.name for p in self._known.publications.values()} if self._known is not None else set()
+        read_before = self._known.publication_names if self._known is not None else set()
         if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
             return change
         return replace(change, differences=(*change.differences, Difference.UNREAD))

@@ -164,8 +164,7 @@ class Bootstrap:
         recorded = newest_catalog(chain)
         if recorded is None:
             return
-        read_names = {publication.name for publication in recorded.publications.values()}
-        unread = [name for name in publications_of(conn, self._source) if name not in read_names]
+        unread = [name for name in publications_of(conn, self._source) if name not in recorded.publication_names]
         known = {table.table for table in recorded.tables.values()}
         missing = [name for name in names if name not in known]
         if unread and missing:

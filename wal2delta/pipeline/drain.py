@@ -80,10 +80,11 @@ def drain(
 ) -> DrainReport:
     """Drain the source `name` and say what was added.
 
-    `on_flush` is called after each manifest was acknowledged, in the calling thread. Raises ConfigError, LakeError, GapError
-    and SourceError where a person must change something; FencedError (a TransientError) where another writer has
-    taken over; TransientError where the connection was lost and `until` asks for a position (a lasting drain connects
-    again); NoRoomError (a LakeError) where a disk is full and `until` is not `stopped` (such a drain waits for room).
+    `on_flush` is called in the calling thread for each manifest that is durable, after its acknowledgement where the
+    connection lasts so long. Raises ConfigError, LakeError, GapError and SourceError where a person must change something;
+    FencedError (a TransientError) where another writer has taken over; TransientError where the connection was lost and
+    `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) where a disk is full and `until`
+    is not `stopped` (such a drain waits for room).
     """
     running = _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush)
     return running.run()
@@ -147,14 +148,19 @@ class _Drain:
             self._goal.target = meeting.server.current_lsn
         reached = self._goal.target is not None and self._chain.end >= self._goal.target
         # A publication that is new is taken up all the same: until then no table of it can be copied.
-        if reached and set(publications) <= (recorded_names(self._chain) or set(publications)):
+        recorded = recorded_names(self._chain)
+        if reached and set(publications) <= (recorded or set(publications)):
             self._count_followed()
             return Ended.REACHED.value
-        if meeting.slot.active and not self._until.lasting and self._follow(meeting):
-            return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
+        if meeting.slot.active and not self._until.lasting:
+            if self._follow(meeting):
+                return Ended.STOPPED.value if self._goal.stop.requested else FOLLOWED
+            recorded = recorded_names(self._chain)
         there = publications or [self._source.publication]
-        names, goal = self._readable(there, meeting.server.current_lsn)
-        self._look_back(meeting, names)
+        names, goal = self._readable(recorded, there, meeting.server.current_lsn)
+        # What landed of a publication that is gone, the server sends no more.
+        if (recorded or set()) <= set(names):
+            self._look_back(meeting, names)
         while True:
             start = self._chain.end
             with self._open_stream(names, start) as stream:
@@ -166,9 +172,9 @@ class _Drain:
                     ended = self._session(stream, names, there, goal)
                     return None if goal is not self._goal and ended is Ended.REACHED else ended.value
 
-    def _readable(self, there: Sequence[str], now: Lsn) -> tuple[list[str], Goal]:
+    def _readable(self, recorded: set[str] | None, there: Sequence[str], now: Lsn) -> tuple[list[str], Goal]:
         """The publications to read, and how far to go with them."""
-        names, until = self._publications.readable(self._chain, there, now)
+        names, until = self._publications.readable(recorded, there, now, self._chain.end)
         if until is None or (self._goal.target is not None and self._goal.target <= until):
             return names, self._goal
         left = ", ".join(sorted(set(there) - set(names)))
@@ -177,9 +183,6 @@ class _Drain:
 
     def _look_back(self, meeting: Meeting, publications: Sequence[str]) -> None:
         """Where the slot stands behind, the server may have another past than the one that landed."""
-        if (recorded_names(self._chain) or set()) - set(publications):
-            # What landed of a publication that is gone, the server sends no more.
-            return
         compared = check_past(
             self._source.name,
             self._chain,
@@ -352,7 +355,7 @@ class _Drain:
                 moved_at, end = now, self._chain.end
             if now - looked_at >= 1.0:
                 looked_at = now
-                if not self._slot_is_active():
+                if not self._check()[0].slot.active:
                     return False
             if now - moved_at > max(FOLLOW_PATIENCE_S, 3 * self._source.drain.progress_interval_s):
                 raise TransientError(
@@ -367,10 +370,6 @@ class _Drain:
         """What another drain has landed since the start."""
         for manifest in self._chain.between(self._start, self._chain.end):
             self._totals.add(manifest)
-
-    def _slot_is_active(self) -> bool:
-        meeting, _ = self._check()
-        return meeting.slot.active
 
     def _result(self, reason: str) -> DrainReport:
         return DrainReport(
