@@ -94,6 +94,11 @@ class SnapshotTable:
     chunks: tuple[Chunk, ...]
     fingerprint: str | None = None
 
+    @property
+    def bytes_per_row(self) -> float:
+        """The mean over its files, compressed; 0 where there is no row."""
+        return sum(c.bytes for c in self.chunks) / max(self.rows, 1)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_id": self.version.id,

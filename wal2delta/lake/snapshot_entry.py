@@ -36,6 +36,7 @@ from wal2delta.lake.columns import (
 from wal2delta.lake.correction import Correction, correct
 from wal2delta.lake.documents import SnapshotTable
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.narrowing import Narrowed, narrow
 from wal2delta.lake.net_change import NetChange
 from wal2delta.schema import SchemaVersion
 from wal2delta.values.types import spark_type
@@ -47,10 +48,16 @@ _START = "_w2d_start"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What current commits, and what history keeps of it beside the range's changes."""
+    """What current commits, and what history keeps of it beside the range's changes; `narrowed` is what was compared."""
 
     net: NetChange
     correction: Correction
+    narrowed: Narrowed
+
+    def release(self) -> None:
+        """Give back what is kept until both are written."""
+        self.correction.release()
+        self.narrowed.release()
 
 
 def snapshot_rows(
@@ -132,8 +139,9 @@ def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, chan
     """
     shape = change.shape
     key, safe = merge_key(shape), change.null_safe
-    desired = with_net_change(snapshot, after).withColumn(DIGEST, row_key(shape))
-    kept = with_net_change(persisted, change).withColumn(DIGEST, row_key(shape))
+    narrowed = narrow(shape, with_net_change(snapshot, after), with_net_change(persisted, change))
+    desired = narrowed.desired.withColumn(DIGEST, row_key(shape))
+    kept = narrowed.persisted.withColumn(DIGEST, row_key(shape))
     order = F.col(DUP) if shape.is_bag else None
     correction = correct(desired, kept, DIGEST, order)
     retracted = pick(correction.retractions, key)
@@ -146,4 +154,5 @@ def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, chan
     if change.images is not None:
         images = images.unionAll(without(change.images, retracted, key, null_safe=safe))
     deletes = retracted if change.deletes is None else retracted.unionAll(change.deletes).distinct()
-    return Difference(NetChange(shape, None if change.wipe else deletes, images, change.wipe), correction)
+    net = NetChange(shape, None if change.wipe else deletes, images, change.wipe)
+    return Difference(net, correction, narrowed)

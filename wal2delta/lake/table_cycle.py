@@ -187,10 +187,12 @@ def _write_again(
             events = events.unionAll(change_rows(at.shape, own.events))
         counts = Counts() if own is None else own.counts
         history = _append_history(session, context, work, events, counts.rows)
-        current = _apply_current(session, context, work, found.net)
+        written = at.counts.rows + counts.rows + retractions.count + insertions.count
+        few = written <= FEW_ROWS and written * entering.table.bytes_per_row <= FEW_BYTES
+        current = _apply_current(session, context, work, found.net, few=few)
     finally:
         _release(since, own)
-        found.correction.release()
+        found.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     return _written(context, work, history, current, counts)
