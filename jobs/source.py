@@ -21,6 +21,7 @@ from jobs.names import (
     verification_job_name,
 )
 from wal2delta.config.model import SourceConfig
+from wal2delta.names import TableName
 
 # What define_asset_job returns; it has no public name.
 Job = UnresolvedAssetJobDefinition
@@ -67,11 +68,7 @@ def _compaction(source: SourceConfig) -> Job:
 
 
 def _verification(source: SourceConfig) -> Job:
-    keys = [
-        dg.AssetCheckKey(table_key(Layer.CURRENT, source.name, table), name)
-        for table in source.tables
-        for name in (CHECK, *(each.name for each in expectations(source, table)))
-    ]
+    keys = [key for table in source.tables for key in verification_checks(source, table)]
     return dg.define_asset_job(
         verification_job_name(source.name),
         selection=dg.AssetSelection.checks(*keys),
@@ -79,6 +76,14 @@ def _verification(source: SourceConfig) -> Job:
         tags=_tags(source),
         description=f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN; runs their expectations.",
     )
+
+
+def verification_checks(source: SourceConfig, table: TableName, *, proof: bool = True) -> list[dg.AssetCheckKey]:
+    """The checks of one current table: its expectations, and the proof if wanted."""
+    names = [each.name for each in expectations(source, table)]
+    return [
+        dg.AssetCheckKey(table_key(Layer.CURRENT, source.name, table), n) for n in ([CHECK] if proof else []) + names
+    ]
 
 
 def _slot(source: SourceConfig) -> Job:

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.current import CompactionRun
 from jobs.names import VIEWS_REFRESH, compaction_job_name, slot_job_name, verification_job_name
+from jobs.source import verification_checks
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings
@@ -24,6 +25,8 @@ _SLOT_CRON = "*/15 * * * *"
 
 # Why a tick is skipped, or None.
 Obstacle = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
+# What is run; a RunRequest without anything, where a schedule has none of its own.
+Request = Callable[[Settings], dg.RunRequest]
 
 
 def schedules(config: Config) -> list[dg.ScheduleDefinition]:
@@ -64,9 +67,13 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
                 return f"{name}: {others.busy}"
         return guard.compaction_is_pointless(state, settings.has_waiting_rows(source.name))
 
-    config = dg.RunConfig(ops={f"compact_{source.name}": CompactionRun(report="changed")})
+    def request(settings: Settings) -> dg.RunRequest:
+        del settings
+        config = dg.RunConfig(ops={f"compact_{source.name}": CompactionRun(report="changed")})
+        return dg.RunRequest(run_config=config)
+
     description = f"Compacts {source.name} where something has landed, unless a compaction or a proof is in progress."
-    return _schedule(job, cron_every(source.compaction.interval_s), description, obstacle, config)
+    return _schedule(job, cron_every(source.compaction.interval_s), description, obstacle, request)
 
 
 def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
@@ -77,7 +84,16 @@ def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
             return "there is nothing in the lake yet"
         return guard.others(recent_runs(context.instance, job), time.time()).busy
 
-    return _schedule(job, cron, f"Proves {source.name} equal to PostgreSQL, unless a proof is in progress.", obstacle)
+    def request(settings: Settings) -> dg.RunRequest:
+        chosen = settings.due_for_proof(source.name)
+        checks = [key for table in source.tables for key in verification_checks(source, table, proof=table in chosen)]
+        return dg.RunRequest(asset_check_keys=checks)
+
+    description = (
+        f"Proves {source.name} equal to PostgreSQL, small tables each time and large ones in turn, "
+        "and checks all expectations, unless a proof is in progress."
+    )
+    return _schedule(job, cron, description, obstacle, request)
 
 
 def _slot(source: SourceConfig) -> dg.ScheduleDefinition:
@@ -103,7 +119,7 @@ def _views(config: Config) -> dg.ScheduleDefinition:
 
 
 def _schedule(
-    job: str, cron: str, description: str, obstacle: Obstacle, config: dg.RunConfig | None = None
+    job: str, cron: str, description: str, obstacle: Obstacle, request: Request | None = None
 ) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"{job}_schedule",
@@ -115,8 +131,10 @@ def _schedule(
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | dg.SkipReason:
         try:
             reason = obstacle(context, settings)
+            if reason:
+                return dg.SkipReason(reason)
+            return dg.RunRequest() if request is None else request(settings)
         except Wal2DeltaError as error:
             return dg.SkipReason(f"the state could not be seen: {error}")
-        return dg.SkipReason(reason) if reason else dg.RunRequest(run_config=config or dg.RunConfig())
 
     return tick

@@ -15,12 +15,14 @@ from wal2delta.lake.records import newest_cut, newest_number
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
 from wal2delta.pipeline.health import SlotHealth, slot_health
 from wal2delta.pipeline.status import StatusReport, slot_gap, status
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.patience import Patience, within
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, read_slot
+from wal2delta.proof.record import due, read_proved
 
 # An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and others wait for it.
 PATIENCE_S = 5.0
@@ -74,6 +76,13 @@ class Settings(dg.ConfigurableResource[Config]):
         """The source's frontier in the lake."""
         lake = self.config().lake
         return newest_cut(open_store(lake), LakePaths(lake, source))
+
+    def due_for_proof(self, source: str) -> list[TableName]:
+        """The configured tables that a scheduled proof takes now."""
+        config = self.config()
+        chosen = config.sources[source]
+        proved = read_proved(open_store(config.lake), LakePaths(config.lake, source))
+        return due(chosen.tables, proved, chosen.proof_rows)
 
     def has_waiting_rows(self, source: str) -> bool:
         """Whether changes have landed that are in no cut, or a cycle was interrupted.

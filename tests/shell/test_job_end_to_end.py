@@ -29,6 +29,7 @@ sources:
     password: {{env: W2D_SHELL_PASSWORD}}
     publication: pub
     slot: {slot}
+    proof_rows: 200
     tables: [shop.orders, 'shop."order lines"']
     table:
       shop.orders:
@@ -183,6 +184,27 @@ def test_verification_proves_tables_and_checks_expectations(journey: Location) -
     between = found["orders", "expect_column_values_to_be_between__amount"]
     assert (between.passed, between.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert not found["orders", "expect_column_values_to_not_be_null__gone"].passed
+
+
+def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
+    """One of the two is more than a run may read; what is asked for can be run, and proves just that table."""
+    schedule = journey.defs.resolve_schedule_def("shop_verification_schedule")
+    journey.run("shop_verification")
+    turns = []
+    for _ in range(2):
+        with dg.build_schedule_context(instance=journey.instance, resources={"settings": journey.settings}) as context:
+            requests = schedule.evaluate_tick(context).run_requests
+        assert requests is not None
+        checks = requests[0].asset_check_keys
+        assert checks is not None
+        assert {c.name for c in checks if c.name != "proved_equal"} >= {"expect_column_values_to_be_unique__id"}
+        proofs = [c for c in checks if c.name == "proved_equal"]
+        job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_check_selection=set(proofs))
+        result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
+        found = [e.asset_key.path[-1] for e in result.get_asset_check_evaluations() if e.passed]
+        assert found == [c.asset_key.path[-1] for c in proofs]
+        turns.append(found)
+    assert turns == [["order-20lines"], ["orders"]]
 
 
 def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:

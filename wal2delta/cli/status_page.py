@@ -5,13 +5,15 @@ What there is to say belongs to `wal2delta.pipeline.status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from wal2delta.cli.results import grid, octets, plain
+from wal2delta.names import TableName
 from wal2delta.pipeline.health import SlotHealth
 from wal2delta.pipeline.snapshot_progress import sentence
 from wal2delta.pipeline.snapshot_status import SnapshotStatus
 from wal2delta.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
+from wal2delta.proof.record import Proved
 
 _TABLES_SHOWN = 10
 
@@ -43,8 +45,22 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
     for table, held in status.held.items():
         yield plain(f"  held       {table}: {held}")
+    if status.proved:
+        yield f"  proved     {_proved(status.proved)}"
+    for table, proved in status.proved.items():
+        if proved.status != "equal":
+            equal = "never seen equal" if proved.verified is None else f"last equal at {proved.verified.position}"
+            yield plain(f"  proved     {table}: {proved.status} ({proved.at}), {equal}")
     for problem in status.problems:
         yield _problem(problem)
+
+
+def _proved(proved: Mapping[TableName, Proved]) -> str:
+    equal = [p.verified for p in proved.values() if p.status == "equal" and p.verified is not None]
+    if not equal:
+        return f"none of {len(proved):,} tables equal"
+    oldest = min(equal, key=lambda verified: verified.at)
+    return f"{len(equal):,} of {len(proved):,} tables equal, each since {oldest.at} or later, at {oldest.position} or later"
 
 
 def _server(status: SourceStatus) -> str:

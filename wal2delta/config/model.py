@@ -290,6 +290,14 @@ class SourceConfig(Model):
     compaction: CompactionConfig = CompactionConfig()
     health: HealthConfig = HealthConfig()
     buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof.")
+    proof_rows: Whole = Field(
+        20_000_000,
+        ge=1,
+        description=(
+            "Rows that a scheduled proof reads, about: small tables are in each, large ones in turn, one at least. "
+            "The first is of all."
+        ),
+    )
 
     def table_config(self, table: TableName) -> TableConfig:
         """What the configuration says about `table`; the defaults where it says nothing."""

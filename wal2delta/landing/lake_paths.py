@@ -132,6 +132,11 @@ class LakePaths:
         """The file that a local lease's holder keeps locked."""
         return f"{self.source}/cycles/lease.lock"
 
+    @property
+    def proved(self) -> str:
+        """What was proved last of each table."""
+        return f"{self.source}/proved.json"
+
     # Tables and views ----------------------------------------------------------------------------
 
     def history(self, table: TableName) -> str:

@@ -40,6 +40,7 @@ from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError
 from wal2delta.proof.compare import Buckets, DifferingKey, differing, differing_keys, rows_in, to_narrow
 from wal2delta.proof.lake_form import lake_buckets, lake_rows, read_current
+from wal2delta.proof.record import record
 from wal2delta.proof.result import ProofReport, Status, TableProof
 from wal2delta.proof.source_side import source_buckets, source_rows
 from wal2delta.report import Event, Report, Stop, silent
@@ -124,7 +125,11 @@ def _prove_once(  # noqa: PLR0917  as prove
                 return ProofReport(name, None, dict.fromkeys(chosen, blocked))
             conn = connect(source.dsn, "wal2delta proof")
             open_until_compared.callback(close_quietly, conn)
-            return _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
+            found = _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
+            cut = newest_cut(store, paths)
+            if cut is not None:
+                record(store, paths, cut.incarnation, found)
+            return found
 
 
 def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:

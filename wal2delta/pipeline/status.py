@@ -7,7 +7,7 @@ be reached; whatever could not be looked at is listed as a problem instead of en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ from wal2delta.pipeline.snapshot_status import SnapshotStatus, snapshot_status
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot
+from wal2delta.proof.record import Proved, read_proved
 from wal2delta.views.cuts import ViewCut
 from wal2delta.views.cuts import newest_cut as newest_view_cut
 
@@ -79,7 +80,7 @@ class SourceStatus:
     `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
     what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
     entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run.
-    `lease_held` is None where the system can't tell.
+    `lease_held` is None where the system can't tell. `proved` is what the last proof of each table said.
     """
 
     source: str
@@ -96,6 +97,7 @@ class SourceStatus:
     lease: str | None
     problems: tuple[Problem, ...]
     snapshot: SnapshotStatus | None = None
+    proved: Mapping[TableName, Proved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Ex
         lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
         snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
+        proved=dict(sorted(read_proved(store, paths).items())),
         problems=tuple(problems.found),
     )
 
