@@ -230,6 +230,11 @@ class CompactionConfig(Model):
         60.0, gt=0, le=86_400, description="The step of the schedule in Dagster, in seconds, rounded up to a minute."
     )
     threads: Whole = Field(2, ge=1, le=64, description="Tables written at a time.")
+    apply: Literal["auto", "merge"] = Field(
+        "auto",
+        description="How current takes a change: `auto` is one commit with deletion vectors where the installed Delta is the"
+        " one that was tried, else MERGE; `merge` is always MERGE.",
+    )
 
 
 class HealthConfig(Model):

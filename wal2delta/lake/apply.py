@@ -2,81 +2,60 @@
 
 What goes and comes belongs to `net_change`, `correction` and the views; when it is written to `cycle`.
 
-Four makes of the one commit, the cheapest that is right: create (the first rows and the table's properties together),
-append (nothing goes), overwrite (everything goes), and a MERGE that deletes and inserts:
+Five makes of the one commit, the cheapest that is right: create (the first rows and the table's properties together),
+append (nothing goes), overwrite (everything goes), deletion vectors (`by_vectors`), and MERGE (`by_merge`). The last two
+do the same; vectors are some times cheaper and need names inside one exact version of Delta, so MERGE stands in wherever
+those were not tried, or where `compaction.apply` says so.
 
-    source = deletes (key, true) ∪ images (row, false)
-    ON s.delete AND t.key = s.key [AND t.key BETWEEN literals]   WHEN MATCHED DELETE
-    WHEN NOT MATCHED AND NOT s.delete                            INSERT
-
-An update is a delete and an insert of one commit: so the target is read for its key columns alone (3.4 s where the textbook
-MERGE takes 6.3 s, 10 k changes in 10 M rows). Delta prunes a MERGE's target by literals only, hence the bounds.
-
-Invariant idempotent-apply: the commit carries (application id, number); before writing, the commit after the expected
-version is looked at, and a number that is there already is not written again. Delta itself would skip a repeat in silence.
+Invariant idempotent-apply: the commit carries (application id, number); before writing, the commits after the expected
+version are looked at, and a number that is there already is not written again. Delta itself would skip a repeat in silence.
+A commit is made on the version that was read or not at all: who loses that race starts again from there (TransientError).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
-from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from wal2delta.errors import InvariantError, LakeError
-from wal2delta.lake.columns import needs_mapping
+from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.lake.by_merge import merge
+from wal2delta.lake.by_vectors import Unfit, commit_vectors
+from wal2delta.lake.contract import CHECKPOINT_INTERVAL, Applied, Change, CommitInfo, Make, TableSpec
 from wal2delta.lake.delta_log import NO_VERSION, Commit, newest_version, read_commit
-from wal2delta.lake.exact import quoted
+from wal2delta.lake.vectors_check import why_not
 
-_DELETE = "_w2d_delete"
+__all__ = ["CHECKPOINT_INTERVAL", "Applied", "CommitInfo", "TableSpec", "append", "apply"]
+
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-# A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
-CHECKPOINT_INTERVAL = 50
-
-
-@dataclass(frozen=True, slots=True)
-class CommitInfo:
-    """What a commit says of itself. `may_be_done`: an earlier attempt at this number may have made it already."""
-
-    app_id: str
-    number: int
-    user_metadata: str
-    may_be_done: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpec:
-    """How a table is made: Delta properties beside the ones that every table has."""
-
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def options(self, columns: Sequence[str]) -> dict[str, str]:
-        """The writer's options; deletion vectors spare rewriting rows that do not change."""
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) else {}
-        return {
-            "delta.enableDeletionVectors": "true",
-            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
-            **mapping,
-            **self.properties,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The table's version now, rows inserted and deleted by this commit; `skipped`: it had been made before.
-
-    Where nothing went or came there is no commit: the version is the old one.
-    """
-
-    version: int
-    inserted: int
-    deleted: int
-    skipped: bool = False
+# Delta would try again on top of whatever was committed meanwhile.
+_RETRIES = "spark.databricks.delta.maxCommitAttempts"
+_LOST = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
+_CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 
 
 def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes, as which commit
@@ -92,44 +71,42 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
     bounds: tuple[int, int] | None = None,
     null_safe: bool = False,
     few: bool = False,
+    keys_max: int | None = None,
     expected_version: int | None = None,
+    make: Make = "auto",
 ) -> Applied:
     """Commit once: rows whose `key_columns` are in `deletes` go (all, if `wipe`), then `images` come.
 
-    `session` must be the caller's own (`spark.newSession()`): its settings carry the transaction while a MERGE runs.
-    `images` has all the table's columns; `create` makes the table where there is none; `bounds` are the least and greatest
-    value of a single integer key; `null_safe` makes NULL a key like others; `few` says that what goes and comes fits into
-    the memory of each task. `expected_version` is the version the table should have (found out when None); a commit after
-    it that is not ours raises LakeError, one that is ours and not expected InvariantError.
+    `session` must be the caller's own (`spark.newSession()`): its settings carry the transaction while a commit is made.
+    `images` has all the table's columns; `create` makes the table where there is none; of `bounds`, `null_safe`, `few` and
+    `keys_max` see `Change`. `expected_version` is the version the table should have (found out when None): commits after it
+    that change no data are passed over, any other that is not ours raises LakeError, one that is ours and not expected
+    InvariantError. A commit that someone else makes meanwhile raises TransientError, and ours is not made.
     """
-    before = newest_version(path) if expected_version is None else expected_version
-    done = _done(path, before, commit, known=expected_version is not None)
+    expected = newest_version(path) if expected_version is None else expected_version
+    before, done = _found(path, expected, commit, known=expected_version is not None)
     if done is not None:
         return done
-    if before == NO_VERSION:
-        if create is None or images is None:
-            raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
-        _append(images, path, commit, create.options(images.columns))
-    elif wipe:
-        rows = session.read.format("delta").load(path).limit(0) if images is None else images
-        _writer(rows, commit).mode("overwrite").save(path)
-    elif deletes is not None:
-        _merge(
-            session,
-            path,
-            key_columns,
-            deletes=deletes,
-            images=images,
-            commit=commit,
-            bounds=bounds,
-            null_safe=null_safe,
-            few=few,
-        )
-    elif images is not None:
-        _append(images, path, commit, {})
-    else:
-        return Applied(before, 0, 0)
-    return _outcome(path, before, commit)
+    if before == NO_VERSION and (create is None or images is None):
+        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
+    with _transaction(session, commit), _conflicts(path):
+        if before == NO_VERSION and create is not None and images is not None:
+            made = "create"
+            _append(images, path, commit, create.options(images.columns))
+        elif wipe:
+            made = "overwrite"
+            rows = session.read.format("delta").load(path).limit(0) if images is None else images
+            _writer(rows, commit).mode("overwrite").save(path)
+        elif deletes is not None:
+            change = Change(tuple(key_columns), deletes, images, bounds, null_safe, few, keys_max)
+            by_vectors = make == "auto" and why_not(session) is None
+            made = _change(session, path, change, commit, before if by_vectors else None)
+        elif images is not None:
+            made = "append"
+            _append(images, path, commit, {})
+        else:
+            return Applied(before, 0, 0)
+    return _outcome(path, before, commit, made)
 
 
 def append(
@@ -145,6 +122,19 @@ def append(
     return apply(session, path, (), None, rows, commit, create=create, expected_version=expected_version)
 
 
+def _change(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int | None) -> str:
+    """By vectors on top of `before`, else (or where that is None) by MERGE; gives which."""
+    if before is not None:
+        try:
+            commit_vectors(session, path, change, commit, before)
+        except Unfit:
+            pass
+        else:
+            return "vectors"
+    merge(session, path, change)
+    return "merge"
+
+
 def _append(rows: DataFrame, path: str, commit: CommitInfo, options: Mapping[str, str]) -> None:
     _writer(rows, commit).options(**options).mode("append").save(path)
 
@@ -158,42 +148,15 @@ def _writer(rows: DataFrame, commit: CommitInfo) -> DataFrameWriter:
     )
 
 
-def _merge(
-    session: SparkSession,
-    path: str,
-    key: Sequence[str],
-    *,
-    deletes: DataFrame,
-    images: DataFrame | None,
-    commit: CommitInfo,
-    bounds: tuple[int, int] | None,
-    null_safe: bool,
-    few: bool,
-) -> None:
-    source = deletes.withColumn(_DELETE, F.lit(True))
-    if images is not None:
-        coming = images.withColumn(_DELETE, F.lit(False))
-        source = source.unionByName(coming, allowMissingColumns=True)
-    equal = "<=>" if null_safe else "="
-    condition = [f"s.{_DELETE}", *(f"t.{quoted(k)} {equal} s.{quoted(k)}" for k in key)]
-    if bounds is not None and len(key) == 1:
-        condition.append(f"t.{quoted(key[0])} BETWEEN {bounds[0]} AND {bounds[1]}")
-    if few:
-        # Delta materialises the source and forgets its size; the target's keys would be shuffled to meet it.
-        source = F.broadcast(source)
-    merge = DeltaTable.forPath(session, path).alias("t").merge(source.alias("s"), " AND ".join(condition))
-    merge = merge.whenMatchedDelete()
-    if images is not None:
-        values: dict[str, str | Column] = {quoted(c): f"s.{quoted(c)}" for c in images.columns}
-        merge = merge.whenNotMatchedInsert(condition=f"NOT s.{_DELETE}", values=values)
-    with _transaction(session, commit):
-        merge.execute()
-
-
 @contextmanager
 def _transaction(session: SparkSession, commit: CommitInfo) -> Iterator[None]:
     """MERGE takes its transaction from the session's settings; any other write in it would be tagged or skipped."""
-    settings = {_TXN_APP: commit.app_id, _TXN_VERSION: str(commit.number), _METADATA: commit.user_metadata}
+    settings = {
+        _TXN_APP: commit.app_id,
+        _TXN_VERSION: str(commit.number),
+        _METADATA: commit.user_metadata,
+        _RETRIES: "0",
+    }
     for name, value in settings.items():
         session.conf.set(name, value)
     try:
@@ -203,32 +166,58 @@ def _transaction(session: SparkSession, commit: CommitInfo) -> Iterator[None]:
             session.conf.unset(name)
 
 
-def _done(path: str, before: int, commit: CommitInfo, *, known: bool) -> Applied | None:
-    """What an earlier attempt committed; None where there was none."""
-    found = read_commit(path, before + 1) if known else read_commit(path, before)
-    if found is None or (not known and found.txns.get(commit.app_id) != commit.number):
-        return None
-    if found.txns.get(commit.app_id) != commit.number:
-        raise LakeError(
-            path,
-            f"version {found.version} was committed by someone else",
-            "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
-        )
+@contextmanager
+def _conflicts(path: str) -> Iterator[None]:
+    """Turn a lost race for the table's next version into TransientError; nothing was committed then."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if not isinstance(error, _CONFLICTS) and _LOST not in str(error):
+            raise
+        raise TransientError(
+            path, "someone else committed to the table meanwhile", "the next run finishes the cycle"
+        ) from error
+
+
+def _found(path: str, expected: int, commit: CommitInfo, *, known: bool) -> tuple[int, Applied | None]:
+    """The version to commit on, and what an earlier attempt committed, None where there was none."""
+    if not known:
+        newest = read_commit(path, expected)
+        ours = newest is not None and newest.txns.get(commit.app_id) == commit.number
+        found = newest if ours else None
+        before = expected
+    else:
+        before, found = _next(path, expected, commit)
+    if found is None:
+        return before, None
     if not commit.may_be_done:
         raise InvariantError(path, f"cycle {commit.number} is in version {found.version} already", "report this")
-    return _applied(found, skipped=True)
+    return before, _applied(found, "none", skipped=True)
 
 
-def _outcome(path: str, before: int, commit: CommitInfo) -> Applied:
-    made = read_commit(path, before + 1)
+def _next(path: str, version: int, commit: CommitInfo) -> tuple[int, Commit | None]:
+    """The last version before ours or the newest, and ours where it is there. What changes no data is passed over."""
+    while (found := read_commit(path, version + 1)) is not None:
+        if found.txns.get(commit.app_id) == commit.number:
+            return version, found
+        if found.changes_data:
+            raise LakeError(
+                path,
+                f"version {found.version} was committed by someone else",
+                "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
+            )
+        version = found.version
+    return version, None
+
+
+def _outcome(path: str, before: int, commit: CommitInfo, make: str) -> Applied:
+    version, made = _next(path, before, commit)
     if made is None:
-        # A MERGE that found nothing to delete or insert makes no commit.
-        return Applied(before, 0, 0)
-    if made.txns.get(commit.app_id) != commit.number:
-        raise InvariantError(path, f"version {made.version} is not the commit of cycle {commit.number}", "report this")
-    return _applied(made, skipped=False)
+        # A change that meets no row makes no commit.
+        return Applied(version, 0, 0, make=make)
+    return _applied(made, make, skipped=False)
 
 
-def _applied(commit: Commit, *, skipped: bool) -> Applied:
+def _applied(commit: Commit, make: str, *, skipped: bool) -> Applied:
     inserted = commit.metric("numTargetRowsInserted", "numOutputRows")
-    return Applied(commit.version, inserted, commit.metric("numTargetRowsDeleted"), skipped)
+    return Applied(commit.version, inserted, commit.metric("numTargetRowsDeleted"), skipped, make)

@@ -40,9 +40,9 @@ _HIDDEN = (
     f"{TEXT} string",
 )
 _NUMBER_DIGITS = 20
-_MARKED = f'{{"{MARK}'
-_MARKED_OCTETS = f"{_MARKED}x"
-_MARKED_REGEX = _MARKED.replace("{", r"\{")
+MARKED = f'{{"{MARK}'  # how the text of a row with a misshapen value begins
+_MARKED_OCTETS = f"{MARKED}x"
+_MARKED_REGEX = MARKED.replace("{", r"\{")
 _CORRECT = f"correct the text in the source, then {RESNAPSHOT}"
 _AS_TEXT = f"name the column under as_text of the table in the configuration, then {RESNAPSHOT}"
 
@@ -134,7 +134,7 @@ def _whole_text(shape: SchemaVersion) -> SparkColumn:
     octets = refuse_table(F.concat(thing, F.lit(" has a text that is not UTF-8")), "string", _CORRECT)
     shapeless = refuse_table(F.concat(thing, F.lit(" has a text that is none of its type's")), "string", _AS_TEXT)
     marked = F.when(text.startswith(_MARKED_OCTETS), octets).otherwise(shapeless)
-    return F.when(text.startswith(_MARKED), marked).otherwise(text)
+    return F.when(text.startswith(MARKED), marked).otherwise(text)
 
 
 def _for_message(name: str) -> str:
@@ -153,6 +153,11 @@ def base_of(number: SparkColumn, bases: Mapping[int, int]) -> SparkColumn:
 def in_range(start: Lsn, end: Lsn) -> SparkColumn:
     """The rows of commits in (start, end]."""
     return (F.col(LSN) > F.lit(int(start))) & (F.col(LSN) <= F.lit(int(end)))
+
+
+def in_range_mask(lsn: pa.Array, start: Lsn, end: Lsn) -> pa.Array:
+    """The same for an Arrow column."""
+    return pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
 
 
 def key_bounds(shape: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
@@ -191,5 +196,4 @@ def _parts(url: str, columns: list[str], start: Lsn, end: Lsn) -> Iterator[pa.Re
     """One batch at a time: a file may hold one transaction of any size."""
     with pq.ParquetFile(url) as file:
         for batch in file.iter_batches(columns=columns):
-            lsn = batch.column(LSN)
-            yield batch.filter(pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end))))
+            yield batch.filter(in_range_mask(batch.column(LSN), start, end))

@@ -31,6 +31,9 @@ TEXT = TEXT_COLUMN
 KEY = "_w2d_key"
 DUP = "_w2d_dup"
 HIDDEN_PREFIX = "_w2d_"
+# What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
+_BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
+STATISTICS_COLUMNS = 32
 _REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
 
 
@@ -102,6 +105,28 @@ def current_columns(shape: SchemaVersion) -> list[str]:
 def history_columns(shape: SchemaVersion) -> list[str]:
     """The columns of the history table, in order."""
     return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY]
+
+
+def history_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+    """The columns by which files of history are passed over: where and when a change was, and its key.
+
+    Delta would take the first 32 columns, and the hidden ones stand last.
+    """
+    return (ORD, LSN, COMMIT_TIME, *_bounded(shape, shape.key))
+
+
+def current_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+    """The same for current: nothing to say where Delta's choice has the key; else the key, then the columns in order."""
+    names = column_names(shape)
+    if all(k in names[:STATISTICS_COLUMNS] for k in shape.key):
+        return ()
+    others = [n for n in names if n not in shape.key]
+    return _bounded(shape, [*shape.key, *others])[:STATISTICS_COLUMNS]
+
+
+def _bounded(shape: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
+    types = {c.name: spark_type(c) for c in shape.columns}
+    return tuple(n for n in names if types[n] in _BOUNDED or types[n].startswith("decimal"))
 
 
 def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from wal2delta.errors import TableError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.changes import last_commit
+from wal2delta.lake.contract import Make
 from wal2delta.lake.documents import Cut, CutTable, Held, Intent
 from wal2delta.lake.durable import sync_tables
 from wal2delta.lake.lease import Lease
@@ -83,12 +84,13 @@ def finish_cycle(
     previous: Cut | None,
     resumed: bool,
     threads: int,
+    make: Make = "auto",
 ) -> CycleResult:
     """Steps 2 to 6 of an intent, whoever wrote it. `previous` is the cut before; `resumed`: commits may be there already.
 
     A table whose data are refused is held, and the others go on; any other error ends the cycle without a cut.
     """
-    context = CycleContext(chain, intent, lease, resumed)
+    context = CycleContext(chain, intent, lease, resumed, make)
     written, refused = _write_tables(spark, context, _works(context, previous), threads)
     failpoint("cycle.after_tables")
     _sync(context, [t for t, w in written.items() if w.touched])

@@ -12,16 +12,21 @@ from typing import Any
 
 NO_VERSION = -1
 _NAME_DIGITS = 20
+_METADATA = ('{"metaData"', '{"protocol"')
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: who wrote it (`txn`: application id → version) and the metrics of its operation."""
+    """One commit: who wrote it (`txn`: application id → version) and the metrics of its operation.
+
+    `changes_data`: rows, columns, properties or the protocol; OPTIMIZE and the notes of a VACUUM do not.
+    """
 
     version: int
     txns: dict[str, int]
     metrics: dict[str, str]
     user_metadata: str | None
+    changes_data: bool
 
     def metric(self, *names: str) -> int:
         """The first of these metrics that the operation has, 0 where it has none."""
@@ -42,6 +47,7 @@ def read_commit(path: str, version: int) -> Commit | None:
         return None
     txns: dict[str, int] = {}
     info: dict[str, Any] = {}
+    changes = False
     # Only these two short actions are parsed: a commit may have thousands of files.
     for line in text.splitlines():
         if line.startswith('{"txn"'):
@@ -49,4 +55,6 @@ def read_commit(path: str, version: int) -> Commit | None:
             txns[txn["appId"]] = int(txn["version"])
         elif line.startswith('{"commitInfo"'):
             info = json.loads(line)["commitInfo"]
-    return Commit(version, txns, dict(info.get("operationMetrics", {})), info.get("userMetadata"))
+        elif line.startswith(_METADATA) or '"dataChange":true' in line:
+            changes = True
+    return Commit(version, txns, dict(info.get("operationMetrics", {})), info.get("userMetadata"), changes)

@@ -20,7 +20,16 @@ from wal2delta.errors import InvariantError, TableError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
 from wal2delta.lake.changes import Changes, Counts, count_changes, key_bounds, read_changes
-from wal2delta.lake.columns import ORD, col, has_old_rows, in_lake, merge_key
+from wal2delta.lake.columns import (
+    ORD,
+    col,
+    current_statistics,
+    has_old_rows,
+    history_statistics,
+    in_lake,
+    merge_key,
+)
+from wal2delta.lake.contract import Make
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_log import NO_VERSION
 from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
@@ -29,6 +38,7 @@ from wal2delta.lake.lease import Lease
 from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
+from wal2delta.lake.small_range import fold_small
 from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.reader import Slice, slices
@@ -49,6 +59,7 @@ class CycleContext:
     intent: Intent
     lease: Lease
     resumed: bool
+    make: Make = "auto"
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """The identity of a table's commit in this cycle; `layer` is `history` or `current`."""
@@ -121,12 +132,15 @@ def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> 
         return Written(
             _cut_table(context, work, before.history_version, before.current_version), at.counts, touched=False
         )
-    folded = fold(session, at.read(session), _base(session, context, work, at.counts))
+    base = _base(session, context, work, at.counts)
+    folded = at.fold_small(session, base)
+    if folded is None:
+        folded = fold(session, at.read(session), base)
     try:
         history = _append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
         bounds = None if folded.net.deletes is None else key_bounds(at.shape, at.pieces)
         few = at.counts.rows <= FEW_ROWS and sum(p.file.bytes for p in at.pieces) <= FEW_BYTES
-        current = _apply_current(session, context, work, folded.net, bounds, few=few)
+        current = _apply_current(session, context, work, folded.net, bounds, few=few, keys_max=at.counts.rows)
     finally:
         folded.release()
     return _written(context, work, history, current, at.counts)
@@ -237,13 +251,20 @@ class _Range:
         if count_changes([f for f in files if f.file.schema_id != schema_id], start, end).rows:
             raise InvariantError(str(work.table), "rows of another shape lie in the cycle's range", "report this")
 
+        self.bases = {s.number: s.base for s in context.intent.segments}
+
     def read(self, session: SparkSession) -> Changes:
         """The rows as a frame."""
-        bases = {s.number: s.base for s in self.context.intent.segments}
-        frame = read_changes(
-            session, self.shape, self.pieces, bases=bases, start=self.start, end=self.context.intent.end_lsn
-        )
+        end = self.context.intent.end_lsn
+        frame = read_changes(session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end)
         return Changes(self.shape, frame, self.counts)
+
+    def fold_small(self, session: SparkSession, base: DataFrame | None) -> Folded | None:
+        """The rows added up in memory; None where that is not possible."""
+        end = self.context.intent.end_lsn
+        return fold_small(
+            session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end, counts=self.counts, base=base
+        )
 
 
 def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> _Range:
@@ -289,7 +310,7 @@ def _append_history(session: SparkSession, context: CycleContext, work: Work, ev
         paths.url(paths.history(work.table)),
         few_files(events, count),
         context.commit_info("history", work.table),
-        create=TableSpec(),
+        create=TableSpec(statistics=history_statistics(in_lake(work.version))),
         expected_version=NO_VERSION if work.before is None else work.before.history_version,
     )
     failpoint("cycle.after_history")
@@ -304,6 +325,7 @@ def _apply_current(
     bounds: tuple[int, int] | None = None,
     *,
     few: bool = False,
+    keys_max: int | None = None,
 ) -> Applied:
     paths = context.lease.paths
     context.lease.check()
@@ -315,12 +337,14 @@ def _apply_current(
         net.images,
         context.commit_info("current", work.table),
         wipe=net.wipe,
-        create=TableSpec(),
+        create=TableSpec(statistics=current_statistics(net.shape)),
         # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
         bounds=bounds if merge_key(net.shape) == net.shape.key and not net.null_safe else None,
         null_safe=net.null_safe,
         few=few,
+        keys_max=keys_max,
         expected_version=NO_VERSION if work.before is None else work.before.current_version,
+        make=context.make,
     )
     failpoint("cycle.after_current")
     return written

@@ -24,7 +24,7 @@ from wal2delta.lake.refusal import refuse_invariant, refuse_table
 from wal2delta.schema import SchemaVersion
 
 # Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
-_NEVER_TOASTED = frozenset(
+NEVER_TOASTED = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
 )
 # Up to here the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
@@ -46,7 +46,7 @@ def resolve(
     shape = changes.shape
     if shape.is_bag or not key:
         raise InvariantError(str(shape.table), "has unchanged values but no key to find them by", "report this")
-    wanted = [i for i, c in enumerate(shape.columns) if c.kind not in _NEVER_TOASTED]
+    wanted = [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
     events = changes.frame.where(F.col(OP) != "truncate")
     events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
     events = _with_last_values(events, shape, wanted)

@@ -178,6 +178,7 @@ class _Run:
             previous=previous,
             resumed=resumed,
             threads=self.limits.threads,
+            make=self.limits.apply,
         )
         told = _told(result)
         self.report(_event(told))

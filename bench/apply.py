@@ -1,0 +1,191 @@
+"""One commit of 10 k changes into 100 k and into 10 M rows: the apply contract's makes beside the textbook MERGE.
+
+    python -m bench.apply [--rows 100000 10000000] [--changes 10000] [--rounds 3]
+
+Changes are of random keys (a tenth are deletes) and, in a second part, of keys above all others. All sizes and makes take
+turns in every round, so that a busy machine is busy for all; the ratios of one round are what to compare. No test belongs
+here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from delta.tables import DeltaTable
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.cycle import DELETES, KINDS, Meter, Spent
+from wal2delta.config.model import SparkConfig
+from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
+from wal2delta.lake.contract import Make
+from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.session import build_session
+
+VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"
+RANDOM, APPENDED = "random keys", "appended keys"
+
+
+@dataclass(slots=True)
+class Target:
+    """Tables of `rows` equal rows, one for each contender."""
+
+    spark: SparkSession
+    folder: Path
+    rows: int
+    next_key: int = 0
+    number: int = 1
+    spent: dict[tuple[str, str], list[Spent]] = field(default_factory=dict)
+
+    def fill(self) -> None:
+        """Write them; texts that don't compress, else reading all columns would cost nothing."""
+        texts = [F.hex(F.xxhash64("id", F.lit(i))).alias(f"t{i}") for i in range(5)]
+        made = self.spark.range(self.rows).select(
+            "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
+        )
+        for name in (VECTORS, MERGE, TEXTBOOK):
+            append(self.spark, self.place(name), made, CommitInfo("bench", 1, "{}"), create=TableSpec())
+        self.next_key = self.rows
+
+    def place(self, name: str) -> str:
+        """A contender's table."""
+        return str(self.folder / f"{name.split(maxsplit=1)[0]}{self.rows}")
+
+    def batch(self, changes: int, kind: str) -> tuple[str, tuple[int, int]]:
+        """A file of changes, one per key, and the bounds of its keys."""
+        rng = np.random.default_rng(self.number)
+        if kind == RANDOM:
+            keys = np.sort(rng.choice(self.rows, changes, replace=False))
+            gone = rng.random(changes) < DELETES
+        else:
+            keys = np.arange(self.next_key, self.next_key + changes)
+            gone = np.zeros(changes, bool)
+            self.next_key += changes
+        texts = {f"t{i}": pa.array([f"new {i} {self.number} {k}" for k in keys]) for i in range(5)}
+        columns = {"id": keys, "n": pa.array(keys % 1000, pa.int32()), "x": keys / 3.0, **texts, "gone": gone}
+        url = str(self.folder / f"batch{self.rows}-{self.number}.parquet")
+        pq.write_table(pa.table(columns), url)
+        return url, (int(keys[0]), int(keys[-1]))
+
+    def ours(self, make: Make, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
+        """The contract."""
+        session = self.spark.newSession()
+        rows = session.read.parquet(url)
+        images = rows.where("NOT gone").drop("gone")
+        info = CommitInfo("bench", self.number, "{}")
+        return apply(
+            session,
+            self.place(name),
+            ("id",),
+            rows.select("id"),
+            images,
+            info,
+            bounds=bounds,
+            few=True,
+            keys_max=changes,
+            make=make,
+        )
+
+    def textbook(self, url: str) -> None:
+        """What a tutorial does."""
+        source = self.spark.read.parquet(url)
+        values: dict[str, str | SparkColumn] = {n: f"s.{n}" for n in KINDS}
+        merge = DeltaTable.forPath(self.spark, self.place(TEXTBOOK)).alias("t").merge(source.alias("s"), "t.id = s.id")
+        merge = merge.whenMatchedDelete("s.gone").whenMatchedUpdate(set=values)
+        merge.whenNotMatchedInsert("NOT s.gone", values=values).execute()
+
+    def contenders(self, changes: int, kind: str) -> list[tuple[str, Callable[[], None]]]:
+        """One batch for all."""
+        self.number += 1
+        url, bounds = self.batch(changes, kind)
+        return [
+            (VECTORS, partial(self._ours, "auto", VECTORS, url, bounds, changes)),
+            (MERGE, partial(self._ours, "merge", MERGE, url, bounds, changes)),
+            (TEXTBOOK, partial(self.textbook, url)),
+        ]
+
+    def _ours(self, make: Make, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
+        made = self.ours(make, name, url, bounds, changes)
+        if made.make != ("vectors" if make == "auto" else make):
+            raise SystemExit(f"it was made by {made.make}")
+
+    def is_equal(self) -> bool:
+        """Whether all have come to the same rows."""
+        found = {_digest(self.spark.read.format("delta").load(self.place(n))) for n in (VECTORS, MERGE, TEXTBOOK)}
+        return len(found) == 1
+
+
+def _digest(frame: DataFrame) -> tuple[int, int]:
+    row = frame.select(F.xxhash64(*KINDS).cast("decimal(20,0)").alias("h")).agg(F.count("*"), F.sum("h")).first()
+    return (0, 0) if row is None else (int(row[0]), int(row[1] or 0))
+
+
+def _round(meter: Meter, targets: list[Target], changes: int, kind: str, *, kept: bool) -> None:
+    todo = [(t, name, work) for t in targets for name, work in t.contenders(changes, kind)]
+    random.shuffle(todo)
+    for target, name, work in todo:
+        spent = meter.measure(work)
+        if kept:
+            target.spent.setdefault((kind, name), []).append(spent)
+
+
+def _print(targets: list[Target], changes: int, kind: str) -> None:
+    print(
+        f"{changes} changes, {kind}: seconds min / median, CPU seconds median, CPU and wall as a part of the textbook's"
+    )
+    for target in targets:
+        base = target.spent[kind, TEXTBOOK]
+        for name in (VECTORS, MERGE, TEXTBOOK):
+            spent = target.spent[kind, name]
+            walls, cpus = [s.wall for s in spent], [s.cpu for s in spent]
+            cpu = statistics.median(s.cpu / b.cpu for s, b in zip(spent, base, strict=True))
+            wall = statistics.median(s.wall / b.wall for s, b in zip(spent, base, strict=True))
+            print(
+                f"  {target.rows:>11,} rows  {name:<26} {min(walls):6.2f} / {statistics.median(walls):6.2f}"
+                f"  {statistics.median(cpus):6.2f}  CPU {cpu:.2f}  wall {wall:.2f}"
+            )
+    small, large = targets[0], targets[-1]
+    for name in (VECTORS, MERGE, TEXTBOOK) if len(targets) > 1 else ():
+        pairs = list(zip(large.spent[kind, name], small.spent[kind, name], strict=True))
+        cpu = statistics.median(a.cpu / b.cpu for a, b in pairs)
+        wall = statistics.median(a.wall / b.wall for a, b in pairs)
+        print(f"  {large.rows:,} rows / {small.rows:,} rows, {name}: CPU {cpu:.2f}, wall {wall:.2f}")
+
+
+def main() -> None:
+    """Fill, warm up, then take all in turn."""
+    options = argparse.ArgumentParser(description="Time one commit of the apply contract.")
+    options.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
+    options.add_argument("--changes", type=int, default=10_000)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    chosen = options.parse_args()
+    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    meter = Meter(spark)
+    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+        targets = [Target(spark, Path(folder), rows) for rows in sorted(chosen.rows)]
+        for target in targets:
+            target.fill()
+        for kind in (RANDOM, APPENDED):
+            for number in range(-chosen.warm, chosen.rounds):
+                _round(meter, targets, chosen.changes, kind, kept=number >= 0)
+            _print(targets, chosen.changes, kind)
+        for target in targets:
+            versions = newest_version(target.place(VECTORS))
+            print(f"{target.rows:,} rows: equal: {target.is_equal()}; {versions} commits", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

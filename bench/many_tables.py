@@ -1,0 +1,192 @@
+"""A cycle over 20 tables with 100 changes each, history included, beside 40 bare Delta appends of the same rows.
+
+    python -m bench.many_tables [--tables 20] [--rows 20000] [--changes 100] [--rounds 3] [--threads 2] [--toast]
+
+Both in one session, with the same number of threads, in turn; the bare appends write the rows that a cycle writes to history
+and to current, from frames that are ready. A cycle has the reading of the landing, the folding, the deletions, fsync,
+intent and cut besides. `--toast`: every update leaves a large value out, to be found in current. No test belongs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent
+from wal2delta.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
+from wal2delta.lake.apply import CommitInfo, TableSpec, append
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.records import write_cut
+from wal2delta.lake.session import build_session
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.manifest import ChainSource
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
+from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from wal2delta.pipeline.compact import compact
+from wal2delta.report import Stop, silent
+from wal2delta.schema import SchemaVersion
+
+LARGE = len(KINDS) - 1  # the column that an update leaves out
+
+
+class Lake:
+    """Tables of `rows` rows each at their first cut, and bare tables for the appends."""
+
+    def __init__(self, spark: SparkSession, folder: Path, options: argparse.Namespace) -> None:
+        self.spark, self.options = spark, options
+        self.lake, self.bare = folder / "lake", folder / "bare"
+        self.paths = LakePaths(str(self.lake), SOURCE)
+        self.store = open_store(str(self.lake))
+        head = ChainSource("1", 1, "bench", "bench", "bench", 180006)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
+        self.versions = [
+            replace(VERSION, table=TableName("public", f"item{i}"), oid=Oid(20_000 + i)) for i in range(options.tables)
+        ]
+        self.number = 0
+        self._fill()
+
+    def _fill(self) -> None:
+        texts = [F.hex(F.xxhash64("id", F.lit(i))).alias(f"t{i}") for i in range(5)]
+        base = self.spark.range(0, self.options.rows, 1, 1).select(
+            "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
+        )
+        self.current = base.withColumn("_w2d_text", F.lit(None).cast("string"))
+        self.history = base.withColumns({n: F.lit(None).cast(kind) for n, kind in HISTORY_EXTRA.items()})
+        tables = {}
+        first = CommitInfo("bench", 1, "{}")
+        for version in self.versions:
+            urls = (
+                self.paths.url(self.paths.current(version.table)),
+                self.paths.url(self.paths.history(version.table)),
+            )
+            for url, rows in zip(urls, (self.current, self.history.limit(0)), strict=True):
+                append(self.spark, url, rows, first, create=TableSpec())
+            tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
+        cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
+        write_cut(self.store, self.paths, cut)
+
+    def land(self) -> None:
+        """One segment with the changes of all tables."""
+        lsn = int(self.chain.end) + 1000
+        parts, schemas, first = [], [], 0
+        for i, version in enumerate(self.versions):
+            rows, counts = self._changes(version, lsn, np.random.default_rng([self.number, i]), first)
+            parts.append(TableChanges(version, rows, counts))
+            first += rows.num_rows
+            if self.number == 0:
+                schemas.append(SchemaInForce(version, Lsn(lsn), 0))
+        segment = SegmentWriter(self.chain, WRITER)
+        segment.add(Batch(parts, 1, first, Lsn(lsn), lsn, lsn, schemas, [], first))
+        segment.finish(Lsn(lsn))
+        self.number += 1
+
+    def _changes(
+        self, version: SchemaVersion, lsn: int, rng: np.random.Generator, first: int
+    ) -> tuple[pa.RecordBatch, ChangeCounts]:
+        changes = self.options.changes
+        # Keys that were deleted before are inserted again in effect; an update that leaves a value out needs its row.
+        keys = rng.choice(self.options.rows, changes, replace=False)
+        alive = rng.random(changes) >= DELETES if not self.options.toast else np.ones(changes, bool)
+        left_out = alive & self.options.toast
+        texts = [pa.array([f"new {i} {k}" if a else None for k, a in zip(keys, alive, strict=True)]) for i in range(5)]
+        if self.options.toast:
+            texts[-1] = pa.nulls(changes, pa.string())
+        place = np.arange(first, first + changes)
+        rows = pa.record_batch(
+            [
+                pa.array(np.full(changes, lsn)),
+                pa.array(place),
+                pa.array(place),
+                pa.array(np.where(alive, "update", "delete"))
+                .dictionary_encode()
+                .cast(pa.dictionary(pa.int8(), pa.string())),
+                pa.array(np.full(changes, 7)),
+                pa.array(np.full(changes, lsn)).cast(pa.timestamp("us", "UTC")),
+                pa.array([[LARGE] if u else None for u in left_out], pa.list_(pa.int16())),
+                pa.nulls(changes, pa.string()),
+                pa.array(keys, pa.int64()),
+                pa.array(keys % 1000, pa.int32(), mask=~alive),
+                pa.array(keys / 3.0, mask=~alive),
+                *texts,
+            ],
+            schema=row_schema(version),
+        )
+        updates = int(alive.sum())
+        return rows, ChangeCounts(0, updates, changes - updates, 0, 0, int(left_out.sum()))
+
+    def cycle(self) -> None:
+        """What wal2delta does."""
+        limits = CompactionConfig(threads=self.options.threads)
+        source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s", compaction=limits)
+        config = Config(path=self.lake / "wal2delta.yaml", lake=str(self.lake), sources={SOURCE: source})
+        (done,) = compact(config, SOURCE, self.spark, silent, Stop())
+        if len(done.tables) != self.options.tables or done.held:
+            raise SystemExit(f"{len(done.tables)} tables were written, {len(done.held)} are held")
+
+    def appends(self) -> None:
+        """As many rows into as many tables, and nothing else."""
+        few = self.current.limit(self.options.changes).toArrow(), self.history.limit(self.options.changes).toArrow()
+        frames = [self.spark.createDataFrame(rows).coalesce(1) for rows in few]
+        todo = [(f, str(self.bare / f"{i}-{n}")) for i in range(self.options.tables) for n, f in enumerate(frames)]
+        with ThreadPoolExecutor(self.options.threads) as pool:
+            list(pool.map(lambda work: _append(*work), todo))
+
+
+def _append(rows: DataFrame, place: str) -> None:
+    rows.write.format("delta").option("delta.enableDeletionVectors", "true").option(
+        "delta.checkpointInterval", "50"
+    ).mode("append").save(place)
+
+
+def main() -> None:
+    """Warm up, then take both in turn."""
+    options = argparse.ArgumentParser(description="Time a cycle over many tables and as many bare appends.")
+    options.add_argument("--tables", type=int, default=20)
+    options.add_argument("--rows", type=int, default=20_000)
+    options.add_argument("--changes", type=int, default=100)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--toast", action="store_true")
+    chosen = options.parse_args()
+    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    meter = Meter(spark)
+    spent: dict[str, list[Spent]] = {"cycle": [], "appends": []}
+    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+        lake = Lake(spark, Path(folder), chosen)
+        works: list[tuple[str, Callable[[], None]]] = [("cycle", lake.cycle), ("appends", lake.appends)]
+        for number in range(-chosen.warm, chosen.rounds):
+            lake.land()
+            random.shuffle(works)
+            for name, work in works:
+                one = meter.measure(work)
+                print(f"  round {number} {name}: wall {one.wall:.2f} s, CPU {one.cpu:.2f} s", flush=True)
+                if number >= 0:
+                    spent[name].append(one)
+    pairs = list(zip(spent["cycle"], spent["appends"], strict=True))
+    cpu, wall = (statistics.median(getattr(a, n) / getattr(b, n) for a, b in pairs) for n in ("cpu", "wall"))
+    print(
+        f"{chosen.tables} tables x {chosen.changes} changes, toast {chosen.toast}, {chosen.threads} threads, n={len(pairs)}"
+    )
+    print(f"cycle / {2 * chosen.tables} bare appends, median of rounds: wall {wall:.2f}, CPU {cpu:.2f}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""A table as a Python dictionary, and random batches for it: what the apply contract's makes are compared with.
+
+Which makes there are, and in what surroundings, belongs to `test_apply_makes.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
+from wal2delta.lake.contract import Make
+
+ODD = [
+    "",
+    "a'b",
+    'a"b',
+    "x\\y",
+    "`q`",
+    "日本",
+    "🙂",
+    "tab\tnew\nline",
+    "NULL",
+    " ",
+    "%_",
+    "$1 \\n",
+    "\u0000",
+    "é",
+    "e\u0301",
+]
+_ARROW = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+}
+Key: TypeAlias = tuple[Any, ...]
+Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sort of table it is; `key` are the first of `columns`, (name, Spark type)."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    key: int
+    null_safe: bool = False
+    cluster: bool = False
+    files: int = 1
+
+    @property
+    def ddl(self) -> str:
+        """The columns for `createDataFrame`."""
+        return ", ".join(f"`{n}` {t}" for n, t in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return [n for n, _ in self.columns]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Keys that go and rows that come."""
+
+    deletes: list[Key]
+    images: list[Row]
+    wipe: bool = False
+
+
+@dataclass(slots=True)
+class Table:
+    """A Delta table and its dictionary, written by one make."""
+
+    session: SparkSession
+    path: str
+    kind: Kind
+    make: Make
+    rng: random.Random
+    rows: dict[Key, Row] = field(default_factory=dict)
+    version: int = -1
+    number: int = 0
+    states: dict[int, dict[Key, Row]] = field(default_factory=dict)
+    makes: set[str] = field(default_factory=set)
+
+    def value(self, spark_type: str) -> Any:
+        """Any value of a type, few of each, so that keys come back."""
+        rng = self.rng
+        match spark_type:
+            case "bigint" | "int":
+                return rng.choice([rng.randrange(60), rng.randrange(60), -(1 << 31), (1 << 31) - 1])
+            case "binary":
+                return rng.choice([b"", b"\x00'\\", bytes([rng.randrange(256), rng.randrange(4)])])
+            case "boolean":
+                return rng.random() < 0.5
+            case "double":
+                return rng.choice([0.0, -0.0, 1.5, float("inf"), 5e-324])
+            case _:
+                return rng.choice([*ODD, *(f"v{rng.randrange(30)}" for _ in ODD)])
+
+    def key(self) -> Key:
+        """A random key; with NULLs where they are keys."""
+        types = [t for _, t in self.kind.columns[: self.kind.key]]
+        return tuple(None if self.kind.null_safe and self.rng.random() < 0.2 else self.value(t) for t in types)
+
+    def row(self, key: Key) -> Row:
+        """A random row under a key."""
+        rest = [t for _, t in self.kind.columns[self.kind.key :]]
+        return (*key, *(None if self.rng.random() < 0.2 else self.value(t) for t in rest))
+
+    def batch(self, size: int) -> Batch:
+        """A random one: a mix, deletes only, inserts only, everything goes (all by name, or by a wipe), a refill."""
+        rng = self.rng
+        keys = {self.key() for _ in range(size)}
+        match rng.choice(["mix", "mix", "mix", "deletes", "inserts", "empty", "wipe", "refill"]):
+            case "deletes":
+                return Batch(sorted(keys, key=repr), [])
+            case "inserts":
+                new = [k for k in keys if k not in self.rows]
+                return Batch(new, [self.row(k) for k in new])
+            case "empty":
+                return Batch(list(self.rows), [])
+            case "wipe":
+                return Batch([], [], wipe=True)
+            case "refill":
+                return Batch([], [self.row(k) for k in keys], wipe=True)
+        gone = list(keys)
+        return Batch(gone, [self.row(k) for k in gone if rng.random() < 0.7])
+
+    def commit_info(self, number: int, *, may_be_done: bool = False) -> CommitInfo:
+        """The identity of a commit."""
+        return CommitInfo("conformance", number, f'{{"cycle": {number}}}', may_be_done)
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], columns: int | None = None) -> DataFrame:
+        """Rows of the first `columns` columns."""
+        chosen = self.kind.columns[:columns]
+        schema = ", ".join(f"`{n}` {t}" for n, t in chosen)
+        arrays = [pa.array([row[i] for row in rows], _ARROW[t]) for i, (_, t) in enumerate(chosen)]
+        # A table of Arrow stays on the driver: no job reads it.
+        return self.session.createDataFrame(pa.table(arrays, names=[n for n, _ in chosen]), schema)
+
+    def create(self, rows: Sequence[Row]) -> None:
+        """The first commit; a clustered table is made empty by SQL before."""
+        if self.kind.cluster:
+            self.session.sql(
+                f"CREATE TABLE delta.`{self.path}` ({self.kind.ddl}) USING delta CLUSTER BY (`{self.kind.names[0]}`)"
+                " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+            )
+            self.version = 0
+        images = self.frame(rows).repartition(self.kind.files)
+        self.take(Batch([], list(rows)), self._apply(None, images, create=TableSpec()))
+
+    def send(self, batch: Batch, *, literals: bool = True, **options: Any) -> Applied:
+        """One commit of a batch; the model follows when it has been made."""
+        deletes = None if batch.wipe else self.frame(batch.deletes, self.kind.key)
+        images = self.frame(batch.images) if batch.images or batch.wipe else None
+        bound = max(1, len(batch.deletes)) if literals else 1_000_000
+        applied = self._apply(deletes, images, wipe=batch.wipe, keys_max=bound, **options)
+        self.take(batch, applied)
+        return applied
+
+    def _apply(self, deletes: DataFrame | None, images: DataFrame | None, **options: Any) -> Applied:
+        info = self.commit_info(self.number + 1, may_be_done=options.pop("may_be_done", False))
+        return apply(
+            self.session,
+            self.path,
+            self.kind.names[: self.kind.key],
+            deletes,
+            images,
+            info,
+            null_safe=self.kind.null_safe,
+            expected_version=self.version,
+            make=self.make,
+            **options,
+        )
+
+    def take(self, batch: Batch, applied: Applied) -> None:
+        """The model's turn: the counts must be those of the dictionary."""
+        gone = [k for k in batch.deletes if k in self.rows]
+        if not batch.wipe:
+            assert (applied.inserted, applied.deleted) == (len(batch.images), len(gone)), self.kind.name
+        for key in list(self.rows) if batch.wipe else gone:
+            del self.rows[key]
+        for row in batch.images:
+            self.rows[row[: self.kind.key]] = row
+        self.number += 1
+        self.makes.add(applied.make)
+        self.version = applied.version
+        self.states[applied.version] = dict(self.rows)
+
+    def check(self, version: int | None = None) -> None:
+        """The table, now or at a version, is the dictionary."""
+        at = self.version if version is None else version
+        frame = self.session.read.format("delta").option("versionAsOf", at).load(self.path)
+        found = sorted(repr(tuple(bytes(v) if isinstance(v, bytearray) else v for v in r)) for r in frame.collect())
+        assert found == sorted(repr(r) for r in self.states[at].values()), f"{self.kind.name} at version {at}"

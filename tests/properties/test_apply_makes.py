@@ -1,0 +1,207 @@
+"""Both makes of the apply contract do the same: random batches against a dictionary, in every surrounding they may meet.
+
+The batches and the dictionary are in `apply_model.py`. `make test` takes a few batches of one kind of table,
+`make test-all` many of all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.apply_model import Batch, Kind, Table
+from wal2delta import failpoints
+from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.lake.apply import apply
+from wal2delta.lake.contract import Make
+from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.vectors_check import why_not
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+pytestmark = pytest.mark.spark
+MAKES: tuple[Make, ...] = get_args(Make)
+V = ("v", "string")
+COMPOSITE = Kind("composite", (("a", "int"), ("b b", "string"), V, ("d", "double")), 2, null_safe=True)
+TEXT = Kind("text", (("k", "string"), V, ("n", "bigint")), 1)
+KINDS = [
+    COMPOSITE,
+    TEXT,
+    Kind("number", (("id", "bigint"), V), 1, files=3),
+    Kind("nulls", (("k", "string"), V), 1, null_safe=True),
+    Kind("bytes", (("k", "binary"), V), 1),
+    Kind("flag", (("k", "boolean"), ("l", "bigint"), V), 2),
+    Kind("clustered", (("id", "bigint"), V), 1, cluster=True),
+    Kind("many files", (("id", "bigint"), V), 1, files=60),
+]
+FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize(("kind", "batches"), [pytest.param(COMPOSITE, 3, id="some"), *FULL])
+def test_a_make_does_what_the_contract_says(
+    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, make: Make
+) -> None:
+    """Counts and rows after every batch; replays, older versions, OPTIMIZE and VACUUM between and afterwards."""
+    rng = random.Random(f"{SEED}/{kind.name}")
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, rng)
+    try:
+        keys = {table.key() for _ in range(30 if kind.files < 50 else 200)}
+        table.create([table.row(key) for key in keys])
+        for number in range(batches):
+            table.send(table.batch(rng.choice([1, 5, 20])), literals=rng.random() < 0.5)
+            table.check()
+            if number % 10 == 2:
+                _replay(table)
+                table.session.sql(f"OPTIMIZE delta.`{table.path}`")
+        table.send(Batch([key := table.key()], [table.row(key)]))
+        table.check(rng.choice(sorted(table.states)))
+        if batches > 10:
+            for version in rng.sample(sorted(table.states), 5):
+                table.check(version)
+            _vacuumed(table)
+    except AssertionError as error:
+        raise AssertionError(f"seed {SEED}: {error}") from error
+    assert table.makes <= {"create", "overwrite", "append", "none", "vectors" if make == "auto" else "merge"}
+
+
+def _replay(table: Table) -> None:
+    """The same number again, from the version that it was made on: nothing happens."""
+    session, names = table.session, table.kind.names
+    row = table.row(table.key())
+    again = table.commit_info(table.number, may_be_done=True)
+    before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
+    deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
+    key = names[: table.kind.key]
+    done = apply(session, table.path, key, deletes, images, again, keys_max=1, expected_version=before, make=table.make)
+    assert (done.version, done.skipped) == (table.version, True)
+    assert newest_version(table.path) == table.version
+
+
+def _vacuumed(table: Table) -> None:
+    """What is left after OPTIMIZE and a VACUUM of everything that is not needed is still the table, and takes a change."""
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    table.session.sql(f"OPTIMIZE delta.`{table.path}`")
+    table.session.conf.set(check, "false")
+    table.session.sql(f"VACUUM delta.`{table.path}` RETAIN 0 HOURS")
+    table.session.conf.unset(check)
+    table.send(Batch([key := table.key()], [table.row(key)]))
+    table.check()
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, make: Make) -> None:
+    """Files are found by the table's state then; of 60 one goes whole, one gets a vector."""
+    kind = Kind("files", (("id", "bigint"), V), 1)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, random.Random(SEED))
+    rows = [(n, f"v{n}") for n in range(120)]
+    session = table.session
+    session.range(0, 120, 1, 60).selectExpr("id", "concat('v', id) AS v").write.format("delta").option(
+        "delta.enableDeletionVectors", "true"
+    ).save(table.path)
+    table.rows, table.version = {(n,): row for n, row in enumerate(rows)}, 0
+    table.send(Batch([(0,), (1,), (7,), (500,)], [(7, "new"), (500, "newer")]))
+    table.check()
+    table.send(Batch([(n,) for n in range(3, 119)], []), literals=False)
+    table.check()
+
+
+def test_the_fast_make_is_the_one_that_is_used(spark: SparkSession, tmp_path: Path) -> None:
+    """The tests above would say nothing of it otherwise; what it was not tried with goes to MERGE."""
+    assert why_not(spark) is None
+    kind = Kind("used", (("id", "bigint"), V), 1)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, "auto", random.Random(SEED))
+    table.create([(1, "a"), (2, "b")])
+    assert table.send(Batch([(1,)], [(1, "c")])).make == "vectors"
+    table.session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    table.version = newest_version(table.path)
+    assert table.send(Batch([(2,)], [(2, "d")])).make == "merge"
+    table.check()
+
+
+class Held:
+    """A commit by vectors in a thread of its own, which stands right before its end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, table: Table, batch: Batch, flag: Path) -> None:
+        monkeypatch.setattr(failpoints, "_ARMED", failpoints.Armed.parse(f"apply.before_commit@hold:{flag}"))
+        self.flag = flag
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(table, batch))
+        self.thread.start()
+        while not flag.exists() and self.thread.is_alive():
+            self.thread.join(0.02)
+        assert self.thread.is_alive(), self.error
+
+    def _run(self, table: Table, batch: Batch) -> None:
+        try:
+            table.send(batch)
+        except BaseException as error:  # noqa: BLE001  told to the test's own thread
+            self.error = error
+
+    def go_on(self) -> BaseException | None:
+        """Let it end; what it raised."""
+        self.flag.unlink()
+        self.thread.join()
+        return self.error
+
+
+def make_table(spark: SparkSession, path: Path) -> Table:
+    """Four rows in two files, in a JVM that has had its try on a scratch table: that passes the failpoint too."""
+    assert why_not(spark) is None
+    kind = Kind("raced", (("id", "bigint"), V), 1, files=2)
+    table = Table(spark.newSession(), str(path / "table"), kind, "auto", random.Random(SEED))
+    table.create([(n, f"v{n}") for n in range(4)])
+    return table
+
+
+def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows' places are not what they were: nothing is committed, and a second try stands on the new files."""
+    table = make_table(spark, tmp_path)
+    batch = Batch([(1,), (9,)], [(1, "new"), (9, "more")])
+    held = Held(monkeypatch, table, batch, tmp_path / "flag")
+    spark.sql(f"OPTIMIZE delta.`{table.path}`")
+    optimized = newest_version(table.path)
+    assert optimized == table.version + 1
+    assert isinstance(held.go_on(), TransientError)
+    assert newest_version(table.path) == optimized
+    assert table.send(batch, may_be_done=True).make == "vectors"
+    table.check()
+
+
+def test_of_two_writers_of_one_cycle_the_loser_stops_and_finds_it_done(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same number by the other make meanwhile: one commit, and a retry sees it."""
+    table = make_table(spark, tmp_path)
+    batch = Batch([(1,), (2,)], [(2, "new")])
+    held = Held(monkeypatch, table, batch, tmp_path / "flag")
+    other = Table(
+        spark.newSession(), table.path, table.kind, "merge", table.rng, dict(table.rows), table.version, table.number
+    )
+    assert other.send(batch).make == "merge"
+    assert isinstance(held.go_on(), TransientError)
+    with pytest.raises(InvariantError, match="already"):
+        table.send(batch)
+    assert table.send(batch, may_be_done=True).skipped
+    assert newest_version(table.path) == other.version
+    table.check()
+
+
+def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append between scan and commit: ours is not made, and no try passes over it."""
+    table = make_table(spark, tmp_path)
+    batch = Batch([(1,)], [])
+    held = Held(monkeypatch, table, batch, tmp_path / "flag")
+    # In a session of its own: in the held one a commit would carry the held one's number.
+    stranger = Table(spark.newSession(), table.path, table.kind, "merge", table.rng)
+    stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
+    assert isinstance(held.go_on(), TransientError)
+    with pytest.raises(LakeError, match="someone else"):
+        table.send(batch, may_be_done=True)

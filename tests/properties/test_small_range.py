@@ -1,0 +1,115 @@
+"""A range added up in memory and the same range added up by Spark are equal, on random histories of the keyed tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.properties.test_apply_cycles import make_tables, run_transactions
+from tests.simulated_source import START, SimulatedSource, SimulatedTable
+from wal2delta.lake import small_range
+from wal2delta.lake.changes import Changes, count_changes, read_changes
+from wal2delta.lake.columns import TEXT, history_columns, in_lake
+from wal2delta.lake.history import change_rows
+from wal2delta.lake.net_change import Folded, fold
+from wal2delta.lake.small_range import fold_small
+from wal2delta.landing.reader import slices
+from wal2delta.lsn import Lsn
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+pytestmark = pytest.mark.spark
+
+
+def parts(folded: Folded) -> list[list[str] | None]:
+    """History's rows, the keys that go, the rows that come, and whether all goes; each as a sorted multiset."""
+    history = change_rows(folded.net.shape, folded.events).select(
+        *(f"`{c}`" for c in history_columns(folded.net.shape))
+    )
+    return [_rows(history), _rows(folded.net.deletes), _rows(folded.net.images), [str(folded.net.wipe)]]
+
+
+def _rows(frame: DataFrame | None) -> list[str]:
+    """Each row's values; of exact texts the entries, whose order and spelling in JSON mean nothing."""
+    if frame is None:
+        return []
+    at = frame.columns.index(TEXT) if TEXT in frame.columns else len(frame.columns)
+    rows = [tuple(row) for row in frame.collect()]
+    told = [(*r[:at], *(sorted(json.loads(t).items()) if t else t for t in r[at:][:1]), *r[at + 1 :]) for r in rows]
+    return sorted(map(repr, told))
+
+
+@pytest.mark.parametrize("ranges", [3, pytest.param(40, marks=pytest.mark.full)])
+def test_both_roads_add_up_to_the_same(spark: SparkSession, tmp_path: Path, ranges: int) -> None:
+    """Composite keys, keys by their text, unchanged values across moves and swaps, truncates, ends inside a file."""
+    rng = random.Random(SEED)
+    tables = make_tables()[:2]
+    source = SimulatedSource(tmp_path, tables)
+    run_transactions(rng, source, 12 * ranges)
+    ends = [START, *sorted(source.states)]
+    for number in range(ranges):
+        table = tables[number % 2]
+        first = rng.randrange(len(ends) - 1)
+        start, end = Lsn(ends[first]), Lsn(ends[rng.randrange(first + 1, len(ends))])
+        shape = in_lake(table.version)
+        pieces = list(slices(source.chain, start, end, table.version.table))
+        counts = count_changes(pieces, start, end)
+        if not counts.rows:
+            continue
+        bases = {piece.number: 1000 * piece.number for piece in pieces}
+        base = before(spark, source, table, start)
+        small = fold_small(spark, shape, pieces, bases=bases, start=start, end=end, counts=counts, base=base)
+        assert small is not None
+        frame = read_changes(spark, shape, pieces, bases=bases, start=start, end=end)
+        large = fold(spark, Changes(shape, frame, counts), base)
+        assert parts(small) == parts(large), f"{table.version.table}, ({start}, {end}], seed {SEED}"
+        large.release()
+
+
+def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, at: Lsn) -> DataFrame | None:
+    """The table as it was at a position, made by Spark's road from all that came before."""
+    shape, start = in_lake(table.version), Lsn(START)
+    pieces = list(slices(source.chain, start, at, table.version.table))
+    counts = count_changes(pieces, start, at)
+    if not counts.rows:
+        return None
+    frame = read_changes(spark, shape, pieces, bases={p.number: 1000 * p.number for p in pieces}, start=start, end=at)
+    folded = fold(spark, Changes(shape, frame, counts), None)
+    images = folded.net.images
+    rows = None if images is None else spark.createDataFrame(images.toArrow(), images.schema)
+    folded.release()
+    return rows
+
+
+def test_what_does_not_fit_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bags, old rows, unchanged values, and more rows or bytes than are allowed."""
+    rng = random.Random(SEED)
+    source = SimulatedSource(tmp_path, make_tables())
+    run_transactions(rng, source, 20)
+    end = source.chain.end
+    small = {}
+    for table in source.tables.values():
+        pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
+        bases = {piece.number: 1000 * piece.number for piece in pieces}
+        shape, counts = in_lake(table.version), count_changes(pieces, Lsn(START), end)
+        found = fold_small(spark, shape, pieces, bases=bases, start=Lsn(START), end=end, counts=counts, base=None)
+        small[table.version.table.name] = found is not None
+    assert small == {"order lines": True, "rates": True, "bag": False, "full": False, "log": False}
+    table = source.table("rates")
+    pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
+    for limit in ("SMALL_ROWS_MAX", "SMALL_BYTES_MAX"):
+        with monkeypatch.context() as patched:
+            patched.setattr(small_range, limit, 1)
+            counts = count_changes(pieces, Lsn(START), end)
+            bases = {piece.number: 1000 * piece.number for piece in pieces}
+            shape = in_lake(table.version)
+            assert (
+                fold_small(spark, shape, pieces, bases=bases, start=Lsn(START), end=end, counts=counts, base=None)
+                is None
+            )

@@ -1,0 +1,43 @@
+"""The portable make of the one commit: a MERGE that deletes and inserts, by Delta's public interface.
+
+    source = deletes (key, true) ∪ images (row, false)
+    ON s.delete AND t.key = s.key [AND t.key BETWEEN literals]   WHEN MATCHED DELETE
+    WHEN NOT MATCHED AND NOT s.delete                            INSERT
+
+When it is taken belongs to `apply`; it is also the oracle of `by_vectors`.
+
+An update is a delete and an insert of one commit: so the target is read for its key columns alone (3.4 s where the textbook
+MERGE takes 6.3 s, 10 k changes in 10 M rows). Delta prunes a MERGE's target by literals only, hence the bounds.
+"""
+
+from __future__ import annotations
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from wal2delta.lake.contract import Change
+from wal2delta.lake.exact import quoted
+
+_DELETE = "_w2d_delete"
+
+
+def merge(session: SparkSession, path: str, change: Change) -> None:
+    """Commit; the transaction's identity stands in the session's settings."""
+    source = change.deletes.withColumn(_DELETE, F.lit(True))
+    if change.images is not None:
+        coming = change.images.withColumn(_DELETE, F.lit(False))
+        source = source.unionByName(coming, allowMissingColumns=True)
+    equal = "<=>" if change.null_safe else "="
+    condition = [f"s.{_DELETE}", *(f"t.{quoted(k)} {equal} s.{quoted(k)}" for k in change.key)]
+    if change.bounds is not None and len(change.key) == 1:
+        condition.append(f"t.{quoted(change.key[0])} BETWEEN {change.bounds[0]} AND {change.bounds[1]}")
+    if change.few:
+        # Delta materialises the source and forgets its size; the target's keys would be shuffled to meet it.
+        source = F.broadcast(source)
+    into = DeltaTable.forPath(session, path).alias("t").merge(source.alias("s"), " AND ".join(condition))
+    into = into.whenMatchedDelete()
+    if change.images is not None:
+        values: dict[str, str | Column] = {quoted(c): f"s.{quoted(c)}" for c in change.images.columns}
+        into = into.whenNotMatchedInsert(condition=f"NOT s.{_DELETE}", values=values)
+    into.execute()

@@ -1,0 +1,168 @@
+"""The fast make of the one commit: rows go by deletion vectors, rows that come are files, and one commit has them all.
+
+    keys of the change ─► scan of the key columns alone, with file and row number ─► bitmaps per file ┐
+    images ─► data files ─────────────────────────────────────────────────────────────────────────────┴─► one commit
+
+When it is taken belongs to `apply`; the names inside Delta to `delta_jvm`; the portable make is `by_merge`.
+
+Cost: two Spark jobs where MERGE has nineteen, no reconstruction of the table's state as long as the version's checksum file
+lists the data files. Few keys stand in the scan as literals, more are sent to every task; of a whole number's bounds or
+literals Parquet reads only the row groups they lie in, and files whose statistics exclude them are not opened.
+
+Known weakness: it needs names that Delta does not promise, hence `Unfit` for every table whose features were not tried, and
+`vectors_check` before the first use in a JVM.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from wal2delta.failpoints import failpoint
+from wal2delta.lake.columns import col, pick
+from wal2delta.lake.contract import Change, CommitInfo
+from wal2delta.lake.delta_jvm import TableFile, Transaction
+from wal2delta.lake.exact import quoted
+
+# Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
+LITERAL_KEYS_MAX = 400
+# Above, the keys that are sent to every task, and the places that come to the driver (100 bytes each), are too many.
+KEYS_MAX = 1_000_000
+# Each costs some calls into the JVM (0.3 ms); a table with more is one whose small files wait for OPTIMIZE.
+FILES_MAX = 5_000
+# The features under which the conformance suite has run.
+_KNOWN_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "invariants",
+        "typeWidening",
+        "typeWidening-preview",
+    }
+)
+_PATH, _ROW = "_w2d_path", "_w2d_at"
+
+
+class Unfit(Exception):  # noqa: N818  not an error: the portable make takes over
+    """A table or change that is not for this make; nothing has been written."""
+
+
+def commit_vectors(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int) -> None:
+    """Commit on top of version `before`; nothing where nothing goes or comes. Raises `Unfit` before writing anything."""
+    if change.keys_max is None or change.keys_max > KEYS_MAX:
+        raise Unfit("keys")
+    txn = Transaction(session, path)
+    if txn.version != before:
+        raise Unfit("another version")  # who wrote it is found out by the caller
+    images = _fitting(txn, change)
+    files = txn.files()
+    keys = _literals(change)
+    near = [f for f in files if _may_hold(f, txn, change, keys)]
+    txn.read_all(files)
+    found = _places(txn.frame(near), change, keys) if near else {}
+    deleted = txn.remove_rows(found, near)
+    inserted = 0 if images is None else txn.add_rows(images)
+    if not txn.is_empty:
+        failpoint("apply.before_commit")
+        txn.commit(commit.app_id, commit.number, inserted=inserted, deleted=deleted)
+
+
+def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
+    """The images in the table's order of columns; raises `Unfit` for what this make was not tried with."""
+    if txn.is_partitioned or not txn.features <= _KNOWN_FEATURES:
+        raise Unfit("features")
+    if not txn.has_property("delta.enableDeletionVectors", "true") or txn.file_count > FILES_MAX:
+        raise Unfit("files")
+    images = change.images
+    if images is None:
+        return None
+    wanted = {f["name"]: T._parse_datatype_json_value(f["type"]) for f in txn.fields}  # noqa: SLF001  Delta's schema is Spark's
+    given = {f.name: f.dataType for f in images.schema.fields}
+    if {n: t.simpleString() for n, t in wanted.items()} != {n: t.simpleString() for n, t in given.items()}:
+        raise Unfit("columns")  # MERGE casts
+    return pick(images, wanted)
+
+
+def _literals(change: Change) -> list[Any] | None:
+    """The values of a single key column where they are few, in order, NULL last; None otherwise."""
+    if len(change.key) != 1 or change.keys_max is None or change.keys_max > LITERAL_KEYS_MAX:
+        return None
+    field = change.deletes.schema[change.key[0]]
+    if not isinstance(field.dataType, T.IntegralType | T.StringType | T.BinaryType):
+        return None
+    values = set(change.deletes.select(col(field.name)).toArrow().column(0).to_pylist())
+    return [*sorted(v for v in values if v is not None), *([None] if None in values else [])]
+
+
+def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Sequence[Any] | None) -> bool:
+    """Whether a file may have one of the keys, by its statistics; those of texts are cut short, so of whole numbers only."""
+    known = [k for k in keys or () if k is not None]
+    whole = bool(known) and len(known) == len(keys or ()) and isinstance(known[0], int)
+    if (change.bounds is None and not whole) or change.null_safe:
+        return True
+    found = file.key_range(txn.physical(change.key[0]))
+    if found is None:
+        return True
+    low, high = found
+    if change.bounds is not None and (high < change.bounds[0] or low > change.bounds[1]):
+        return False
+    at = bisect_left(known, low) if whole else 0
+    return not whole or (at < len(known) and known[at] <= high)
+
+
+def _places(
+    rows: DataFrame, change: Change, keys: Sequence[Any] | None
+) -> Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    """File → numbers of the rows that have one of the keys. One job."""
+    if change.bounds is not None and not change.null_safe:
+        rows = rows.where(col(change.key[0]).between(*change.bounds))
+    placed = [F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_ROW)]
+    if keys is not None:
+        hits = rows.where(_is_one_of(change, keys)).select(*placed)
+    else:
+        names = [f"_w2d_k{i}" for i in range(len(change.key))]
+        wanted = F.broadcast(change.deletes.select(*(col(k).alias(n) for k, n in zip(change.key, names, strict=True))))
+        same = F.lit(True)
+        for k, n in zip(change.key, names, strict=True):
+            same = same & (col(k).eqNullSafe(F.col(n)) if change.null_safe else col(k) == F.col(n))
+        hits = rows.select(*(col(k) for k in change.key), *placed).join(wanted, same, "left_semi").select(_PATH, _ROW)
+    return _by_file(hits.toArrow())
+
+
+def _is_one_of(change: Change, keys: Sequence[Any]) -> Any:
+    """The condition as SQL text: one call into the JVM, whatever the number of keys."""
+    name = quoted(change.key[0])
+    texts = ", ".join(_sql(k) for k in keys if k is not None)
+    one_of = f"{name} IN ({texts})" if texts else "false"
+    return F.expr(f"{one_of} OR {name} IS NULL" if change.null_safe and None in keys else one_of)
+
+
+def _sql(value: Any) -> str:
+    """A literal that means the same whatever the session's settings: texts go by their bytes."""
+    if isinstance(value, str):
+        return f"cast(X'{value.encode().hex()}' AS STRING)"
+    if isinstance(value, bytes | bytearray):
+        return f"X'{bytes(value).hex()}'"
+    return f"{value}L" if value >= 0 else f"(-{-value}L)" if value > -(1 << 63) else "(-9223372036854775807L - 1L)"
+
+
+def _by_file(hits: pa.Table) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    paths = pa.concat_arrays([pa.array([], pa.string()), *hits.column(0).chunks]).dictionary_encode()
+    rows = hits.column(1).to_numpy()
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))
+    return {url: np.sort(rows[order[starts[i] : starts[i + 1]]]) for i, url in enumerate(paths.dictionary.to_pylist())}

@@ -1,0 +1,84 @@
+"""The words of the apply contract: a commit's identity, how a table is made, what goes and comes, and what became of it.
+
+Who makes the commit belongs to `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyspark.sql import DataFrame
+
+from wal2delta.lake.columns import needs_mapping
+from wal2delta.lake.exact import quoted
+
+# A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
+CHECKPOINT_INTERVAL = 50
+# `auto`: deletion vectors in one commit where that is known to work, else MERGE; `merge`: always MERGE.
+Make = Literal["auto", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """What a commit says of itself. `may_be_done`: an earlier attempt at this number may have made it already."""
+
+    app_id: str
+    number: int
+    user_metadata: str
+    may_be_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """How a table is made: Delta properties beside the ones that every table has.
+
+    `statistics` are the columns whose least and greatest values each file's entry in the log has; Delta takes the table's
+    first 32 where there are none.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+
+    def options(self, columns: Sequence[str]) -> dict[str, str]:
+        """The writer's options; deletion vectors spare rewriting rows that do not change."""
+        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) else {}
+        return {
+            "delta.enableDeletionVectors": "true",
+            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+            **mapping,
+            **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
+            **self.properties,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What goes and comes, for a table that is there: rows whose `key` is in `deletes`, then `images`.
+
+    `bounds`: the least and greatest value of a single integer key. `null_safe`: NULL is a key like others. `few`: all of it
+    fits into the memory of each task. `keys_max`: `deletes` has at most so many rows; None where that is not known.
+    """
+
+    key: tuple[str, ...]
+    deletes: DataFrame
+    images: DataFrame | None
+    bounds: tuple[int, int] | None = None
+    null_safe: bool = False
+    few: bool = False
+    keys_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The table's version now, rows inserted and deleted by this commit; `skipped`: it had been made before.
+
+    Where nothing went or came there is no commit: the version is the old one. `make` says who made it.
+    """
+
+    version: int
+    inserted: int
+    deleted: int
+    skipped: bool = False
+    make: str = "none"
