@@ -33,13 +33,17 @@ class CompactionRun(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class TableTotals:
-    """What the `cycles` of one run that wrote a table did to it; `rows` is how many it has, where that is known."""
+    """What the `cycles` of one run that wrote a table did to it.
+
+    `rows` is how many it has, where that is known, `shapes` what changed in its shape.
+    """
 
     cycles: int = 0
     changes: int = 0
     inserted: int = 0
     deleted: int = 0
     rows: int | None = None
+    shapes: tuple[str, ...] = ()
 
 
 def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
@@ -53,6 +57,7 @@ def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
         inserted=sum(part.inserted for part in parts),
         deleted=sum(part.deleted for part in parts),
         rows=parts[-1].rows,
+        shapes=tuple(cut.shapes[table] for cut in cuts if table in cut.shapes),
     )
 
 
@@ -118,7 +123,7 @@ def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iter
         md.lsns(compacted_through_lsn=at.at_lsn),
         md.column_schema(at.version),
         {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
-        md.known(held=held and f"{held.reason}; {held.remedy}"),
+        md.known(held=held and f"{held.reason}; {held.remedy}", schema_change="; ".join(done.shapes) or None),
     )
     yield dg.MaterializeResult(
         asset_key=table_key(Layer.HISTORY, source, table),

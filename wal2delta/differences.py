@@ -19,6 +19,8 @@ from wal2delta.names import Oid, TableName
 
 # text and varchar: the same characters under either name.
 _TEXTS = frozenset({25, 1043})
+# Every value of the first is one of the second: PostgreSQL writes the rows anew, and their values stay.
+_WIDER = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 
 
 class Verdict(Enum):
@@ -48,8 +50,9 @@ class Difference(Enum):
     COLUMN_DROPPED = "column dropped"
     COLUMN_RENAMED = "column renamed"
     COLUMN_WIDTH = "column width"
-    IDENTITY = "identity"
+    COLUMN_WIDENED = "column widened"
     COLUMN_MADE_AGAIN = "column made again"
+    IDENTITY = "identity"
     COLUMN_TYPE = "column type"
     REWRITTEN = "rewritten"
     PARTITION_ATTACHED = "partition attached"
@@ -83,8 +86,9 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.COLUMN_DROPPED: Verdict.APPLY,
     Difference.COLUMN_RENAMED: Verdict.APPLY,
     Difference.COLUMN_WIDTH: Verdict.APPLY,
+    Difference.COLUMN_WIDENED: Verdict.APPLY,
+    Difference.COLUMN_MADE_AGAIN: Verdict.APPLY,
     Difference.IDENTITY: Verdict.APPLY,
-    Difference.COLUMN_MADE_AGAIN: Verdict.SNAPSHOT,
     Difference.COLUMN_TYPE: Verdict.SNAPSHOT,
     Difference.REWRITTEN: Verdict.SNAPSHOT,
     Difference.PARTITION_ATTACHED: Verdict.SNAPSHOT,
@@ -231,17 +235,23 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
         yield from _column(had[number], has[number])
     # VACUUM FULL, CLUSTER and TRUNCATE give a new file too, and leave the columns' lines in the catalog alone.
     if before.file != after.file:
-        yield Difference.REWRITTEN if touched else Difference.FILE
+        yield Difference.REWRITTEN if any(not _widened(had[n], has[n]) for n in touched) else Difference.FILE
 
 
 def _column(had: ColumnFacts, has: ColumnFacts) -> Iterator[Difference]:
     yield Difference.COLUMN_ALTERED
     if had.name != has.name:
         yield Difference.COLUMN_RENAMED
-    if had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS:
+    if _widened(had, has):
+        yield Difference.COLUMN_WIDENED
+    elif had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS:
         yield Difference.COLUMN_TYPE
     elif (had.type_oid, had.typmod) != (has.type_oid, has.typmod):
         yield Difference.COLUMN_WIDTH
+
+
+def _widened(had: ColumnFacts, has: ColumnFacts) -> bool:
+    return (had.type_oid, has.type_oid) in _WIDER
 
 
 def _identity(before: TableFacts, after: TableFacts) -> Iterator[Difference]:

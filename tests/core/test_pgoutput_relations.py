@@ -36,6 +36,28 @@ def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shape
     assert len(batch.changes) == shapes
 
 
+@pytest.mark.parametrize(("others", "numbers"), [((1, 0), [1, 2]), ((9, 0), [9, 0])], ids=["fits", "out of order"])
+def test_a_column_that_the_catalog_has_lost_is_the_one_of_the_shape_before(
+    others: tuple[int, int], numbers: list[int]
+) -> None:
+    """Several shapes of one transaction are decoded when the catalog has the last; numbers have to be in order."""
+    cache = RelationCache(resolve)
+    cache.learn(relation())
+    attnums = list(others)
+
+    def behind(announced: Relation) -> SchemaVersion:
+        version = resolve(announced)
+        columns = zip(version.columns, [*attnums, 7], strict=False)
+        return replace(version, columns=tuple(replace(c, attnum=n) for c, n in columns))
+
+    cache._resolve = behind
+    told = relation()
+    third = replace(told.columns[1], name="third")
+    shape = cache.learn(replace(told, columns=(*told.columns, third)))
+    assert shape.version is not None
+    assert [c.attnum for c in shape.version.columns] == [*numbers, 7]
+
+
 def _columns(count: int) -> Relation:
     whole = relation()
     return replace(whole, columns=whole.columns[:count])

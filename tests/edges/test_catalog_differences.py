@@ -54,8 +54,12 @@ class Case:
 REWRITE: Sequence[LiteralString] = ("ALTER TABLE t ALTER o TYPE int USING o + 1",)
 CASES = [
     Case("rewritten_under_the_same_type", PLAIN, REWRITE, "column altered, rewritten"),
-    Case("rewritten_to_another_type", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint"],
+    Case("rewritten_to_another_type", PLAIN, ["ALTER TABLE t ALTER o TYPE text"],
          "column altered, column type, rewritten"),
+    Case("rewritten_to_a_wider_type", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint"],
+         "column altered, column widened, file"),
+    Case("widened_and_rewritten", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint, ALTER v TYPE text USING v || v"],
+         "column altered, column widened, rewritten"),
     Case("vacuum_full", PLAIN, ["VACUUM FULL t"], "file"),
     Case("cluster", PLAIN, ["CLUSTER t USING t_pkey"], "file"),
     Case("truncate", PLAIN, ["TRUNCATE t"], "file"),

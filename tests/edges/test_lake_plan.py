@@ -18,7 +18,7 @@ from wal2delta.lake.records import cut_at, read_cut, write_cut
 from wal2delta.lake.snapshots import pending_snapshots
 from wal2delta.lake.trust import Fingerprints
 from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
 from wal2delta.schema import Identity, SchemaVersion
 
 A, B = TableName("app", "a"), TableName("app", "b")
@@ -141,28 +141,56 @@ def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSou
     assert [s.base - (2 << ORDINAL_BITS) for s in rest.segments] == [0, 2]
 
 
-def test_a_table_that_changes_its_shape_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
-    """The cycle before ends right before the first transaction of the new shape."""
+def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tuple[int | str, ...]) -> Cut:
+    """A's shape becomes `version` with a row; the cut of the cycle before, which ends right before that transaction."""
     source.snapshot(["a", "b"])
     insert(source, "a", "b")
     last = insert(source, "b")
     source.flush()
-    source.tables[A].version = reshaped(source.tables[A].version)
-    source.insert(source.table("a"), (7, "x", "y"))
+    old, source.tables[A].version = source.tables[A].version, version
+    source.insert(source.table("a"), row)
     changed = source.commit(random.Random(1))
     source.flush()
-
     before = planned(source, None)
-    assert last < before.end < changed
-    assert not before.held
-    old = {A: replace(source.tables[A].version, columns=source.tables[A].version.columns[:2])}
+    assert last < before.end == Lsn(int(changed) - 1)
+    assert (before.kind, before.held) == ("apply", {})
     cut = cut_of(source, before)
-    cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=old[A])})
+    return replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=old)})
+
+
+def test_a_shape_that_can_be_given_in_place_is_a_cycle_of_its_own(source: SimulatedSource) -> None:
+    """An empty range and that table alone; then the transaction is applied with the others."""
+    old = source.tables[A].version
+    new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
+    cut = changed_in_stream(source, new, (7, "x"))
+    made = planned(source, cut)
+    assert (made.kind, made.start, made.end, made.segments) == ("schema", cut.position, cut.position, ())
+    assert {t: i.reshape and i.reshape.version for t, i in made.tables.items()} == {A: new}
+    cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     after = planned(source, cut)
-    assert after.end == source.chain.end
-    assert set(after.tables) == {B}
-    assert after.held[A].at_lsn == before.end
-    assert "columns added: extra" in after.held[A].reason
+    assert (after.kind, after.end, set(after.tables), after.held) == ("apply", source.chain.end, {A, B}, {})
+
+
+def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
+    """Right before the first transaction of the new shape."""
+    old = source.tables[A].version
+    retyped = replace(old.columns[1], type_oid=Oid(23), type_name="int4", kind="int4")
+    cut = changed_in_stream(source, replace(old, columns=(old.columns[0], retyped)), (7, 8))
+    made = planned(source, cut)
+    assert (made.end, set(made.tables)) == (source.chain.end, {B})
+    assert made.held[A].at_lsn == cut.position
+    assert "the type of v is not a wider one" in made.held[A].reason
+
+
+def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSource) -> None:
+    """What older rows read in it is not guessed: no cycle before that; held where the records say nothing."""
+    cut = changed_in_stream(source, reshaped(source.tables[A].version), (7, "x", "y"))
+    assert plan(source, cut) is None
+    source.chain.newest = replace(source.chain.newest, catalog_lsn=source.chain.end)
+    made = planned(source, cut)
+    assert set(made.tables) == {B}
+    assert "columns added: extra" in made.held[A].reason
+    assert "the catalog's records do not have extra" in made.held[A].reason
 
 
 def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:

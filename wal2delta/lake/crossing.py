@@ -52,7 +52,9 @@ def plan_crossing(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending], 
     end = max((p.consistent_point for p in pending.values()), default=None)
     if end is None or end > chain.end:
         return None
-    return plan_cycle(chain, _at_the_head(chain, cut, pending), pending, number, end=end, cycle_rows=1 << 62)
+    return plan_cycle(
+        chain, _at_the_head(chain, cut, pending), pending, number, end=end, cycle_rows=1 << 62, reshapes=False
+    )
 
 
 def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending]) -> Cut:

@@ -33,6 +33,8 @@ from wal2delta.lake.durable import sync_tables
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.plan import Plan
 from wal2delta.lake.records import write_cut, write_intent
+from wal2delta.lake.reshape import reshape_table
+from wal2delta.lake.schema_events import ShapeChange, publish_schemas, record_changes, shape_changes
 from wal2delta.lake.snapshots import read_snapshot
 from wal2delta.lake.table_cycle import CycleContext, Entering, Work, Written, write_table
 from wal2delta.landing.chain import Chain
@@ -42,17 +44,18 @@ from wal2delta.names import CycleNumber, TableName
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """A finished cycle: its cut, and what was written to each table in it."""
+    """A finished cycle: its cut, what was written to each table in it, and the shapes that changed."""
 
     cut: Cut
     written: Mapping[TableName, Written]
+    shapes: tuple[ShapeChange, ...] = ()
 
 
 def make_intent(plan: Plan, number: CycleNumber, chain: Chain, lease: Lease) -> Intent:
     """The intent of a plan under a lease."""
     return Intent(
         number=number,
-        kind="apply",
+        kind=plan.kind,
         incarnation=chain.incarnation,
         start_lsn=plan.start,
         end_lsn=plan.end,
@@ -92,14 +95,17 @@ def finish_cycle(
     """
     context = CycleContext(chain, intent, lease, resumed, make)
     written, refused = _write_tables(spark, context, _works(context, previous), threads)
+    changes = [c for c in shape_changes(intent, previous) if c.table in written]
+    record_changes(spark.newSession(), lease.paths, intent, changes, resumed=resumed)
     failpoint("cycle.after_tables")
-    _sync(context, [t for t, w in written.items() if w.touched])
+    _sync(context, [t for t, w in written.items() if w.touched], schemas=bool(changes))
     failpoint("cycle.after_sync")
     lease.check()
     cut = _cut(context, sha256, previous, written, refused)
+    publish_schemas(lease.store, lease.paths, intent, previous, cut)
     write_cut(lease.store, lease.paths, cut)
     failpoint("cycle.after_cut")
-    return CycleResult(cut, written)
+    return CycleResult(cut, written, tuple(changes))
 
 
 def _works(context: CycleContext, previous: Cut | None) -> list[Work]:
@@ -117,7 +123,7 @@ def _works(context: CycleContext, previous: Cut | None) -> list[Work]:
         if wanted.snapshot is not None:
             snapshot = snapshots[wanted.snapshot]
             entering = Entering(wanted.snapshot, snapshot.consistent_point, snapshot.tables[table])
-        works.append(Work(table, tables.get(table), entering, files[table]))
+        works.append(Work(table, tables.get(table), entering, files[table], wanted.reshape))
     return works
 
 
@@ -144,6 +150,8 @@ def _write_tables(
 
 def _write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
     """Write one table from files that are what was made durable: a flipped bit may well be a readable, other value."""
+    if work.reshape is not None:
+        return reshape_table(session, context, work, work.reshape)
     pieces, entering = work.files, work.entering
     if entering is not None:
         store, paths = context.lease.store, context.lease.paths
@@ -156,10 +164,11 @@ def _write_table(session: SparkSession, context: CycleContext, work: Work) -> Wr
     return write_table(session, context, work)
 
 
-def _sync(context: CycleContext, tables: Sequence[TableName]) -> None:
+def _sync(context: CycleContext, tables: Sequence[TableName], *, schemas: bool) -> None:
     """Step 4."""
     paths = context.lease.paths
     places = [Path(paths.url(key)) for t in tables for key in (paths.history(t), paths.current(t))]
+    places += [Path(paths.url(paths.schema_history))] if schemas else []
     since = datetime.fromisoformat(context.intent.created_at).timestamp()
     sync_tables(places, Path(paths.url(paths.source)).parent, since)
 

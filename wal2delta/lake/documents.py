@@ -12,6 +12,7 @@ from typing import Any
 
 from wal2delta.config.table_names import write_table
 from wal2delta.errors import LakeError
+from wal2delta.lake.evolution import Reshape
 from wal2delta.lake.fields import Fields, read_document, write_document
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
@@ -21,7 +22,7 @@ SOURCE_FORMAT = "wal2delta.source/1"
 SNAPSHOT_FORMAT = "wal2delta.snapshot/1"
 INTENT_FORMAT = "wal2delta.intent/1"
 CUT_FORMAT = "wal2delta.cut/1"
-KINDS = ("apply", "repair", "maintenance")
+KINDS = ("apply", "repair", "maintenance", "schema")
 # `Held.named` fills SOURCE and TABLE in.
 RESNAPSHOT = "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
 
@@ -188,18 +189,32 @@ class SegmentBase:
 
 @dataclass(frozen=True, slots=True)
 class TableIntent:
-    """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters."""
+    """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
+
+    `reshape`, in a cycle of kind `schema`, is the shape that it is given.
+    """
 
     from_lsn: Lsn
     schema_id: str
     snapshot: str | None = None
+    reshape: Reshape | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"from_lsn": str(self.from_lsn), "schema_id": self.schema_id, "snapshot": self.snapshot}
+        return {
+            "from_lsn": str(self.from_lsn),
+            "schema_id": self.schema_id,
+            "snapshot": self.snapshot,
+            "reshape": None if self.reshape is None else self.reshape.to_json(),
+        }
 
     @classmethod
     def from_fields(cls, f: Fields) -> TableIntent:
-        return cls(f.lsn("from_lsn"), f.text("schema_id"), f.optional("snapshot", lambda: f.text("snapshot")))
+        return cls(
+            f.lsn("from_lsn"),
+            f.text("schema_id"),
+            f.optional("snapshot", lambda: f.text("snapshot")),
+            f.optional("reshape", lambda: Reshape.from_fields(f.object("reshape"))),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,20 @@
 Nothing is written and no row is read here: a plan is made from manifests, the cut before and the pending snapshots.
 
 A cycle ends with a segment once it has enough rows, and before the first transaction that brings another shape of a table
-that is in the lake: so a merge sees one shape. That table is then held right there, and the others go on. So does it where
-the chain's records of the catalog put a table in doubt (`trust.py`).
+that is in the lake. Then a cycle of its own gives the table that shape, or the table is held right there and the others go
+on (`shape_plan.py`). So does it where the chain's records of the catalog put a table in doubt (`trust.py`). A snapshot whose
+table has another shape than in the lake enters after such a cycle, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wal2delta.errors import InvariantError
 from wal2delta.lake.documents import RESNAPSHOT, Cut, CutTable, Held, SegmentBase, TableIntent
+from wal2delta.lake.evolution import Reshape, describe_change
+from wal2delta.lake.shape_plan import last_entries, turn
 from wal2delta.lake.snapshots import Pending
 from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled
 from wal2delta.landing.chain import Chain
@@ -23,10 +26,6 @@ from wal2delta.names import CycleNumber, TableName
 from wal2delta.schema import SchemaVersion
 
 ORDINAL_BITS = 36
-RESHAPED = (
-    f"undo the change (in PostgreSQL, or in the table's configuration) and {RESNAPSHOT}; following a change of shape is not"
-    " supported yet (docs/operations.md, a table is held)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +37,25 @@ class Plan:
     segments: tuple[SegmentBase, ...]
     tables: Mapping[TableName, TableIntent]
     held: Mapping[TableName, Held]
+    kind: str = "apply"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Watch:
-    """The shapes that tables may have from a place on, and which tables turned out to be held."""
+    """The shapes that tables may have from a place on."""
 
     start: Lsn
-    shapes: list[tuple[TableName, Lsn, SchemaVersion]]
-    held: dict[TableName, Held] = field(default_factory=dict)
+    shapes: Sequence[tuple[TableName, Lsn, SchemaVersion]]
 
     def end_before(self, entries: Iterable[SchemaEntry]) -> Lsn | None:
-        """Where the range must end for one of `entries`; tables whose other shape begins right away are held instead."""
+        """Where the range must end for one of `entries`: right before the first that is another shape."""
         ends = [
-            end
+            max(self.start, Lsn(int(entry.from_lsn) - 1))
             for entry in entries
             for table, since, version in self.shapes
-            if table == entry.version.table and table not in self.held
-            if (end := self._end(entry, since, version)) is not None
+            if table == entry.version.table and entry.from_lsn > since and entry.version.id != version.id
         ]
         return min(ends, default=None)
-
-    def _end(self, entry: SchemaEntry, since: Lsn, version: SchemaVersion) -> Lsn | None:
-        if entry.from_lsn <= since or entry.version.id == version.id:
-            return None
-        end = Lsn(int(entry.from_lsn) - 1)
-        if end > self.start:
-            return end
-        self.held[version.table] = Held(since, describe_change(version, entry.version), RESHAPED)
-        return None
 
 
 @dataclass(slots=True)
@@ -121,10 +110,11 @@ def plan_cycle(
     end: Lsn,
     cycle_rows: int,
     fingerprints: Fingerprints = lambda _table, _point: None,
+    reshapes: bool = True,
 ) -> Plan | None:
     """The cycle after `cut`, up to `end` at most; None where there is nothing to do.
 
-    `fingerprints` gives those of the snapshots that have entered.
+    `fingerprints` gives those of the snapshots that have entered. Without `reshapes` a snapshot of another shape waits.
     """
     start = chain.head.end_lsn if cut is None else cut.position
     limit = min(end, chain.end)
@@ -132,20 +122,26 @@ def plan_cycle(
         return None
     tables = {} if cut is None else cut.tables
     held = {} if cut is None else dict(cut.held)
-    pending, refused = _fitting(chain, pending, cut, start)
+    pending, refused = _timely(chain, pending, cut, start)
     held |= refused
     trusted = _Trusted(start, doubts(chain, min([start, *(p.consistent_point for p in pending.values())])))
     held = trusted.hold(tables, held, fingerprints)
     pending, refused = trusted.admit(pending, tables)
     held |= refused
-    watch = _Watch(start, [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held])
-    watch.shapes += [(t, p.consistent_point, p.table.version) for t, p in pending.items()]
-    stop = _end_of_range(chain, watch, min([limit, *trusted.bounds]), cycle_rows)
-    entering = {t: p for t, p in pending.items() if p.consistent_point <= stop and t not in watch.held}
+    shapes = _shapes_to_be(chain, tables, held, pending, start, limit, reshapes=reshapes)
+    held |= shapes.held
+    if shapes.reshape:
+        return _reshaping(chain, start, tables, held, shapes)
+    pending = {t: p for t, p in pending.items() if t not in shapes.later}
+    in_force = [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held]
+    in_force += [(t, p.consistent_point, p.table.version) for t, p in pending.items()]
+    watch = _Watch(start, in_force)
+    stop = _end_of_range(chain, watch, min([limit, *trusted.bounds, *shapes.later.values()]), cycle_rows)
+    entering = {t: p for t, p in pending.items() if p.consistent_point <= stop}
     known = set() if cut is None else set(cut.held)
     if stop == start and not entering and held.keys() <= known:
         return None
-    named = {t: h.named(chain.paths.source, t) for t, h in (held | watch.held).items()}
+    named = {t: h.named(chain.paths.source, t) for t, h in held.items()}
     held = {t: h for t, h in named.items() if t not in entering}
     active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}
     active |= {t: TableIntent(p.consistent_point, p.table.version.id, p.key) for t, p in entering.items()}
@@ -183,31 +179,60 @@ def ordinal_after(chain: Chain, segments: Iterable[SegmentBase], number: CycleNu
     return snapshot_ordinal(number) if last is None else last.base + chain.manifest(last.number).rows
 
 
-def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
-    """What differs between two shapes of a table, for people."""
-    before = {c.name: c for c in old.columns}
-    after = {c.name: c for c in new.columns}
-    told = []
-    if added := [n for n in after if n not in before]:
-        told.append(f"columns added: {', '.join(added)}")
-    if dropped := [n for n in before if n not in after]:
-        told.append(f"columns dropped or renamed: {', '.join(dropped)}")
-    for name in before.keys() & after.keys():
-        a, b = before[name], after[name]
-        if (a.type_name, a.typmod, a.kind) != (b.type_name, b.typmod, b.kind):
-            told.append(f"the type of {name} changed from {a.type_name} to {b.type_name}")
-    if old.oid != new.oid:
-        told.append("the table was made anew")
-    if old.identity != new.identity or old.key != new.key:
-        told.append("its replica identity or key changed")
-    return "its shape changed: " + ("; ".join(sorted(told)) or "the order or numbers of its columns")
+@dataclass(slots=True)
+class _Shapes:
+    """The tables that get another shape now, those held, and the snapshots that enter later: where the range ends for it."""
+
+    reshape: dict[TableName, Reshape] = field(default_factory=dict)
+    held: dict[TableName, Held] = field(default_factory=dict)
+    later: dict[TableName, Lsn] = field(default_factory=dict)
+
+
+def _shapes_to_be(  # noqa: PLR0917  what a plan knows
+    chain: Chain,
+    tables: Mapping[TableName, CutTable],
+    held: Mapping[TableName, Held],
+    pending: Mapping[TableName, Pending],
+    start: Lsn,
+    limit: Lsn,
+    *,
+    reshapes: bool,
+) -> _Shapes:
+    """What the stream brings right after `start`, and what snapshots of other shapes than the lake's call for."""
+    found = _Shapes()
+    if start < limit:
+        here = turn(chain, start, {t: c for t, c in tables.items() if t not in held})
+        found.reshape, found.held = dict(here.reshape), dict(here.held)
+        found.later = dict.fromkeys(here.waits, start)
+    for table, snapshot in pending.items():
+        at, point, version = tables.get(table), snapshot.consistent_point, snapshot.table.version
+        if at is None or at.version.id == version.id:
+            continue
+        told = f"{describe_change(at.version, version)}; the snapshot at {point} is to enter"
+        found.later[table] = max(start, point)
+        if not reshapes:
+            found.held[table] = Held(at.at_lsn, told, RESNAPSHOT)
+        elif table in held or table in found.held or point <= start:
+            # Until the snapshot has entered, what does not carry on is null.
+            found.reshape[table] = Reshape(version)
+            found.held[table] = held.get(table) or found.held.get(table) or Held(at.at_lsn, told, RESNAPSHOT)
+    return found
+
+
+def _reshaping(
+    chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], shapes: _Shapes
+) -> Plan:
+    """The cycle of an empty range that gives tables another shape."""
+    intents = {t: TableIntent(tables[t].at_lsn, r.version.id, None, r) for t, r in shapes.reshape.items()}
+    named = {t: h.named(chain.paths.source, t) for t, h in held.items()}
+    return Plan(start, start, (), intents, named, kind="schema")
 
 
 def _end_of_range(chain: Chain, watch: _Watch, limit: Lsn, cycle_rows: int) -> Lsn:
     stop, rows = watch.start, 0
     for manifest in chain.between(watch.start, limit):
         stop = min(manifest.end_lsn, limit)
-        must = watch.end_before(manifest.schemas)
+        must = watch.end_before(last_entries(manifest))
         if must is not None and must < stop:
             return must
         rows += manifest.rows
@@ -216,11 +241,11 @@ def _end_of_range(chain: Chain, watch: _Watch, limit: Lsn, cycle_rows: int) -> L
     return stop
 
 
-def _fitting(
+def _timely(
     chain: Chain, pending: Mapping[TableName, Pending], cut: Cut | None, start: Lsn
 ) -> tuple[dict[TableName, Pending], dict[TableName, Held]]:
-    """The snapshots that can enter, and why the others can't: their table has another shape by now, or in the lake."""
-    fitting: dict[TableName, Pending] = {}
+    """The snapshots that can enter, and why the others can't: their table has another shape by now."""
+    timely: dict[TableName, Pending] = {}
     refused: dict[TableName, Held] = {}
     oldest = min((p.consistent_point for p in pending.values()), default=start)
     passed = list(_shapes(chain.between(oldest, start))) if oldest < start else []
@@ -230,13 +255,11 @@ def _fitting(
         newer = [e.version for e in passed if e.version.table == table and e.from_lsn > found.consistent_point]
         newer = [v for v in newer if v.id != version.id]
         at = found.consistent_point if known is None else known.at_lsn
-        if known is not None and known.version.id != version.id:
-            refused[table] = Held(at, describe_change(known.version, version), RESHAPED)
-        elif newer:
+        if newer:
             refused[table] = Held(at, f"after its snapshot {describe_change(version, newer[0])}", RESNAPSHOT)
         else:
-            fitting[table] = found
-    return fitting, refused
+            timely[table] = found
+    return timely, refused
 
 
 def _shapes(manifests: Iterable[Manifest]) -> Iterable[SchemaEntry]:

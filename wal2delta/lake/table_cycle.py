@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,14 +31,17 @@ from wal2delta.lake.columns import (
     merge_key,
 )
 from wal2delta.lake.contract import Make
+from wal2delta.lake.converted import converted
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_log import NO_VERSION
 from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
+from wal2delta.lake.evolution import Reshape, evolve
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, gap_row, state_rows
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
+from wal2delta.lake.shape_plan import older_shapes, proven_values
 from wal2delta.lake.small_range import fold_small
 from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
 from wal2delta.landing.chain import Chain
@@ -84,12 +88,16 @@ class Entering:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A table to be written: where it stands (None: not in the lake), what enters, its files of the cycle's range."""
+    """A table to be written: where it stands (None: not in the lake), what enters, its files of the cycle's range.
+
+    `reshape`: the shape that it is given, and nothing else.
+    """
 
     table: TableName
     before: CutTable | None
     entering: Entering | None
     files: Sequence[Slice]
+    reshape: Reshape | None = None
 
     @property
     def version(self) -> SchemaVersion:
@@ -138,8 +146,8 @@ def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> 
         folded = fold(session, at.read(session), base)
     try:
         history = _append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
-        bounds = None if folded.net.deletes is None else key_bounds(at.shape, at.pieces)
-        few = at.counts.rows <= FEW_ROWS and sum(p.file.bytes for p in at.pieces) <= FEW_BYTES
+        bounds = None if folded.net.deletes is None or at.older else key_bounds(at.shape, at.pieces)
+        few = at.counts.rows <= FEW_ROWS and sum(p.file.bytes for p in at.all_pieces) <= FEW_BYTES
         current = _apply_current(session, context, work, folded.net, bounds, few=few, keys_max=at.counts.rows)
     finally:
         folded.release()
@@ -227,6 +235,8 @@ def _own_changes(session: SparkSession, context: CycleContext, work: Work, persi
     Rows that have drifted are what a re-snapshot is for: history then has the correction instead of the changes.
     """
     at = _Range(context, work, work.files, context.intent.start_lsn)
+    if at.older:
+        return None
     try:
         with refusals(str(work.table)):
             own = _fold(session, at, persisted)
@@ -244,23 +254,35 @@ class _Range:
         self.context = context
         self.start = start
         self.shape = in_lake(work.version)
+        self.work = work
         end = context.intent.end_lsn
-        schema_id = work.version.id
-        self.pieces = [f for f in files if f.file.schema_id == schema_id]
-        self.counts = count_changes(self.pieces, start, end)
-        if count_changes([f for f in files if f.file.schema_id != schema_id], start, end).rows:
-            raise InvariantError(str(work.table), "rows of another shape lie in the cycle's range", "report this")
-
+        self.pieces = [f for f in files if f.file.schema_id == work.version.id]
+        self.older = older_shapes(context.chain, work.version, files, start, end)
+        self.counts = count_changes(self.all_pieces, start, end)
         self.bases = {s.number: s.base for s in context.intent.segments}
+
+    @property
+    def all_pieces(self) -> list[Slice]:
+        """The files of all shapes."""
+        return [*self.pieces, *(piece for pieces in self.older.values() for piece in pieces)]
 
     def read(self, session: SparkSession) -> Changes:
         """The rows as a frame."""
         end = self.context.intent.end_lsn
-        frame = read_changes(session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end)
-        return Changes(self.shape, frame, self.counts)
+        frames = []
+        if self.pieces:
+            frames.append(read_changes(session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end))
+        for old, pieces in self.older.items():
+            rows = read_changes(session, in_lake(old), pieces, bases=self.bases, start=self.start, end=end)
+            found = evolve(old, self.work.version)
+            missing = proven_values(self.context.chain, self.work.before, found, end)
+            frames.append(converted(session, rows, found, missing))
+        return Changes(self.shape, reduce(DataFrame.unionByName, frames), self.counts)
 
     def fold_small(self, session: SparkSession, base: DataFrame | None) -> Folded | None:
         """The rows added up in memory; None where that is not possible."""
+        if self.older:
+            return None
         end = self.context.intent.end_lsn
         return fold_small(
             session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end, counts=self.counts, base=base

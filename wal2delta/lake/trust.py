@@ -26,7 +26,6 @@ from wal2delta.names import TableName
 Fingerprints: TypeAlias = Callable[[TableName, Lsn], "str | None"]
 
 _REASONS = {
-    Difference.COLUMN_MADE_AGAIN: "a column was dropped and made again under its name",
     Difference.COLUMN_TYPE: "a column has another type",
     Difference.REWRITTEN: "its rows were rewritten by an ALTER TABLE",
     Difference.PARTITION_ATTACHED: "a partition was attached with the rows it had",

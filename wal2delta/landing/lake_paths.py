@@ -147,6 +147,15 @@ class LakePaths:
         """The Delta table of a table's rows."""
         return f"{self.source}/current/{table.key}"
 
+    @property
+    def schema_history(self) -> str:
+        """The Delta table of what changed in tables' shapes."""
+        return f"{self.source}/schema_history"
+
+    def schema(self, table: TableName, number: CycleNumber) -> str:
+        """A table's shape from a cycle on."""
+        return f"{self.source}/schemas/{table.key}/{number:012d}.json"
+
     @staticmethod
     def view(name: str) -> str:
         """A view's Delta table; raises ConfigError for a name that could not be a folder beside `cuts`."""

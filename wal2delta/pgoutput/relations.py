@@ -71,6 +71,7 @@ class RelationCache:
             self._shapes[relation.oid] = known
             return known
         if version is not None:
+            version = version if known is None else _remembered(version, relation, known)
             _check(version, relation)
         shape = Shape(relation, version)
         self._shapes[relation.oid] = shape
@@ -103,6 +104,25 @@ class RelationCache:
 def _is_behind(version: SchemaVersion | None) -> bool:
     """Whether the catalog has gone on and lost a column that the stream still sends: what was known then holds here."""
     return version is not None and any(column.attnum == 0 for column in version.columns)
+
+
+def _remembered(version: SchemaVersion, relation: Relation, known: Shape) -> SchemaVersion:
+    """`version` with the columns that the catalog has lost taken from the shape before: several shapes of one transaction.
+
+    Columns are sent in the order of their numbers; where what was known does not fit into it, it was another column.
+    """
+    if known.version is None or not _is_behind(version):
+        return version
+    before = {
+        (told.name, told.type_oid, told.typmod): column
+        for told, column in zip(known.relation.columns, known.version.columns, strict=True)
+    }
+    columns = []
+    for told, column in zip(relation.columns, version.columns, strict=True):
+        found = before.get((told.name, told.type_oid, told.typmod)) if column.attnum == 0 else None
+        columns.append(column if found is None else replace(found, identity=column.identity))
+    numbers = [column.attnum for column in columns if column.attnum]
+    return replace(version, columns=tuple(columns)) if numbers == sorted(set(numbers)) else version
 
 
 def _check(version: SchemaVersion, relation: Relation) -> None:

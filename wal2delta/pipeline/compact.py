@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,7 @@ from wal2delta.lake.documents import Cut, Held, Intent, SnapshotTable
 from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.records import newest_cut, newest_number, read_intent
+from wal2delta.lake.schema_events import ShapeChange
 from wal2delta.lake.snapshots import pending_snapshots, read_snapshot
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
@@ -47,13 +48,17 @@ class TableCut:
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """A finished cycle: `tables` are those that were written; `position` is one of `incarnation`."""
+    """A finished cycle: `tables` are those that were written; `position` is one of `incarnation`.
+
+    `shapes` says what changed in the shapes of tables.
+    """
 
     number: CycleNumber
     position: Lsn
     tables: Mapping[TableName, TableCut]
     held: Mapping[TableName, Held]
     incarnation: Incarnation
+    shapes: Mapping[TableName, str] = field(default_factory=dict)
 
 
 def compact(  # noqa: PLR0917  the same order in every step of the pipeline
@@ -181,6 +186,8 @@ class _Run:
             make=self.limits.apply,
         )
         told = _told(result)
+        for change in result.shapes:
+            self.report(_shape_event(told, change))
         self.report(_event(told))
         return told
 
@@ -207,7 +214,16 @@ def _told(result: CycleResult) -> CutReport:
         for t, w in result.written.items()
         if w.touched
     }
-    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held, result.cut.incarnation)
+    shapes = {change.table: change.detail for change in result.shapes}
+    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held, result.cut.incarnation, shapes)
+
+
+def _shape_event(told: CutReport, change: ShapeChange) -> Event:
+    return Event(
+        "compact.schema",
+        f"{change.table}: {change.detail} ({change.done})",
+        {"cycle": int(told.number), "position": str(told.position), "table": change.table.key, "done": change.done},
+    )
 
 
 def _event(told: CutReport) -> Event:

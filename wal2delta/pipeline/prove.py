@@ -25,9 +25,9 @@ from wal2delta.config.table_names import write_table
 from wal2delta.drain.until import Until
 from wal2delta.errors import ConfigError, TransientError
 from wal2delta.lake.columns import in_lake
-from wal2delta.lake.documents import Cut, CutTable, Held
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.evolution import describe_change
 from wal2delta.lake.lease import Lease, hold_lease
-from wal2delta.lake.plan import RESHAPED, describe_change
 from wal2delta.lake.records import newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -246,10 +246,10 @@ def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cu
     if cut.position != point or at.at_lsn != point:
         return TableProof("blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}; try again")
     if at.version.id != published.version.id:
-        # It is not held yet: the next change of the table brings the new shape.
-        soon = Held(at.at_lsn, describe_change(at.version, published.version), RESHAPED)
-        soon = soon.named(proof.source.name, table)
-        return TableProof("held", reason=f"{soon.reason}; {soon.remedy}")
+        change = describe_change(at.version, published.version)
+        return TableProof(
+            "blocked", reason=f"{change}; the next change of a row brings that into the lake, or a snapshot"
+        )
     return at
 
 

@@ -114,7 +114,13 @@ SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
        c.relreplident::text AS identity, c.relfilenode::bigint AS file, e.entries, COALESCE(l.leaves, '[]') AS leaves,
        (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
                  a.attnum, a.attname::text, a.atttypid::bigint, a.atttypmod, a.attgenerated::text, a.xmin::text,
-                 CASE WHEN a.atthasmissing THEN a.attmissingval::text END) ORDER BY a.attnum)::text
+                 CASE WHEN a.atthasmissing THEN a.attmissingval::text
+                      -- A partitioned table has no rows: its partitions keep what theirs read.
+                      WHEN c.relkind = 'p' THEN (
+                        SELECT m.attmissingval::text
+                        FROM down d JOIN pg_catalog.pg_attribute m ON m.attrelid = d.oid AND m.attname = a.attname
+                        WHERE d.root = c.oid AND m.atthasmissing ORDER BY m.attrelid LIMIT 1)
+                 END) ORDER BY a.attnum)::text
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
        (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(i.indnkeyatts, i.indkey::text))::text
         FROM pg_catalog.pg_index i

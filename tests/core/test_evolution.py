@@ -1,0 +1,123 @@
+"""Two shapes of a table: which columns carry on, whether that is exact in place, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from wal2delta.lake.evolution import default_fits, describe_change, evolve, obstacle
+from wal2delta.lake.shape_plan import element_of_one
+from wal2delta.names import Oid, TableName
+from wal2delta.schema import Column, Identity, SchemaVersion
+from wal2delta.values.types import decimal_typmod
+
+_OIDS = {"int2": 21, "int4": 23, "int8": 20, "float4": 700, "float8": 701, "text": 25, "varchar": 1043, "numeric": 1700}
+_OIDS |= {"date": 1082, "uuid": 2950}
+
+
+def column(name: str, kind: str, attnum: int, typmod: int = -1) -> Column:
+    """A column of a built-in type."""
+    return Column(name, Oid(_OIDS[kind]), typmod, kind, kind, attnum, identity=name == "id")
+
+
+ID = column("id", "int4", 1)
+
+
+def shape(*columns: Column, key: tuple[str, ...] = ("id",), identity: Identity = Identity.DEFAULT) -> SchemaVersion:
+    """A table of `id` and these."""
+    return SchemaVersion(TableName("s", "t"), Oid(7), identity, (ID, *columns), key)
+
+
+NUMBER = column("n", "numeric", 2, decimal_typmod(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "carried"),
+    [
+        (column("a", "int4", 2), column("b", "int4", 2), True),
+        (column("a", "int2", 2), column("a", "int8", 2), True),
+        (column("a", "float4", 2), column("a", "float8", 2), True),
+        (column("a", "varchar", 2, 14), column("a", "text", 2), True),
+        (NUMBER, column("n", "numeric", 2, decimal_typmod(12, 2)), True),
+        (NUMBER, column("n", "numeric", 2, decimal_typmod(12, 3)), False),
+        (NUMBER, column("n", "numeric", 2, decimal_typmod(8, 2)), False),
+        (column("a", "int8", 2), column("a", "int4", 2), False),
+        (column("a", "int4", 2), column("a", "float8", 2), False),
+        (column("a", "uuid", 2), column("a", "text", 2), False),
+        (column("a", "int4", 2), column("a", "int4", 3), False),
+    ],
+)
+def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
+    old: Column, new: Column, carried: bool
+) -> None:
+    """Whatever its name; what does not is put away and added."""
+    found = evolve(shape(old), shape(new))
+    assert [(a.name, b.name) for a, b in found.carried] == [("id", "id"), *([(old.name, new.name)] if carried else [])]
+    assert (found.dropped, found.added) == (() if carried else (old,), () if carried else (new,))
+
+
+def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
+    """Not where `_w2d_text`, which goes by numbers, could speak of them and the numbers differ."""
+    old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4))
+    new = replace(shape(column("d", "date", 2), column("a", "text", 3), column("n", "int8", 4)), oid=Oid(8))
+    found = evolve(old, new)
+    assert [a.name for a, _ in found.carried] == ["id", "a"]
+    assert obstacle(found) == "the table was made anew"
+
+
+@pytest.mark.parametrize(
+    ("new", "mixed", "reason"),
+    [
+        (shape(column("a", "text", 2)), True, None),
+        (shape(column("a", "int4", 2)), False, "the type of a is not a wider one"),
+        (shape(column("a", "text", 0)), False, "the catalog did not know"),
+        (shape(column("a", "text", 2), key=("a",)), False, None),
+        (shape(column("a", "text", 2), key=("a",)), True, "in the middle of a transaction"),
+        (shape(column("a", "text", 2), key=(), identity=Identity.FULL), False, None),
+        (shape(column("a", "text", 2), identity=Identity.FULL), False, "not known to be unique"),
+        (shape(column("a", "text", 2), identity=Identity.INDEX), True, None),
+    ],
+)
+def test_what_can_be_given_in_place(new: SchemaVersion, mixed: bool, reason: str | None) -> None:
+    """And why what can't; `mixed`: rows of both shapes in one transaction."""
+    found = obstacle(evolve(shape(column("a", "text", 2)), new), mixed=mixed)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
+    """A bag's digest is of all columns, a key's text of the key's."""
+    bag = shape(column("f", "float4", 2), key=(), identity=Identity.FULL)
+    renamed = replace(bag, columns=(ID, column("g", "float4", 2)))
+    widened = replace(bag, columns=(ID, column("f", "float8", 2)))
+    dropped = replace(bag, columns=(ID,))
+    assert [evolve(bag, new).keeps_hidden for new in (renamed, widened, dropped)] == [True, False, False]
+    keyed = shape(column("f", "float4", 2), column("x", "text", 3), key=("f",))
+    other = replace(keyed, columns=(ID, column("f", "float4", 2)))
+    wider = replace(keyed, columns=(ID, column("f", "float8", 2), column("x", "text", 3)))
+    assert [evolve(keyed, new).keeps_hidden for new in (other, wider, bag)] == [True, False, False]
+
+
+def test_the_change_is_told_in_words() -> None:
+    """Names and types, no values."""
+    old = shape(column("a", "int4", 2), column("b", "text", 3))
+    new = shape(column("c", "int8", 2), column("b", "text", 4))
+    told = describe_change(old, new)
+    assert told == (
+        "its shape changed: a renamed to c; columns added: b; columns dropped: b; the type of c changed from int4 to int8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [("{5}", "5"), ('{"a \\"b\\\\, {}"}', 'a "b\\, {}'), ("{NULL}", None), ('{"NULL"}', "NULL"), ('{""}', "")],
+)
+def test_a_default_is_the_element_of_an_array_of_one(array: str, text: str | None) -> None:
+    """As `attmissingval` has it."""
+    assert element_of_one(array) == text
+
+
+def test_a_default_that_the_column_does_not_hold_is_told() -> None:
+    """It would have to stand in `_w2d_text`."""
+    assert default_fits(column("d", "date", 2), "2026-01-01")
+    assert not default_fits(column("d", "date", 2), "infinity")

@@ -1,0 +1,237 @@
+"""Changes of shape, all the way: what docs/schema-changes.md says of each is what a lake under a real PostgreSQL does.
+
+What leaves no trace in the stream is in `test_catalog_to_lake.py`; many changes at random in `tests/properties`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
+
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.open import open_lake
+from wal2delta.lake.records import newest_cut, read_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.prove import prove
+from wal2delta.report import Stop, silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+_KEYED: tuple[LiteralString, ...] = (
+    "CREATE TABLE {t} (id int PRIMARY KEY, v int, w text)",
+    "INSERT INTO {t} SELECT i, i, 'w' || i FROM generate_series(1, 20) i",
+)
+_BAG: tuple[LiteralString, ...] = (
+    "CREATE TABLE {t} (v int, w text)",
+    "ALTER TABLE {t} REPLICA IDENTITY FULL",
+    "INSERT INTO {t} SELECT i % 5, 'w' FROM generate_series(1, 20) i",
+)
+IN_PLACE, HELD = "in place", "held"
+PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`alter` each in a transaction of its own, then a row in the new shape; `files`: whether data files stay untouched."""
+
+    alter: tuple[LiteralString, ...]
+    ends: str = IN_PLACE
+    make: tuple[LiteralString, ...] = _KEYED
+    files: bool = True
+    touch: LiteralString = "UPDATE {t} SET v = 7 WHERE id = 7"
+
+
+CASES: Mapping[str, Case] = {
+    "added": Case(("ALTER TABLE {t} ADD x int",)),
+    "added_with_a_constant": Case(("ALTER TABLE {t} ADD x text DEFAULT 'a \"b\\, {{}}'",), files=False),
+    "added_as_null": Case(("ALTER TABLE {t} ADD x timestamp DEFAULT NULL",)),
+    "added_rewriting": Case(("ALTER TABLE {t} ADD x float8 DEFAULT random()",), HELD),
+    "added_far": Case(("ALTER TABLE {t} ADD x date DEFAULT 'infinity'",), HELD),
+    "added_to_partitions": Case(
+        ("ALTER TABLE {t} ADD x int DEFAULT 4",),
+        make=(
+            "CREATE TABLE {t} (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)",
+            "CREATE TABLE {a} PARTITION OF {t} FOR VALUES FROM (0) TO (100)",
+            "INSERT INTO {t} SELECT i, i FROM generate_series(1, 20) i",
+        ),
+        files=False,
+    ),
+    "dropped": Case(("ALTER TABLE {t} DROP w",)),
+    "renamed": Case(('ALTER TABLE {t} RENAME w TO "W é"',)),
+    "swapped": Case(("ALTER TABLE {t} RENAME v TO x", "ALTER TABLE {t} RENAME w TO v", "ALTER TABLE {t} RENAME x TO w"),
+                    touch="UPDATE {t} SET w = 7 WHERE id = 7"),
+    "made_again": Case(("ALTER TABLE {t} DROP w", "ALTER TABLE {t} ADD w int")),
+    "made_again_with_a_constant": Case(("ALTER TABLE {t} DROP w, ADD w int DEFAULT 3",), files=False),
+    "widened": Case(("ALTER TABLE {t} ALTER v TYPE bigint",)),
+    "widened_key": Case(("ALTER TABLE {t} ALTER id TYPE bigint",)),
+    "lengthened": Case(
+        ("ALTER TABLE {t} ALTER w TYPE varchar(80), ALTER n TYPE numeric(12,2)",),
+        make=(
+            "CREATE TABLE {t} (id int PRIMARY KEY, v int, w varchar(40), n numeric(8,2))",
+            "INSERT INTO {t} SELECT i, i, 'w', i / 3.0 FROM generate_series(1, 20) i",
+        ),
+    ),
+    "not_null": Case(("ALTER TABLE {t} ALTER w SET NOT NULL",)),
+    "identity_full": Case(("ALTER TABLE {t} REPLICA IDENTITY FULL",), files=False),
+    "key_moved": Case(
+        ("ALTER TABLE {t} DROP CONSTRAINT {pkey}", "ALTER TABLE {t} ADD PRIMARY KEY (v)"),
+        touch="UPDATE {t} SET w = 'x' WHERE v = 7",
+    ),
+    "within_a_transaction": Case(
+        (
+            """BEGIN; UPDATE {t} SET v = 1 WHERE id = 1; ALTER TABLE {t} ADD x int DEFAULT 5;
+            UPDATE {t} SET x = 6 WHERE id = 2; INSERT INTO {t} VALUES (90, 90, 'y', 7);
+            ALTER TABLE {t} ADD y bigint; DELETE FROM {t} WHERE id = 3; UPDATE {t} SET y = id WHERE id < 5; COMMIT""",
+        ),
+        files=False,
+    ),
+    "renamed_within_a_transaction": Case(
+        ("BEGIN; UPDATE {t} SET v = 1 WHERE id = 1; ALTER TABLE {t} RENAME w TO y; DELETE FROM {t} WHERE id = 3; COMMIT",),
+        HELD,
+    ),
+    "key_within_a_transaction": Case(
+        (
+            """BEGIN; UPDATE {t} SET w = 'x' WHERE id = 1; ALTER TABLE {t} DROP CONSTRAINT {pkey};
+            ALTER TABLE {t} ADD PRIMARY KEY (v); UPDATE {t} SET w = 'z' WHERE v = 2; COMMIT""",
+        ),
+        HELD,
+        touch="UPDATE {t} SET w = 'x' WHERE v = 7",
+    ),
+    "retyped": Case(("ALTER TABLE {t} ALTER v TYPE text",), HELD, touch="UPDATE {t} SET v = '7' WHERE id = 7"),
+    "bag_added": Case(("ALTER TABLE {t} ADD x int",), make=_BAG, files=False, touch="UPDATE {t} SET w = 'x' WHERE v = 2"),
+    "bag_renamed": Case(("ALTER TABLE {t} RENAME w TO x",), make=_BAG, touch="UPDATE {t} SET x = 'x' WHERE v = 2"),
+}  # fmt: skip
+
+SOME = ("added_with_a_constant", "made_again", "widened_key", "within_a_transaction", "retyped")
+
+
+def run(database: Database, name: str, *statements: LiteralString) -> None:
+    """The statements about a table."""
+    for text in statements:
+        database.execute(
+            SQL(text).format(t=Identifier(name), a=Identifier(f"{name}_a"), pkey=Identifier(f"{name}_pkey"))
+        )
+
+
+def cut_of(config: Config, number: int | None = None) -> Cut:
+    """The newest cut, or one."""
+    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    found = newest_cut(store, paths) if number is None else read_cut(store, paths, CycleNumber(number))
+    assert found is not None
+    return found
+
+
+def files_of(config: Config, table: TableName, since: int, until: int) -> list[str]:
+    """What current's commits after one version did to files, except to give rows a deletion vector."""
+    paths = LakePaths(config.lake, "shop")
+    log = Path(paths.url(paths.current(table))) / "_delta_log"
+    told = []
+    for version in range(since + 1, until + 1):
+        lines = (log / f"{version:020d}.json").read_text().splitlines()
+        told.append("metadata" if any(line.startswith('{"metaData"') for line in lines) else "rows")
+        actions = [json.loads(line) for line in lines]
+        if told[-1] == "metadata":
+            told += [kind for action in actions for kind in action if kind in {"add", "remove"}]
+    return told
+
+
+def begun(database: Database, folder: Path, cases: Mapping[str, Case]) -> Config:
+    """A table for each case, copied."""
+    for name, case in cases.items():
+        run(database, name, *case.make)
+    listed = SQL(", ").join(Identifier(name) for name in cases)
+    database.execute(SQL("CREATE PUBLICATION pub FOR TABLE {} WITH (publish_via_partition_root)").format(listed))
+    source = database.source(buckets=16)
+    made = Config(path=folder / "w.yaml", lake=str(folder / "lake"), sources={"shop": source})
+    bootstrap(made, "shop")
+    return made
+
+
+def proven(config: Config, spark: SparkSession) -> dict[str, tuple[str, str]]:
+    """Each table's status and reason."""
+    found = prove(config, "shop", None, spark).tables
+    return {table.name: (proof.status, proof.reason or "") for table, proof in found.items()}
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
+def test_each_change_of_shape_ends_equal(
+    database: Database, tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
+) -> None:
+    """In place, with no data file written where that is promised; or held until a snapshot of that table alone."""
+    cases = {name: CASES[name] for name in names}
+    config = begun(database, tmp_path, cases)
+    compact(config, "shop", spark, silent, Stop())
+    before = cut_of(config)
+    for name, case in cases.items():
+        run(database, name, *case.alter)
+    # One transaction brings all shapes: a cycle for them together.
+    with database.connect(autocommit=False) as connection:
+        for name, case in cases.items():
+            connection.execute(SQL(case.touch).format(t=Identifier(name)))
+    found = proven(config, spark)
+    ends = {name: HELD if status == "held" else IN_PLACE for name, (status, _) in found.items()}
+    assert ends == {name: case.ends for name, case in cases.items()}, found
+    assert {found[n] for n, c in cases.items() if c.ends == IN_PLACE} == {("equal", "")}, found
+    after = cut_of(config)
+    for name, case in cases.items():
+        if case.ends == IN_PLACE:
+            table = TableName("public", name)
+            done = files_of(config, table, before.tables[table].current_version, after.tables[table].current_version)
+            assert ({"add", "remove"} & set(done) == set()) == case.files, (name, done)
+    assert_an_old_cut_has_its_columns(config, spark, before)
+    bootstrap(config, "shop", [TableName("public", n) for n, c in cases.items() if c.ends == HELD])
+    for name, case in cases.items():
+        run(database, name, case.touch)
+    found = proven(config, spark)
+    assert set(found.values()) == {("equal", "")}, found
+    assert_told(config, spark, cases)
+
+
+def assert_an_old_cut_has_its_columns(config: Config, spark: SparkSession, before: Cut) -> None:
+    """What was pinned before the changes reads as it did."""
+    opened = open_lake(spark, config, int(before.number))
+    for table, at in before.tables.items():
+        frame = opened.table("shop", table)
+        assert frame.columns == [c.name for c in at.version.columns]
+        assert frame.count() >= 20
+
+
+def assert_told(config: Config, spark: SparkSession, cases: Mapping[str, Case]) -> None:
+    """A row for each change, and a document for each shape."""
+    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    rows = spark.read.format("delta").load(paths.url(paths.schema_history)).collect()
+    done = {(row["table"].removeprefix("public."), row["done"]) for row in rows}
+    assert done >= {(name, "in place") for name, case in cases.items() if case.ends == IN_PLACE}
+    newest = cut_of(config)
+    for name in cases:
+        table = TableName("public", name)
+        keys = store.list(f"{paths.source}/schemas/{table.key}")
+        assert len(keys) == 1 + sum(row["table"] == f"public.{name}" for row in rows)
+        assert json.loads(store.get(keys[-1]))["schema_id"] == newest.tables[table].version.id
+
+
+def test_the_page_has_these_changes() -> None:
+    """docs/schema-changes.md, "What is done in place": each case with what the lake does, and no other."""
+    form = r"^\| \*([a-z ]+)\* \| .* \| (in place|snapshot again) \| (untouched|anew|as above|) *\|$"
+    found = {name: (ends, files) for name, ends, files in re.findall(form, PAGE.read_text("utf-8"), flags=re.MULTILINE)}
+    files = {name: "untouched" if case.files else "anew" for name, case in CASES.items()}
+    told = {
+        name.replace("_", " "): ("snapshot again", "") if case.ends == HELD else ("in place", files[name])
+        for name, case in CASES.items()
+    }
+    told["within a transaction"] = ("in place", "as above")
+    assert found == told

@@ -1,0 +1,101 @@
+"""What became of tables' shapes, told: a row per change in the Delta table `schema_history`, each shape as a document.
+
+Changing a shape belongs to `reshape`; the fields are in FORMAT.md. Nothing here is read to decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from wal2delta.lake.apply import append
+from wal2delta.lake.columns import in_lake
+from wal2delta.lake.contract import CommitInfo, TableSpec
+from wal2delta.lake.documents import Cut, CutTable, Intent
+from wal2delta.lake.evolution import describe_change
+from wal2delta.lake.fields import write_document
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import AlreadyExistsError, Store
+from wal2delta.names import TableName
+from wal2delta.schema import SchemaVersion
+from wal2delta.values.types import spark_type
+
+SCHEMA_FORMAT = "wal2delta.schema/1"
+_COLUMNS = (
+    "cycle bigint, incarnation int, position string, created_at string, table string, detail string, done string,"
+    " schema_id string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """A table that a cycle gave another shape: what differs, and how it was done (`in place`, `for a snapshot`)."""
+
+    table: TableName
+    detail: str
+    done: str
+    schema_id: str
+
+
+def shape_changes(intent: Intent, previous: Cut | None) -> list[ShapeChange]:
+    """What a cycle of kind `schema` does, in the order of the tables' names."""
+    before: Mapping[TableName, CutTable] = {} if previous is None else previous.tables
+    return [
+        ShapeChange(
+            table,
+            describe_change(before[table].version, wanted.reshape.version),
+            "for a snapshot" if table in intent.held else "in place",
+            wanted.schema_id,
+        )
+        for table, wanted in sorted(intent.tables.items())
+        if wanted.reshape is not None
+    ]
+
+
+def record_changes(
+    session: SparkSession, paths: LakePaths, intent: Intent, changes: Iterable[ShapeChange], *, resumed: bool
+) -> None:
+    """Append the cycle's rows to `schema_history`, once."""
+    told = [
+        (
+            int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,
+            str(c.table), c.detail, c.done, c.schema_id,
+        )
+        for c in changes
+    ]  # fmt: skip
+    if told:
+        rows = session.createDataFrame(told, _COLUMNS).coalesce(1)
+        commit = CommitInfo(f"wal2delta/{paths.source}/schema_history", intent.number, "{}", may_be_done=resumed)
+        append(session, paths.url(paths.schema_history), rows, commit, create=TableSpec())
+
+
+def publish_schemas(store: Store, paths: LakePaths, intent: Intent, previous: Cut | None, cut: Cut) -> None:
+    """Put each shape that this cut is the first to have: at a table's start, and at every change."""
+    before = {} if previous is None else {t: at.version.id for t, at in previous.tables.items()}
+    for table, at in cut.tables.items():
+        if before.get(table) != at.version.id:
+            try:
+                store.put_if_absent(paths.schema(table, cut.number), _document(intent, at.version))
+            except AlreadyExistsError:
+                continue
+
+
+def _document(intent: Intent, version: SchemaVersion) -> bytes:
+    lake = in_lake(version)
+    columns: list[dict[str, Any]] = [
+        {"name": c.name, "column": named.name, "postgres": c.type_name, "spark": spark_type(c), "attnum": c.attnum}
+        for c, named in zip(version.columns, lake.columns, strict=True)
+    ]
+    return write_document(
+        SCHEMA_FORMAT,
+        table=version.table.key,
+        cycle=int(intent.number),
+        incarnation=int(intent.incarnation),
+        position=str(intent.end_lsn),
+        schema_id=version.id,
+        columns=columns,
+        key=list(lake.key),
+    )

@@ -1,0 +1,169 @@
+"""Where a table's shape changes: in place, or the table is held there, or the catalog has to be read first.
+
+What a cycle takes beside that belongs to `plan`, which asks here; how columns carry on to `evolution`; making the change to
+`reshape`. docs/schema-changes.md has the decisions for people.
+
+A change comes into force with a transaction. The cycle before ends right before it; then a cycle of kind `schema` with an
+empty range gives the tables their shape, the last one that they have in that transaction; then the transaction is applied,
+its rows of earlier shapes as rows of the last. What rows read in an added column that are older than it is in the chain's
+records of the catalog: a fast default, or NULL where the table's file is the same; otherwise nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wal2delta.differences import AddedColumn, Difference, TableChange
+from wal2delta.errors import InvariantError
+from wal2delta.lake.changes import count_changes
+from wal2delta.lake.documents import RESNAPSHOT, CutTable, Held
+from wal2delta.lake.evolution import Evolution, Reshape, default_fits, describe_change, evolve, obstacle
+from wal2delta.landing.catalog_links import catalog_links
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.manifest import Manifest, SchemaEntry
+from wal2delta.landing.reader import Slice
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.schema import SchemaVersion
+
+_NEW_FILES = frozenset({Difference.FILE, Difference.REWRITTEN, Difference.PARTITION_FILE})
+
+
+@dataclass(slots=True)
+class Turn:
+    """What becomes of the tables whose shape changes right after a position; `waits` have to wait for the catalog."""
+
+    reshape: dict[TableName, Reshape] = field(default_factory=dict)
+    held: dict[TableName, Held] = field(default_factory=dict)
+    waits: set[TableName] = field(default_factory=set)
+
+
+class UnprovenError(Exception):
+    """What older rows read in an added column is not known; the message says why."""
+
+
+def turn(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]) -> Turn:
+    """The tables (in the lake, at `start`, not held) that the transaction right after `start` brings another shape of."""
+    found, after = Turn(), Lsn(int(start) + 1)
+    for manifest in chain.between(start, after):
+        entries: dict[TableName, list[SchemaEntry]] = {}
+        for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
+            if entry.from_lsn == after and entry.version.table in tables:
+                entries.setdefault(entry.version.table, []).append(entry)
+        for table, versions in entries.items():
+            _decide(chain, manifest, tables[table], versions, found)
+    return found
+
+
+def last_entries(manifest: Manifest) -> list[SchemaEntry]:
+    """The shapes that come into force, of each table and transaction the last."""
+    last: dict[tuple[TableName, Lsn], SchemaEntry] = {}
+    for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
+        last[entry.version.table, entry.from_lsn] = entry
+    return list(last.values())
+
+
+def missing_values(chain: Chain, at: CutTable, found: Evolution, since: Lsn) -> Mapping[int, str] | None:
+    """What older rows read in each added column that is not NULL, by attribute number; None: the catalog has to be read.
+
+    `at` is the table in the lake, `since` where the columns were there at the latest. Raises
+    UnprovenError where the records of the catalog do not tell.
+    """
+    wanted = {c.attnum: c for c in found.added}
+    missing: dict[int, str] = {}
+    same_life = at.snapshot_incarnation == chain.incarnation
+    for manifest in catalog_links(chain, at.snapshot_lsn if same_life else chain.head.end_lsn) if wanted else ():
+        change = None if manifest.catalog is None else manifest.catalog.change_of(found.new.oid)
+        for added in () if change is None else change.added:
+            column = wanted.pop(added.attnum, None)
+            if column is None or change is None:
+                continue
+            text = _value(added, change)
+            if text is None:
+                continue
+            if not default_fits(column, text):
+                raise UnprovenError(f"the default of {column.name} is kept as text only")
+            missing[added.attnum] = text
+    if wanted and since <= (chain.newest.catalog_lsn or Lsn.ZERO):
+        raise UnprovenError(f"the catalog's records do not have {', '.join(c.name for c in wanted.values())}")
+    return None if wanted else missing
+
+
+def older_shapes(
+    chain: Chain, version: SchemaVersion, files: Sequence[Slice], start: Lsn, end: Lsn
+) -> dict[SchemaVersion, list[Slice]]:
+    """The files with rows in (start, end] of other shapes than `version`, by shape: of the transaction that brought it."""
+    found: dict[SchemaVersion, list[Slice]] = {}
+    for piece in files:
+        if piece.file.schema_id != version.id and count_changes([piece], start, end).rows:
+            shape = _shape_of(chain, piece)
+            found.setdefault(shape, []).append(piece)
+    return found
+
+
+def proven_values(chain: Chain, at: CutTable | None, found: Evolution, since: Lsn) -> Mapping[int, str]:
+    """`missing_values` of what was asked before the shape came into force."""
+    try:
+        missing = None if at is None else missing_values(chain, at, found, since)
+    except UnprovenError:
+        missing = None
+    if missing is None:
+        raise InvariantError(str(found.new.table), "rows of another shape lie in the cycle's range", "report this")
+    return missing
+
+
+def _shape_of(chain: Chain, piece: Slice) -> SchemaVersion:
+    """A file's shape, from the link that said it last: every connection of a drain names it before its rows."""
+    for number in range(piece.number, chain.head.number, -1):
+        for entry in chain.manifest(number).schemas:
+            if entry.version.id == piece.file.schema_id:
+                return entry.version
+    raise InvariantError(str(piece.file.table), f"no link names the shape {piece.file.schema_id}", "report this")
+
+
+def _decide(chain: Chain, manifest: Manifest, at: CutTable, entries: list[SchemaEntry], into: Turn) -> None:
+    """Of one table: `entries` come in this order in the transaction."""
+    last, table, since = entries[-1].version, at.version.table, entries[-1].from_lsn
+    old: list[SchemaVersion] = [v for v in [at.version, *(e.version for e in entries[:-1])] if v.id != last.id]
+    if not old:
+        return
+    mixed = any(f.table == table and f.schema_id != last.id for f in manifest.files)
+    found = [evolve(v, last) for v in old]
+    reasons = [reason for one in found if (reason := obstacle(one, mixed=mixed)) is not None]
+    try:
+        known = [missing_values(chain, at, one, since) for one in found] if not reasons else []
+    except UnprovenError as error:
+        reasons, known = [str(error)], []
+    if reasons:
+        told = f"{describe_change(old[0], last)} ({reasons[0]})"
+        into.held[table] = Held(at.at_lsn, told, RESNAPSHOT)
+    elif None in known:
+        into.waits.add(table)
+    elif at.version.id != last.id:
+        into.reshape[table] = Reshape(last, known[0] or {})
+
+
+def _value(added: AddedColumn, change: TableChange) -> str | None:
+    if added.missing is not None:
+        return element_of_one(added.missing)
+    if _NEW_FILES & set(change.differences):
+        raise UnprovenError(
+            f"the rows that {added.name} was added to were written anew, with values that are not known"
+        )
+    return None
+
+
+def element_of_one(array: str) -> str | None:
+    """The element of PostgreSQL's text of an array of one; None for NULL."""
+    inner = array[1:-1]
+    if not inner.startswith('"'):
+        return None if inner == "NULL" else inner
+    text, escaped = [], False
+    for character in inner[1:-1]:
+        if character == "\\" and not escaped:
+            escaped = True
+            continue
+        text.append(character)
+        escaped = False
+    return "".join(text)
