@@ -54,20 +54,20 @@ def main() -> None:
 
 
 def _run(server: EmbeddedPostgres, lake: Path, spark: SparkSession, rows: int, differing: int) -> None:
-    _execute(
+    execute(
         server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
     )
     source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
     config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"bench": source})
     first = _copy(config, server, spark)
     print(f"{rows:,} rows; first: bootstrap {first[0]:.1f} s, compaction {first[1]:.1f} s", flush=True)
-    _execute(
+    execute(
         server,
         "ALTER PUBLICATION bench DROP TABLE rows",
         SQL("UPDATE rows SET note = 'other' WHERE id % {} = 0").format(Literal(rows // differing)),
         "ALTER PUBLICATION bench ADD TABLE rows",
     )
-    drain(config, "bench", Until.lsn(_end(server)))
+    drain(config, "bench", Until.lsn(wal_end(server)))
     compact(config, "bench", spark, silent, Stop())
     before = _written(config, spark)
     again = _copy(config, server, spark, [ROWS])
@@ -87,7 +87,7 @@ def _copy(
     bootstrap(config, "bench", tables, silent, Stop())
     copied = time.monotonic()
     # The snapshot enters where the stream has come to its point.
-    drain(config, "bench", Until.lsn(_end(server)))
+    drain(config, "bench", Until.lsn(wal_end(server)))
     compact(config, "bench", spark, silent, Stop())
     return copied - begun, time.monotonic() - copied
 
@@ -108,7 +108,8 @@ def _rows_of(metrics: dict[str, str]) -> int:
     return merged or int(metrics.get("numOutputRows", 0))
 
 
-def _end(server: EmbeddedPostgres) -> Lsn:
+def wal_end(server: EmbeddedPostgres) -> Lsn:
+    """Everything committed so far ends at or before this."""
     with psycopg.connect(server.dsn()) as conn:
         row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     if row is None:
@@ -116,7 +117,8 @@ def _end(server: EmbeddedPostgres) -> Lsn:
     return Lsn.parse(row[0])
 
 
-def _execute(server: EmbeddedPostgres, *statements: LiteralString | Composed) -> None:
+def execute(server: EmbeddedPostgres, *statements: LiteralString | Composed) -> None:
+    """Run them, each in a transaction of its own."""
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for statement in statements:
             conn.execute(statement)

@@ -76,6 +76,8 @@ _CORRUPTIONS: dict[str, tuple[int, Corruption]] = {
     "an octet changed": (3, _set(3, "b", "X'01'")),
     "the exact text lost": (3, _set(3, "_w2d_text", "NULL")),
     "the exact text changed": (4, _set(4, "_w2d_text", "replace(_w2d_text, '0044', '0045')")),
+    "an empty exact text for NULL": (2, _set(2, "_w2d_text", """'{"3":""}'""")),
+    "an exact text with the row's own delimiter": (2, _set(2, "_w2d_text", """'{"3":"|"}'""")),
     "a value beside its exact text": (3, _set(3, "d", "DATE'2024-01-01'")),
     "two values changed places": (
         5,

@@ -2,8 +2,10 @@
 
 The same forms in PostgreSQL's SQL are in `wal2delta.proof.source_form`; what is done with a digest belongs to callers.
 
-One text per value, equal on both sides (`FORMAT.md`, last section): NULL is `~`, any other value `<octets>:<text>`, so
-that the concatenation of a row's values reads back in one way only. Everything here is SQL text over public,
+One text per value, equal on both sides (`FORMAT.md`, last section), so framed that the concatenation of a row's values
+reads back in one way only: NULL is `~`, any other value `<octets>:<text>`. In a row, values of kinds whose text is never
+empty and never has a `|` in it are ended by one instead, NULL by that alone: counting octets costs PostgreSQL as much as
+all the rest, since it makes each text twice. Everything here is SQL text over public,
 deterministic functions: it may stand in a join, an aggregate or a MERGE, and does not depend on the session's time zone
 or ANSI mode.
 
@@ -34,6 +36,10 @@ WHOLE_KINDS = _STRINGS | {"bool", "int2", "int4", "int8", "float4", "float8", "b
 # A text with one of these in it stands in quotes in an array's text, and there has backslashes.
 _QUOTED_FOR = r'[{}",\\ \t\n\x0B\f\r]'
 _ESCAPED, _ESCAPE = r'(["\\])', r"\\$1"
+# Kinds that are typed in the lake and whose texts are never empty and have no END in them; a sized numeric is one too.
+_ENDED_KINDS = WHOLE_KINDS - _STRINGS | {"date", "timestamp", "timestamptz"}
+END = "|"
+_WHOLE_NUMBERS = frozenset({"int2", "int4", "int8"})
 _PLAIN_SCALE_MAX = 6  # Java writes a BigDecimal of a larger scale as 0E-7 where it is small
 
 
@@ -70,6 +76,20 @@ def _text_sql(column: Column, name: str, text_column: str | None) -> str:
     return f"coalesce({text}, get_json_object({quoted(text_column)}, '$.{column.attnum}'))"
 
 
+def is_ended(column: Column) -> bool:
+    """Whether the column's value is ended by `END` in a row, not preceded by its number of octets."""
+    return column.kind in _ENDED_KINDS or (column.kind == "numeric" and precision_scale(column.typmod) is not None)
+
+
+def _ended_sql(column: Column, name: str, text_column: str | None) -> str:
+    """`<text>|`, NULL as `|`. A hidden text that is none of the kind's must not look like another row's values."""
+    text = _text_of_kind(column, quoted(name))
+    if text_column is not None and column.attnum > 0 and column.kind not in WHOLE_KINDS:
+        hidden = f"get_json_object({quoted(text_column)}, '$.{column.attnum}')"
+        text = f"coalesce({text}, if({hidden} = '', '~', translate({hidden}, '{END}', '~')))"
+    return f"concat(coalesce({text}, ''), '{END}')"
+
+
 def framed(text: str) -> str:
     """The SQL of `<octets>:<text>` or `~` around the SQL of a text."""
     return f"coalesce(concat(octet_length({text}), ':', {text}), '~')"
@@ -78,12 +98,15 @@ def framed(text: str) -> str:
 def row_forms(
     version: SchemaVersion, names: Sequence[str] | None = None, text_column: str | None = TEXT_COLUMN
 ) -> list[SparkColumn]:
-    """The exact forms of all columns of `version`, in its order.
+    """The exact forms of all columns of `version`, in its order, as they stand in a row.
 
     `names` are the Spark columns that hold them (`c0`, `c1`, … in the landing); the columns' own names by default.
     """
     spark_names = [c.name for c in version.columns] if names is None else list(names)
-    return [exact_form(c, n, text_column) for c, n in zip(version.columns, spark_names, strict=True)]
+    return [
+        F.expr(_ended_sql(c, n, text_column)) if is_ended(c) else exact_form(c, n, text_column)
+        for c, n in zip(version.columns, spark_names, strict=True)
+    ]
 
 
 def row_digest(forms: Sequence[SparkColumn]) -> SparkColumn:
@@ -92,7 +115,7 @@ def row_digest(forms: Sequence[SparkColumn]) -> SparkColumn:
 
 
 def digest_bits(digest: SparkColumn) -> SparkColumn:
-    """The first 60 bits of a digest as a long; sum them as decimal(20, 0), a long has no room for nine of them."""
+    """The first 60 bits of a digest as a long; a long has no room for the sum of nine of them."""
     return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
@@ -119,6 +142,12 @@ def key_columns(version: SchemaVersion) -> list[Column]:
     """The columns of the key, in the key's order; empty for a bag."""
     by_name = {c.name: c for c in version.columns}
     return [by_name[name] for name in version.key]
+
+
+def whole_key(version: SchemaVersion) -> Column | None:
+    """The key, where it is one whole number: that is its own bucket, without a digest."""
+    columns = key_columns(version)
+    return columns[0] if len(columns) == 1 and columns[0].kind in _WHOLE_NUMBERS else None
 
 
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from wal2delta.errors import InvariantError
-from wal2delta.lake.exact import key_columns
+from wal2delta.lake.exact import END, is_ended, key_columns, whole_key
 from wal2delta.schema import Column, SchemaVersion
 from wal2delta.values.types import element_kind, precision_scale
 
@@ -24,6 +24,8 @@ _ELEMENT = sql.Identifier("w2d", "e")
 _FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
 # A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
 _UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
+# Kinds for which a cast to text gives the output function's text; it costs less.
+_PLAIN_TEXTS = frozenset({"text", "varchar"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ def digest_query(relation: Relation) -> sql.Composed:
 
 def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:
     """`<octets>:<text>`, or `~` for NULL."""
+    if column.kind in _PLAIN_TEXTS and encoding in _UNCONVERTED:
+        return sql.SQL("CASE WHEN {text} IS NULL THEN '~' ELSE octet_length({text}) || ':' || {text} END").format(
+            text=sql.SQL("{}::text").format(sql.Identifier(column.name))
+        )
     text = _text(column)
     octets: sql.Composable = sql.SQL("octet_length({})").format(text)
     if encoding not in _UNCONVERTED:
@@ -93,6 +99,13 @@ def _is_null(column: Column) -> sql.Composed:
 
 
 def _text(column: Column) -> sql.Composed:
+    """The output function's text; NULL or empty for NULL."""
+    value = _value(column)
+    return value if isinstance(value, sql.Composed) else sql.SQL("concat({})").format(value)
+
+
+def _value(column: Column) -> sql.Composed | sql.Identifier:
+    """A text, or the column itself where `concat` makes the text."""
     name = sql.Identifier(column.name)
     of = element_kind(column.kind)
     size = precision_scale(column.typmod) if (of or column.kind) == "numeric" else None
@@ -104,10 +117,11 @@ def _text(column: Column) -> sql.Composed:
     if column.kind in _FLOATS:
         return _float(name, column.kind)
     if size is not None:
-        return sql.SQL("concat(CASE WHEN {fits} THEN round({name}, {scale}) ELSE {name} END)").format(
-            fits=_fits(name, *size), name=name, scale=sql.Literal(size[1])
-        )
-    return sql.SQL("concat({})").format(name)
+        # The first branch is all values of a numeric(p, s) of the source's own, and cheap.
+        return sql.SQL(
+            "concat(CASE WHEN scale({name}) = {scale} THEN {name} WHEN {fits} THEN round({name}, {scale}) ELSE {name} END)"
+        ).format(fits=_fits(name, *size), name=name, scale=sql.Literal(size[1]))
+    return name
 
 
 def _float(value: sql.Composable, kind: str) -> sql.Composed:
@@ -143,7 +157,11 @@ def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None
 
 
 def _row_text(relation: Relation) -> sql.Composable:
-    return _concat([framed(c, relation.encoding) for c in relation.version.columns])
+    """Each value as `wal2delta.lake.exact.row_forms` has it; `concat` leaves NULLs out."""
+    parts: list[sql.Composable] = []
+    for column in relation.version.columns:
+        parts += [_value(column), sql.Literal(END)] if is_ended(column) else [framed(column, relation.encoding)]
+    return _concat(parts)
 
 
 def _key_text(relation: Relation) -> sql.Composable:
@@ -172,6 +190,12 @@ def _bits(text: sql.Composable, relation: Relation) -> sql.Composed:
 def _bucket(relation: Relation, buckets: int) -> sql.Composed:
     if not 1 <= buckets <= 1 << 20:
         raise InvariantError(str(relation.version.table), f"{buckets} buckets were asked for", "report this")
+    number = None if relation.version.is_bag else whole_key(relation.version)
+    if number is not None:
+        # PostgreSQL's remainder has the sign of the number.
+        return sql.SQL("((coalesce({key}::bigint, 0) % {n}) + {n}) % {n}").format(
+            key=sql.Identifier(number.name), n=sql.Literal(buckets)
+        )
     text = _row_text(relation) if relation.version.is_bag else _key_text(relation)
     return sql.SQL("{bits} % {buckets}").format(bits=_bits(text, relation), buckets=sql.Literal(buckets))
 

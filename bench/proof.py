@@ -1,0 +1,101 @@
+"""A proof of one large table: each side's time, beside the plainest checksum that PostgreSQL could make of it.
+
+The baseline is `SELECT count(*), sum(hashtext(t::text))` in the same session, which is no proof (32 bits, digits of floats,
+composite texts) but reads the same rows. The lake's side is Spark's, over the table that a bootstrap and a compaction made.
+Whether both sides say the same is checked at the end.
+
+    python -m bench.proof [--rows N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+from psycopg.sql import SQL, Literal
+from pydantic import SecretStr
+
+from bench.bootstrap import FILL, TABLE
+from bench.resnapshot import ROWS, execute, wal_end
+from demo.server import EmbeddedPostgres
+from wal2delta.config.model import Config, SourceConfig, SparkConfig
+from wal2delta.drain.until import Until
+from wal2delta.lake.columns import in_lake
+from wal2delta.lake.records import newest_cut
+from wal2delta.lake.session import build_session
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.postgres.catalog import read_tables
+from wal2delta.postgres.connection import connect
+from wal2delta.proof.lake_form import lake_buckets, read_current
+from wal2delta.proof.source_side import source_buckets
+from wal2delta.report import Stop, silent
+
+_T = TypeVar("_T")
+
+
+def main() -> None:
+    """Print the median of each, and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with EmbeddedPostgres(conf={"max_wal_size": "8GB"}) as server, tempfile.TemporaryDirectory() as lake:
+        _run(server, Path(lake), options.rows, options.rounds)
+
+
+def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
+    execute(
+        server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
+    )
+    source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
+    config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"bench": source})
+    spark = build_session(SparkConfig(master="local[2]", driver_memory="4g"), "proof")
+    try:
+        bootstrap(config, "bench", None, silent, Stop())
+        drain(config, "bench", Until.lsn(wal_end(server)))
+        compact(config, "bench", spark, silent, Stop())
+        paths = LakePaths(config.lake, "bench")
+        cut = newest_cut(open_store(config.lake), paths)
+        if cut is None:
+            raise SystemExit("there is no cut")
+        at = cut.tables[ROWS]
+        times: dict[str, list[float]] = {"baseline": [], "source": [], "lake": []}
+        with connect(source.dsn, "bench") as conn:
+            table = read_tables(conn, source)[ROWS]
+            for _ in range(rounds):
+                _timed(
+                    times["baseline"],
+                    lambda: conn.execute("SELECT count(*), sum(hashtext(t::text)) FROM public.rows t"),
+                )
+                here = _timed(times["source"], lambda: source_buckets(conn, table, source.buckets))
+                current = read_current(spark, paths.url(paths.current(ROWS)), at.current_version)
+                there = _timed(times["lake"], lambda: lake_buckets(current, in_lake(at.version), source.buckets))  # noqa: B023  (called at once)
+                if here != there:
+                    raise SystemExit("the two sides differ")
+    finally:
+        spark.stop()
+    print(f"{rows:,} rows, median of {rounds}, seconds: " + ", ".join(f"{n} {median(t):.2f}" for n, t in times.items()))
+    print(
+        f"source side {median(times['source']) / median(times['baseline']):.2f} of the baseline (goal 2),"
+        f" lake side {median(times['lake']) / median(times['source']):.2f} of the source side (goal 1); both equal"
+    )
+
+
+def _timed(times: list[float], run: Callable[[], _T]) -> _T:
+    begun = time.monotonic()
+    made = run()
+    times.append(time.monotonic() - begun)
+    return made
+
+
+if __name__ == "__main__":
+    main()
