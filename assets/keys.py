@@ -22,6 +22,7 @@ class Layer(str, Enum):
     CURRENT = "current"
     VIEWS = "views"
     SLOTS = "slots"
+    MAINTENANCE = "maintenance"
 
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
@@ -36,6 +37,11 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
 def slot_key(source: str) -> dg.AssetKey:
     """`slots/<source>`."""
     return dg.AssetKey([Layer.SLOTS.value, source])
+
+
+def maintenance_key(source: str) -> dg.AssetKey:
+    """`maintenance/<source>`."""
+    return dg.AssetKey([Layer.MAINTENANCE.value, source])
 
 
 def view_key(view: str) -> dg.AssetKey:

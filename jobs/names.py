@@ -28,6 +28,11 @@ def compaction_job_name(source: str) -> str:
     return f"{source}_compaction"
 
 
+def maintenance_job_name(source: str) -> str:
+    """`<source>_maintenance`."""
+    return f"{source}_maintenance"
+
+
 def slot_job_name(source: str) -> str:
     """`<source>_slot`."""
     return f"{source}_slot"

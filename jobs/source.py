@@ -1,4 +1,4 @@
-"""The jobs of a source: bootstrap, drain, compaction, verification, slot.
+"""The jobs of a source: bootstrap, drain, compaction, maintenance, verification, slot.
 
 Each runs in one process: a second one per step would start a JVM per step, and the drain needs none.
 """
@@ -9,7 +9,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.expectations import expectations
-from assets.keys import Layer, slot_key, table_key
+from assets.keys import Layer, maintenance_key, slot_key, table_key
 from assets.proof import CHECK
 from jobs.names import (
     SLOT_TAG,
@@ -17,6 +17,7 @@ from jobs.names import (
     bootstrap_job_name,
     compaction_job_name,
     drain_job_name,
+    maintenance_job_name,
     slot_job_name,
     verification_job_name,
 )
@@ -29,7 +30,14 @@ Job = UnresolvedAssetJobDefinition
 
 def source_jobs(source: SourceConfig) -> list[Job]:
     """The jobs of one source with at least one table."""
-    return [_bootstrap(source), _drain(source), _compaction(source), _verification(source), _slot(source)]
+    return [
+        _bootstrap(source),
+        _drain(source),
+        _compaction(source),
+        _maintenance(source),
+        _verification(source),
+        _slot(source),
+    ]
 
 
 def _bootstrap(source: SourceConfig) -> Job:
@@ -64,6 +72,16 @@ def _compaction(source: SourceConfig) -> Job:
         executor_def=dg.in_process_executor,
         tags=_tags(source),
         description=f"Brings history and current of every table of {source.name} to the end of the landing.",
+    )
+
+
+def _maintenance(source: SourceConfig) -> Job:
+    return dg.define_asset_job(
+        maintenance_job_name(source.name),
+        selection=dg.AssetSelection.assets(maintenance_key(source.name)),
+        executor_def=dg.in_process_executor,
+        tags=_tags(source),
+        description=f"Removes what the retention of {source.name} does not need, and puts small files together.",
     )
 
 

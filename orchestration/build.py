@@ -14,6 +14,7 @@ from assets.bootstrap import snapshot_asset
 from assets.changes import changes_asset
 from assets.current import compaction_asset
 from assets.expectations import expectations_check
+from assets.maintenance import maintenance_asset
 from assets.postgres import postgres_specs
 from assets.proof import proof_check
 from assets.slots import slot_asset
@@ -70,6 +71,7 @@ def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
         snapshot_asset(config, source),
         changes_asset(config, source),
         compaction_asset(config, source),
+        maintenance_asset(config, source),
         slot_asset(config, source),
     ]
 

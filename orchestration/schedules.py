@@ -1,4 +1,4 @@
-"""When compaction, views and the proof run.
+"""When compaction, maintenance, views and the proof run.
 
 Whether a tick would be pointless is decided by `guard`.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import dagster as dg
 
 from assets.current import CompactionRun
-from jobs.names import VIEWS_REFRESH, compaction_job_name, slot_job_name, verification_job_name
+from jobs.names import VIEWS_REFRESH, compaction_job_name, maintenance_job_name, slot_job_name, verification_job_name
 from jobs.source import verification_checks
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
@@ -20,6 +20,8 @@ from wal2delta.errors import Wal2DeltaError
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
+# Once a day, between the proofs and away from midnight, when others run.
+_MAINTENANCE_CRON = "30 2 * * *"
 # An event costs some 9 KB in Dagster's database, and these are kept.
 _SLOT_CRON = "*/15 * * * *"
 
@@ -33,6 +35,7 @@ def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     """All schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
     found = [_compaction(source) for source in sources]
+    found += [_maintenance(source) for source in sources]
     found += [_slot(source) for source in sources]
     if config.proof_interval != "off":
         found += [_verification(source, _PROOF_CRONS[config.proof_interval]) for source in sources]
@@ -74,6 +77,18 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
 
     description = f"Compacts {source.name} where something has landed, unless a compaction or a proof is in progress."
     return _schedule(job, cron_every(source.compaction.interval_s), description, obstacle, request)
+
+
+def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
+    job = maintenance_job_name(source.name)
+
+    def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        if settings.newest_cut(source.name) is None:
+            return "there is nothing in the lake yet"
+        # The next tick is a day away: a compaction that is running now is waited for by nobody, and most take seconds.
+        return guard.others(recent_runs(context.instance, job), time.time()).busy
+
+    return _schedule(job, _MAINTENANCE_CRON, f"Keeps the lake of {source.name} as its retention says.", obstacle)
 
 
 def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:

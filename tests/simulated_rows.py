@@ -62,16 +62,17 @@ def canonical(row: Row) -> Row:
 
 def rows_of(frame: DataFrame, version: SchemaVersion) -> Counter[Row]:
     """The rows of a table of the lake, hidden columns included, in the same form."""
-    return Counter(_row(r, version) for r in frame.toArrow().to_pylist())
+    return Counter(row_of(r, version) for r in frame.toArrow().to_pylist())
 
 
 def images_of(frame: DataFrame, version: SchemaVersion) -> Counter[tuple[str, Row]]:
     """History's after-images in the same form, with their op."""
     found = frame.where("_w2d_op in ('insert', 'update')").toArrow().to_pylist()
-    return Counter((r["_w2d_op"], _row(r, version)) for r in found)
+    return Counter((r["_w2d_op"], row_of(r, version)) for r in found)
 
 
-def _row(record: Mapping[str, Any], version: SchemaVersion) -> Row:
+def row_of(record: Mapping[str, Any], version: SchemaVersion) -> Row:
+    """One row of the lake, `_w2d_text` included, in that form."""
     texts = json.loads(record["_w2d_text"] or "{}")
     cells = []
     for column in version.columns:

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -97,6 +97,7 @@ class SimulatedSource:
         self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(START), source=HEAD, writer=WRITER)
         self.lsn = START
         self.states: dict[int, States] = {}
+        self.times: dict[int, datetime] = {}
         self._seq = 0
         self._row = 0
         self._xid = 700
@@ -139,12 +140,14 @@ class SimulatedSource:
     def commit(self, rng: random.Random) -> Lsn:
         """End the transaction; its end LSN."""
         self.lsn += rng.randrange(8, 200)
-        commit_us = 1_700_000_000_000_000 + self.lsn * 1000 + rng.randrange(-5000, 5000)
+        commit_us = 1_700_000_000_000_000 + self.lsn * 1000 + rng.randrange(-500_000, 500_000)
         for rows in self._waiting.values():
             for row in rows:
                 row.setdefault("lsn", self.lsn)
                 row.setdefault("us", commit_us)
                 row.setdefault("xid", self._xid)
+        if any(row.get("lsn") == self.lsn for rows in self._waiting.values() for row in rows):
+            self.times[self.lsn] = datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=commit_us)
         self._seq, self._xid = 0, self._xid + 1
         self._transactions += 1
         self._remember()

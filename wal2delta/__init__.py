@@ -1,19 +1,28 @@
 """wal2delta: PostgreSQL to Delta Lake over pgoutput, provably equal to the source at an LSN.
 
-`wal2delta.open(spark, config, at=…)` reads a lake (see `wal2delta.lake.open`). Importing the package does not import Spark.
+`wal2delta.open(spark, lake, at=…)` reads a lake at a cut, `as_of` exactly at a position or time, `register` makes SQL views
+at a cut, `changes` and `subscribe` give what changed between cuts. Importing the package does not import Spark.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-__all__ = ["open"]
+__all__ = ["as_of", "changes", "open", "register", "subscribe"]
+
+_PLACES = {
+    "as_of": ("wal2delta.lake.as_of", "as_of"),
+    "changes": ("wal2delta.lake.changes_between", "changes"),
+    "open": ("wal2delta.lake.open", "open_lake"),
+    "register": ("wal2delta.lake.register", "register"),
+    "subscribe": ("wal2delta.lake.subscribe", "subscribe"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Only who reads a lake pays for Spark's import.
-    if name == "open":
-        from wal2delta.lake.open import open_lake
-
-        return open_lake
+    if name in _PLACES:
+        module, attribute = _PLACES[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,7 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "drain",
         "recover",
         "compact",
+        "maintain",
         "refresh",
         "prove",
         "status",

@@ -105,6 +105,7 @@ def test_a_cut_has_the_fields_of_its_format() -> None:
         "version": VERSION.to_json(),
         "incarnation": 1,
         "snapshot_incarnation": 2,
+        "history_low": None,
     }
 
 

@@ -76,6 +76,20 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
 def _lake_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     compact = _command(commands, "compact", "write what has landed to the history and current tables")
     _source(compact)
+    maintain = _command(commands, "maintain", "remove what the retention says is not needed, put small files together")
+    _source(maintain)
+    maintain.add_argument("--plan", action="store_true", help="only show what it would remove and put together")
+    for flag, text in (
+        ("--rebuild", "make these current tables from their history first"),
+        ("--restore", "bring back what the archive has of these tables' history"),
+    ):
+        maintain.add_argument(
+            flag,
+            type=_typed(_table_list, "a list of tables"),
+            metavar="A,B",
+            default=(),
+            help=f"{text}: schema.table,…",
+        )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
     refresh.add_argument("view", nargs="?", metavar="VIEW", help="all views where it is left out")
     prove = _command(commands, "prove", "compare source and lake at one and the same position")

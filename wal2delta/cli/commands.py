@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "recover": source_commands.recover,
     "teardown": source_commands.teardown,
     "compact": lake_commands.compact,
+    "maintain": lake_commands.maintain,
     "refresh": lake_commands.refresh,
     "prove": lake_commands.prove,
     "status": lake_commands.status,

@@ -1,4 +1,4 @@
-"""The commands that work on the lake: compact, refresh, prove, status, inspect.
+"""The commands that work on the lake: compact, maintain, refresh, prove, status, inspect.
 
 Each calls one function of `wal2delta.pipeline` or `wal2delta.landing`, imported when it is needed: only those that need
 Spark start it.
@@ -41,6 +41,26 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
         text = grid(("cut", "position", "tables", "changes", "held"), rows)
     still = [plain(f"{table}: {h}") for table, h in sorted(held.items())]
     return Outcome(DIFFERS if held else DONE, {"cuts": cuts, "held": held}, "\n".join([text, *still]))
+
+
+def maintain(context: Context, args: argparse.Namespace) -> Outcome:
+    """Keep the lake as the retention says."""
+    source = context.source(args.source)
+    from wal2delta.pipeline import maintain as step
+
+    if args.plan:
+        done = step.maintenance_plan(context.config, source)
+    else:
+        with context.spark() as spark:
+            done = step.maintain(
+                context.config, source, spark, context.report, rebuild=args.rebuild, restore=args.restore
+            )
+    text = grid(("of", "files", "bytes"), [(of, part.files, part.bytes) for of, part in done.freed.items()])
+    told = {"trimmed": done.trimmed, "optimized": done.optimized, "repaired": done.repaired}
+    lines = [plain(f"{what}: {', '.join(map(str, tables))}") for what, tables in told.items() if tables]
+    if args.plan:
+        lines.insert(0, "nothing was changed: this is what would go, and what would be put together")
+    return Outcome(DONE, done, "\n".join([text, *lines]))
 
 
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:

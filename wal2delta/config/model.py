@@ -237,6 +237,30 @@ class CompactionConfig(Model):
     )
 
 
+class RetentionConfig(Model):
+    """How long what is no longer newest is kept, and from when on small files become large ones; `maintain` does both."""
+
+    cuts_s: Seconds = Field(
+        604_800.0,
+        ge=0,
+        description="A cut that a newer one has followed may be read this much longer, in seconds, and every table with it.",
+    )
+    landing_s: Seconds = Field(
+        86_400.0, ge=0, description="What has landed and is in the lake is kept at least this long, in seconds."
+    )
+    history_s: Seconds = Field(
+        0.0,
+        ge=0,
+        description="Older changes, in seconds, leave history, and the rows as they were then stay; 0 keeps all.",
+    )
+    archive: Text | None = Field(
+        None, description="A folder: what leaves history is written there first, as Parquet, and can be restored."
+    )
+    small_files: Whole = Field(
+        32, ge=2, description="A table's files are put together once this many of them are smaller than 16 MB."
+    )
+
+
 class HealthConfig(Model):
     """From when on a slot's state is a warning, and from when on an error, in `status` and as a check in Dagster."""
 
@@ -293,6 +317,7 @@ class SourceConfig(Model):
     drain: DrainConfig = DrainConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     compaction: CompactionConfig = CompactionConfig()
+    retention: RetentionConfig = RetentionConfig()
     health: HealthConfig = HealthConfig()
     buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof.")
     proof_rows: Whole = Field(

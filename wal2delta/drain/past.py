@@ -92,13 +92,14 @@ def to_look_at(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
     """
     if confirmed is None or confirmed >= chain.end:
         return None
-    for number in range(chain.newest.number, 0, -1):
+    for number in range(chain.newest.number, max(0, chain.first_number - 1), -1):
         manifest = chain.manifest(number)
         if manifest.end_lsn <= confirmed:
             break
         if manifest.files:
             return max(confirmed, manifest.start_lsn)
-    return confirmed
+    # What was removed can't be compared any more.
+    return max(confirmed, chain.kept_from)
 
 
 def compare_past(name: str, chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:

@@ -240,7 +240,7 @@ class CatalogWatch:
     def _truncating(self, oid: Oid) -> set[str]:
         """The transactions since the last reading that truncated a table, from what they landed."""
         found: set[str] = set()
-        for manifest in self._chain.between(self.catalog_lsn or Lsn.ZERO, self._chain.end):
+        for manifest in self._chain.between(self.catalog_lsn or self._chain.kept_from, self._chain.end):
             for file in manifest.files:
                 if file.oid == oid and file.truncates:
                     rows = pq.read_table(file_url(self._chain, file), columns=["_w2d_op", "_w2d_xid"])

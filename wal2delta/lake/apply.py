@@ -96,7 +96,7 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
         elif wipe:
             made = "overwrite"
             rows = session.read.format("delta").load(path).limit(0) if images is None else images
-            _writer(rows, commit).mode("overwrite").save(path)
+            tagged(rows, commit).mode("overwrite").save(path)
         elif deletes is not None:
             change = Change(tuple(key_columns), deletes, images, bounds, null_safe, few, keys_max)
             by_vectors = make == "auto" and why_not(session) is None
@@ -136,10 +136,11 @@ def _change(session: SparkSession, path: str, change: Change, commit: CommitInfo
 
 
 def _append(rows: DataFrame, path: str, commit: CommitInfo, options: Mapping[str, str]) -> None:
-    _writer(rows, commit).options(**options).mode("append").save(path)
+    tagged(rows, commit).options(**options).mode("append").save(path)
 
 
-def _writer(rows: DataFrame, commit: CommitInfo) -> DataFrameWriter:
+def tagged(rows: DataFrame, commit: CommitInfo) -> DataFrameWriter:
+    """A writer whose commit says what it is."""
     return (
         rows.write.format("delta")
         .option("txnAppId", commit.app_id)

@@ -18,6 +18,13 @@ from wal2delta.lake.exact import quoted
 CHECKPOINT_INTERVAL = 50
 # `auto`: deletion vectors in one commit where that is known to work, else MERGE; `merge`: always MERGE.
 Make = Literal["auto", "merge"]
+# Delta refuses a version by its own age, though all its files are there, and forgets it by its age too: an idle table at the
+# version that a cut names. What a kept cut names stays; everything else is removed by `delta_files`, and by nothing else.
+_KEEP = {
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class TableSpec:
         return {
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+            **_KEEP,
             **mapping,
             **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
             **self.properties,

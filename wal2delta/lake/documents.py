@@ -191,13 +191,15 @@ class SegmentBase:
 class TableIntent:
     """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
-    `reshape`, in a cycle of kind `schema`, is the shape that it is given.
+    `reshape`, in a cycle of kind `schema`, is the shape that it is given; `history_through`, in one of maintenance, the cut
+    up to which history becomes the rows as they were then.
     """
 
     from_lsn: Lsn
     schema_id: str
     snapshot: str | None = None
     reshape: Reshape | None = None
+    history_through: CycleNumber | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -205,6 +207,7 @@ class TableIntent:
             "schema_id": self.schema_id,
             "snapshot": self.snapshot,
             "reshape": None if self.reshape is None else self.reshape.to_json(),
+            "history_through": self.history_through,
         }
 
     @classmethod
@@ -214,6 +217,7 @@ class TableIntent:
             f.text("schema_id"),
             f.optional("snapshot", lambda: f.text("snapshot")),
             f.optional("reshape", lambda: Reshape.from_fields(f.object("reshape"))),
+            f.optional("history_through", lambda: CycleNumber(f.count("history_through"))),
         )
 
 
@@ -272,11 +276,27 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryLow:
+    """Where a table's history begins, since older changes were removed: its rows as they were at cut `cut`, at `at_lsn`."""
+
+    cut: CycleNumber
+    at_lsn: Lsn
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cut": int(self.cut), "at_lsn": str(self.at_lsn)}
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> HistoryLow:
+        return cls(CycleNumber(f.count("cut")), f.lsn("at_lsn"))
+
+
+@dataclass(frozen=True, slots=True)
 class CutTable:
     """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names).
 
     `at_lsn` is a position of `incarnation`, the cut's own but for a held table; `snapshot_lsn`, one of
-    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or has been tried.
+    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or has been tried. History is
+    whole where `history_low` is None.
     """
 
     at_lsn: Lsn
@@ -286,6 +306,7 @@ class CutTable:
     version: SchemaVersion
     incarnation: Incarnation
     snapshot_incarnation: Incarnation
+    history_low: HistoryLow | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -297,6 +318,7 @@ class CutTable:
             "version": self.version.to_json(),
             "incarnation": int(self.incarnation),
             "snapshot_incarnation": int(self.snapshot_incarnation),
+            "history_low": None if self.history_low is None else self.history_low.to_json(),
         }
 
     @classmethod
@@ -310,6 +332,7 @@ class CutTable:
             version=version,
             incarnation=Incarnation(f.count("incarnation")),
             snapshot_incarnation=Incarnation(f.count("snapshot_incarnation")),
+            history_low=f.optional("history_low", lambda: HistoryLow.from_fields(f.object("history_low"))),
         )
 
 

@@ -1,13 +1,15 @@
 """Reading the lake: every table of every source at one cut of its source (invariant consistent-cut).
 
-Writing belongs to `cycle`. Tables are opened when they are asked for, at the Delta version that the cut names; what is
-written meanwhile is not seen.
+Writing belongs to `cycle`, places between cuts to `as_of`, SQL views to `register`. Tables are opened when they are asked
+for, at the Delta version that the cut names; what is written meanwhile is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,20 +17,25 @@ from pyspark.sql import DataFrame, SparkSession
 from wal2delta.config.model import Config
 from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.columns import column_names, in_lake, pick
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.records import cut_at, newest_cut, read_cut
-from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.records import cut_at, cut_at_time, newest_cut, read_cut
+from wal2delta.landing.lake_paths import VIEWS, LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
 
 Layer: TypeAlias = Literal["current", "history"]
-At: TypeAlias = Literal["newest"] | Lsn | int
+# `newest`, a position (as a value or as PostgreSQL's text), a cut's number, or a time of the source's clock.
+At: TypeAlias = str | Lsn | int | datetime
+NEWEST = "newest"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLake:
-    """A lake pinned at `cuts`, one per source that has any; `cuts[source].number` and `.position` say which were given."""
+    """A lake pinned at `cuts`, one per source that has any.
+
+    `cuts[source]` says which was given: its number, position, commit time and held tables.
+    """
 
     spark: SparkSession
     lake: str
@@ -36,7 +43,16 @@ class OpenedLake:
 
     def position(self, source: str) -> Lsn:
         """Where the source's tables stand, but the held ones; raises LakeError where the lake has no cut of it."""
-        return self._cut(source).position
+        return self.cut(source).position
+
+    def cut(self, source: str) -> Cut:
+        """The cut that was given; raises LakeError where the lake has none of this source."""
+        cut = self.cuts.get(source)
+        if cut is None:
+            raise LakeError(
+                f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`"
+            )
+        return cut
 
     def table(
         self, source: str, table: TableName | str, *, layer: Layer = "current", hidden: bool = False
@@ -45,63 +61,93 @@ class OpenedLake:
 
         `table` may be written `schema.table`. Raises LakeError where the cut does not have the table.
         """
-        name = table if isinstance(table, TableName) else _parsed(table)
-        at = self._cut(source).table(name, source)
+        name = table_name(table)
+        at = self.cut(source).table(name, source)
         paths = LakePaths(self.lake, source)
-        key, version = paths.current(name), at.current_version
-        if layer == "history":
-            key, version = paths.history(name), at.history_version
-        frame = self.spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))
+        frame = read_layer(self.spark, paths, name, at, layer)
         return frame if hidden else pick(frame, column_names(in_lake(at.version)))
 
-    def _cut(self, source: str) -> Cut:
-        cut = self.cuts.get(source)
-        if cut is None:
-            raise LakeError(
-                f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`"
-            )
-        return cut
 
+def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[str, At] = NEWEST) -> OpenedLake:
+    """Open the lake of a configuration, or in a folder: at the newest cuts, or at the newest ones that do not go past `at`.
 
-def open_lake(spark: SparkSession, config: Config, at: At | Mapping[str, At] = "newest") -> OpenedLake:
-    """Open the lake at the newest cuts, at the newest cut at or before a position, or at a cut's number.
-
-    `at` may be given per source; sources that it does not name are opened at their newest cut. A position or number belongs
-    to one source: with several sources it must say which. Raises ConfigError for an ambiguous `at`, LakeError where there is
-    no such cut.
+    `at` is `newest`, a position (an `Lsn` or its text), a cut's number (that very cut), or a time: then nothing is in it
+    that the source committed later, by the source's clock. It may be given per source; sources that it does not name are
+    opened at their newest cut. A position or number belongs to one source: with several sources it must say which. Raises
+    ConfigError for an ambiguous `at`, LakeError where there is no such cut.
     """
-    wanted = _wanted(config, at)
-    store = open_store(config.lake)
+    place = str(lake.lake if isinstance(lake, Config) else lake)
+    store = open_store(place)
+    names = sources_of(lake)
+    wanted = _wanted(names, at)
     cuts = {}
-    for source in config.sources:
-        cut = _cut(store, LakePaths(config.lake, source), wanted.get(source, "newest"))
+    for source in names:
+        cut = _cut(store, LakePaths(place, source), wanted.get(source, NEWEST))
         if cut is not None:
             cuts[source] = cut
-    return OpenedLake(spark, config.lake, cuts)
+    return OpenedLake(spark, place, cuts)
 
 
-def _wanted(config: Config, at: At | Mapping[str, At]) -> Mapping[str, At]:
+def sources_of(lake: Config | str | Path) -> list[str]:
+    """The sources of a configuration, or those that have a folder with cycles in a lake."""
+    if isinstance(lake, Config):
+        return list(lake.sources)
+    store = open_store(lake)
+    names = (name for name in store.folders("") if name != VIEWS and not name.startswith("."))
+    return [name for name in names if "cycles" in store.folders(name)]
+
+
+def read_layer(
+    spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, layer: Layer = "current"
+) -> DataFrame:
+    """All columns of a table's current or history at the version that a cut names."""
+    key, version = paths.current(table), at.current_version
+    if layer == "history":
+        key, version = paths.history(table), at.history_version
+    return spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))
+
+
+def parsed_at(at: At) -> str | Lsn | int | datetime:
+    """`at` with a position's text as an `Lsn`; raises ConfigError for what it can't be."""
+    if isinstance(at, datetime) and at.tzinfo is None:
+        raise ConfigError("at", "a time without a zone means another time elsewhere", "give the datetime a tzinfo")
+    if not isinstance(at, str) or at == NEWEST:
+        return at
+    try:
+        return Lsn.parse(at)
+    except ValueError as error:
+        raise ConfigError("at", str(error), "give `newest`, a position, a cut's number or a datetime") from None
+
+
+def table_name(table: TableName | str) -> TableName:
+    """A table as a value; raises ConfigError where the text is not `schema.table`."""
+    if isinstance(table, TableName):
+        return table
+    schema, dot, name = table.partition(".")
+    if not dot or not schema or not name:
+        raise ConfigError(f"table {table[:80]}", "is not schema.table", "give a TableName where a name has a dot")
+    return TableName(schema, name)
+
+
+def _wanted(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, At]:
+    names = list(sources)
     if isinstance(at, Mapping):
         for source in at:
-            config.source(source)
+            if source not in names:
+                raise ConfigError(f"source {source[:80]}", "the lake has none of that name", f"name one of {names}")
         return at
-    if at == "newest":
-        return {}
-    if len(config.sources) > 1:
+    # A time is one for all sources, as far as their clocks agree.
+    if len(names) > 1 and at != NEWEST and not isinstance(at, datetime):
         raise ConfigError("at", "a position or cut belongs to one source", "write {source: position}")
-    return dict.fromkeys(config.sources, at)
+    return dict.fromkeys(names, at)
 
 
 def _cut(store: Store, paths: LakePaths, at: At) -> Cut | None:
-    if at == "newest":
+    found = parsed_at(at)
+    if isinstance(found, datetime):
+        return cut_at_time(store, paths, found)
+    if isinstance(found, Lsn):
+        return cut_at(store, paths, found)
+    if isinstance(found, str):
         return newest_cut(store, paths)
-    if isinstance(at, Lsn):
-        return cut_at(store, paths, at)
-    return read_cut(store, paths, CycleNumber(at))
-
-
-def _parsed(text: str) -> TableName:
-    schema, dot, name = text.partition(".")
-    if not dot or not schema or not name:
-        raise ConfigError(f"table {text[:80]}", "is not schema.table", "give a TableName where a name has a dot")
-    return TableName(schema, name)
+    return read_cut(store, paths, CycleNumber(found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.documents import Cut, Intent
@@ -15,6 +16,9 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation
+
+# Before every commit: a cut without one.
+_EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
 def newest_number(store: Store, folder: str) -> CycleNumber:
@@ -47,7 +51,7 @@ def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
 
     Positions grow with the numbers within an incarnation; only the newest incarnation's cuts are looked at.
     """
-    numbers = [CycleNumber(_number(k)) for k in store.list(paths.cuts)]
+    numbers = cut_numbers(store, paths)
     newest = read_cut(store, paths, numbers[-1]) if numbers else None
     if newest is not None:
         places = [_Place(store, paths, n, newest.incarnation) for n in numbers]
@@ -59,6 +63,33 @@ def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
         f"there is no cut at or before {position}",
         "ask for a later position, or compact first",
     )
+
+
+def cut_at_time(store: Store, paths: LakePaths, at: datetime) -> Cut:
+    """The newest cut with no transaction that committed after `at`; raises LakeError where there is none.
+
+    A cut's commit time is the greatest so far, so it grows with the numbers. Reads O(log n) cuts.
+    """
+    numbers = cut_numbers(store, paths)
+    found = bisect_right(numbers, at, key=lambda n: _commit_time(read_cut(store, paths, n)))
+    if found:
+        return read_cut(store, paths, numbers[found - 1])
+    raise LakeError(
+        f"{paths.source}: cuts",
+        f"there is no cut at or before {at.isoformat()}",
+        "ask for a later time, or compact first",
+    )
+
+
+def cut_numbers(store: Store, paths: LakePaths) -> list[CycleNumber]:
+    """The numbers of the cuts that are kept, ascending and without holes; raises LakeError for a foreign file."""
+    return [CycleNumber(_number(key)) for key in store.list(paths.cuts)]
+
+
+def cut_after(store: Store, paths: LakePaths, cut: Cut | None) -> Cut | None:
+    """The cut that follows `cut`, the very first one after None; None where there is none yet."""
+    number = CycleNumber(1 if cut is None else cut.number + 1)
+    return read_cut(store, paths, number) if store.exists(paths.cut(number)) else None
 
 
 def read_intent(store: Store, paths: LakePaths, number: CycleNumber) -> tuple[Intent, str] | None:
@@ -102,6 +133,10 @@ class _Place:
     def position(self) -> int:
         cut = read_cut(self.store, self.paths, self.number)
         return int(cut.position) if cut.incarnation == self.incarnation else -1
+
+
+def _commit_time(cut: Cut) -> datetime:
+    return _EARLIEST if cut.commit_time is None else datetime.fromisoformat(cut.commit_time)
 
 
 def _number(key: str) -> int:

@@ -5,6 +5,7 @@ Copying belongs to `wal2delta.pipeline.copying`, entering the lake to `plan.py` 
     wanted.json           put first: the tables that are to be copied at C
     snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to the others
     ended.json            put last: nobody adds to this folder any more. Where its writer was killed, the next one puts it
+    entered.json          put by compaction when none of its tables waits any more: it is not read again to see which do
 
 What is missing is never written down: it is what was wanted and is in no part, here or in a later snapshot.
 """
@@ -12,23 +13,25 @@ What is missing is never written down: it is what was wanted and is in no part, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
 from wal2delta.errors import LakeError
 from wal2delta.lake.documents import Cut, SnapshotDoc, SnapshotTable
 from wal2delta.lake.fields import Fields, read_document, write_document
-from wal2delta.landing.beginning import read_beginning
+from wal2delta.landing.beginning import incarnations, read_beginning
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import NotFoundError, Store
+from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
 
 WANTED_FORMAT = "wal2delta.snapshotwanted/1"
 ENDED_FORMAT = "wal2delta.snapshotended/1"
+ENTERED_FORMAT = "wal2delta.snapshotentered/1"
 _PART = "/snapshot-"
-_WANTED, _ENDED = "wanted.json", "ended.json"
+_WANTED, _ENDED, _ENTERED = "wanted.json", "ended.json", "entered.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,14 @@ def read_snapshot(store: Store, paths: LakePaths, folder: str) -> SnapshotDoc:
     return replace(newest, tables=tables)
 
 
-def finished_tables(store: Store, paths: LakePaths, incarnation: Incarnation) -> dict[TableName, Pending]:
-    """Each table's newest complete copy, whether it has entered the lake or not."""
+def finished_tables(
+    store: Store, paths: LakePaths, incarnation: Incarnation, *, waiting: bool = False
+) -> dict[TableName, Pending]:
+    """Each table's newest complete copy, whether it has entered the lake or not; `waiting`: of those that may wait."""
     newest: dict[TableName, Pending] = {}
     for folder in snapshot_folders(store, paths, incarnation):
+        if waiting and store.exists(f"{folder}/{_ENTERED}"):
+            continue
         if store.exists(part_key(folder, 0)):
             found = read_snapshot(store, paths, folder)
             newest |= {t: Pending(folder, found.consistent_point, part) for t, part in found.tables.items()}
@@ -215,8 +222,44 @@ def pending_snapshots(
     """Each table's newest complete copy, where that has not entered yet and may."""
     if not may_enter(store, paths, incarnation):
         return {}
-    newest = finished_tables(store, paths, incarnation)
+    newest = finished_tables(store, paths, incarnation, waiting=True)
     return {t: p for t, p in newest.items() if _waits(cut, t, (incarnation, p.consistent_point))}
+
+
+def retire(store: Store, paths: LakePaths, cut: Cut) -> None:
+    """Mark the snapshots that have ended and of which no table waits any more; costs a look at those that are not marked."""
+    for folder in snapshot_folders(store, paths, cut.incarnation):
+        if store.exists(f"{folder}/{_ENTERED}") or not store.exists(ended_key(folder)):
+            continue
+        tables = read_snapshot(store, paths, folder) if store.exists(part_key(folder, 0)) else None
+        point = None if tables is None else (cut.incarnation, tables.consistent_point)
+        if tables is None or point is None or not any(_waits(cut, t, point) for t in tables.tables):
+            told = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
+            with suppress(AlreadyExistsError):
+                store.put_if_absent(f"{folder}/{_ENTERED}", told)
+
+
+def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
+    """The chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake."""
+    found = []
+    for incarnation in incarnations(store, paths):
+        for folder in snapshot_folders(store, paths, incarnation) if incarnation <= cut.incarnation else ():
+            if not store.exists(part_key(folder, 0)):
+                continue
+            part = read_snapshot(store, paths, folder)
+            for table, copied in part.tables.items():
+                if incarnation < cut.incarnation or not _waits(cut, table, (incarnation, part.consistent_point)):
+                    found += [key for c in copied.chunks if store.exists(key := f"{folder}/{c.path}")]
+    return found
+
+
+def open_points(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[Lsn]:
+    """The consistent points of snapshots that are being copied."""
+    found = []
+    for folder in snapshot_folders(store, paths, incarnation):
+        wanted = None if store.exists(ended_key(folder)) else read_wanted(store, paths, folder)
+        found += [] if wanted is None else [wanted.consistent_point]
+    return found
 
 
 def settle(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[Ended]:

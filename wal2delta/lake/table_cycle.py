@@ -387,7 +387,8 @@ def _cut_table(context: CycleContext, work: Work, history: int, current: int) ->
         point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
     else:
         raise InvariantError(str(work.table), "neither in the lake nor entering it", "report this")
-    return CutTable(context.intent.end_lsn, point, history, current, work.version, incarnation, snapshotted)
+    low = None if before is None else before.history_low
+    return CutTable(context.intent.end_lsn, point, history, current, work.version, incarnation, snapshotted, low)
 
 
 def _written(context: CycleContext, work: Work, history: Applied, current: Applied, counts: Counts) -> Written:

@@ -68,9 +68,13 @@ def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_ls
 
 def newest_catalog(chain: Chain) -> Fingerprint | None:
     """The fingerprint of the newest record, None where the chain has none. Raises LakeError where it is damaged."""
-    for manifest in _links(chain):
-        return read_fingerprint(chain, manifest)
-    return None
+    manifest = newest_link(chain)
+    return None if manifest is None else read_fingerprint(chain, manifest)
+
+
+def newest_link(chain: Chain) -> Manifest | None:
+    """The link with the newest record, which is kept also where the chain begins after it; None where there is none."""
+    return next(_links(chain), None)
 
 
 def catalog_links(chain: Chain, position: Lsn) -> list[Manifest]:
@@ -114,3 +118,6 @@ def _links(chain: Chain) -> Iterator[Manifest]:
         manifest = chain.manifest(number)
         if manifest.catalog is not None:
             yield manifest
+        if number < chain.first_number:
+            # The newest one. Those before it are gone, or on their way.
+            return

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from wal2delta.errors import RECOVER, InvariantError, LakeError, TransientError
+from wal2delta.landing.base import Base, newest_base_number, read_base
 from wal2delta.landing.beginning import has_head, incarnations
 from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.fields import now_text
@@ -46,6 +47,7 @@ class Chain:
         self.paths = paths
         self.incarnation = incarnation
         self.head = head
+        self.base: Base | None = None
         self.newest = head
         self._newest_sha256 = ""
 
@@ -53,7 +55,8 @@ class Chain:
     def open(cls, store: Store, paths: LakePaths, incarnation: Incarnation) -> Chain:
         """Open at the newest link; raises LakeError where there is no chain or it is damaged."""
         chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
-        chain._open_at(_newest_number(store, paths, incarnation))
+        chain.base = read_base(store, paths, incarnation)
+        chain._open_at(_newest_number(store, paths, incarnation, chain.first_number))
         chain._settle()
         return chain
 
@@ -104,6 +107,16 @@ class Chain:
         return self.newest.end_lsn
 
     @property
+    def first_number(self) -> int:
+        """The number of the first link that is kept, beside the head."""
+        return 0 if self.base is None else self.base.number
+
+    @property
+    def kept_from(self) -> Lsn:
+        """Every commit after this position is still in the landing."""
+        return self.head.end_lsn if self.base is None else self.base.start_lsn
+
+    @property
     def next_number(self) -> int:
         """The number of the next link."""
         return self.newest.number + 1
@@ -113,18 +126,28 @@ class Chain:
         return _read(self.store, self.paths, self.incarnation, number)[0]
 
     def manifests(self, from_number: int = 0) -> Iterator[Manifest]:
-        """The links from `from_number` to the newest known, each checked against the one before it."""
+        """The links from `from_number` (the first that is kept, at least) to the newest, each checked against the last."""
         previous: tuple[Manifest, str] | None = None
-        for number in range(from_number, self.next_number):
+        for number in range(max(from_number, self.first_number), self.next_number):
             link = _read(self.store, self.paths, self.incarnation, number)
+            self._check_base(link[0])
             if previous is not None:
                 self._check_link(previous, link)
             yield link[0]
             previous = link
 
     def number_after(self, position: Lsn) -> int:
-        """The first link that ends after `position`, `next_number` where none does; reads O(log n) links."""
-        low, high = 0, self.next_number
+        """The first link that ends after `position`, `next_number` where none does; reads O(log n) links.
+
+        Raises LakeError for a position whose links have been removed.
+        """
+        if self.base is not None and position < self.base.start_lsn:
+            raise LakeError(
+                f"{self.paths.source}: landing after {position}",
+                f"it was removed up to {self.base.start_lsn}, as the retention says",
+                "bootstrap the tables that need it again",
+            )
+        low, high = self.first_number, self.next_number
         while low < high:
             middle = (low + high) // 2
             if self.manifest(middle).end_lsn > position:
@@ -181,12 +204,20 @@ class Chain:
                 "another writer has written this link of the chain",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             ) from None
+        if newest_base_number(self.store, self.paths, self.incarnation) > link.number:
+            # The number had been given, and its link has been consumed and removed since.
+            raise FencedError(
+                self.paths.url(key),
+                "the chain has gone on, and begins after this link by now",
+                "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
+            )
         self.newest, self._newest_sha256 = link, hashlib.sha256(data).hexdigest()
         return link
 
     def _open_at(self, newest: int) -> None:
-        first = max(0, newest - LINKS_CHECKED_ON_OPEN)
+        first = max(self.first_number, newest - LINKS_CHECKED_ON_OPEN)
         last = _read(self.store, self.paths, self.incarnation, first)
+        self._check_base(last[0])
         for number in range(first + 1, newest + 1):
             link = _read(self.store, self.paths, self.incarnation, number)
             self._check_link(last, link)
@@ -196,6 +227,18 @@ class Chain:
     def _settle(self) -> None:
         """Make the newest link's name durable: its writer may have died between giving the name and syncing it."""
         self.store.settle([self.paths.manifest(self.incarnation, self.newest.number)])
+
+    def _check_base(self, link: Manifest) -> None:
+        """That the first link that is kept is the one that followed those that were removed."""
+        base = self.base
+        if base is None or link.number != base.number:
+            return
+        if (link.previous_sha256, link.start_lsn) != (base.previous_sha256, base.start_lsn):
+            raise LakeError(
+                self.paths.url(self.paths.manifest(self.incarnation, link.number)),
+                f"it does not follow the link that was removed before it (its base says {base.start_lsn})",
+                _REMEDY,
+            )
 
     def _check_link(self, previous: tuple[Manifest, str], link: tuple[Manifest, str]) -> None:
         before, sha256 = previous
@@ -234,13 +277,15 @@ def _read(store: Store, paths: LakePaths, incarnation: Incarnation, number: int)
     return manifest, hashlib.sha256(data).hexdigest()
 
 
-def _newest_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
-    """From the names alone: a chain without holes has as many names as its newest number plus one."""
+def _newest_number(store: Store, paths: LakePaths, incarnation: Incarnation, first: int) -> int:
+    """From the names alone: a chain without holes has as many names from its first number on as there are numbers."""
     folder = paths.manifests(incarnation)
     for _ in range(_LISTINGS_MAX):
-        keys = store.list(folder)
+        # Below its base there may be what a removal has left, or a writer that was left behind has put.
+        lowest = paths.manifest(incarnation, first)
+        keys = [key for key in store.list(folder) if key >= lowest]
         newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
-        if newest >= 0 and len(keys) == newest + 1:
+        if newest >= 0 and len(keys) == newest + 1 - first:
             return newest
     raise LakeError(
         paths.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY

@@ -67,6 +67,14 @@ class LakePaths:
         """One manifest."""
         return f"{self.manifests(incarnation)}/{number:020d}.json"
 
+    def bases(self, incarnation: Incarnation) -> str:
+        """The folder of the documents that say where the chain begins now."""
+        return f"{self.landing(incarnation)}/base"
+
+    def base(self, incarnation: Incarnation, number: int) -> str:
+        """The one that begins it at link `number`."""
+        return f"{self.bases(incarnation)}/{number:020d}.json"
+
     def data(self, incarnation: Incarnation) -> str:
         """The folder of the segments' data files."""
         return f"{self.landing(incarnation)}/data"
@@ -152,9 +160,13 @@ class LakePaths:
         """The Delta table of what changed in tables' shapes."""
         return f"{self.source}/schema_history"
 
+    def shapes(self, table: TableName) -> str:
+        """The folder of a table's shapes."""
+        return f"{self.source}/schemas/{table.key}"
+
     def schema(self, table: TableName, number: CycleNumber) -> str:
         """A table's shape from a cycle on."""
-        return f"{self.source}/schemas/{table.key}/{number:012d}.json"
+        return f"{self.shapes(table)}/{number:012d}.json"
 
     @staticmethod
     def view(name: str) -> str:

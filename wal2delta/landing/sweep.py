@@ -37,8 +37,9 @@ def sweep(chain: Chain, depth: int | None = DEPTH) -> list[str]:
     removed: list[str] = []
     landing = chain.paths.landing(chain.incarnation)
     for number, keys in sorted(by_number.items()):
-        manifest = chain.manifest(number)
-        named = {f"{landing}/{file.path}" for file in manifest.named}
+        # Below the base there is no link that could name a file.
+        files = chain.manifest(number).named if number >= chain.first_number else ()
+        named = {f"{landing}/{file.path}" for file in files}
         removed += [key for key in keys if key not in named]
     for key in removed:
         chain.store.delete(key)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from wal2delta.config.model import CompactionConfig, Config
+from wal2delta.config.model import CompactionConfig, Config, RetentionConfig, SourceConfig
 from wal2delta.errors import LakeError
 from wal2delta.lake.crossing import plan_crossing, to_be_followed
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
@@ -20,10 +21,11 @@ from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.records import newest_cut, newest_number, read_intent
 from wal2delta.lake.schema_events import ShapeChange
-from wal2delta.lake.snapshots import pending_snapshots, read_snapshot
+from wal2delta.lake.snapshots import pending_snapshots, read_snapshot, retire
+from wal2delta.lake.upkeep import UPKEEP, finish_upkeep
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import Store, open_store
+from wal2delta.landing.store import Store, local_folder, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.report import Event, Report, Stop
@@ -81,12 +83,23 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     newest = newest_incarnation(store, paths)
     if newest is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `wal2delta bootstrap {name}` first")
-    with _leased(lease, store, paths) as held:
-        run = _Run(spark, held, source.compaction, report, stop)
+    with leased(lease, store, paths) as held:
+        run = _Run(spark, held, source.compaction, report, stop, archive_folder(source.retention))
         done = run.finish_interrupted()
         for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
             done += run.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
         return done
+
+
+def finish_interrupted(spark: SparkSession, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
+    """End the cycle of whatever kind whose intent has no cut, if there is one."""
+    archive = archive_folder(source.retention)
+    return _Run(spark, lease, source.compaction, report, Stop(), archive).finish_interrupted()
+
+
+def archive_folder(retention: RetentionConfig) -> Path | None:
+    """Where history is archived."""
+    return None if retention.archive is None else local_folder(retention.archive)
 
 
 @dataclass(slots=True)
@@ -98,6 +111,7 @@ class _Run:
     limits: CompactionConfig
     report: Report
     stop: Stop
+    archive: Path | None = None
 
     def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
         """Cycles until the lake stands at `chain`'s end, or at `end`; begins with the crossing where it stands before it."""
@@ -126,6 +140,11 @@ class _Run:
             return []
         intent, sha256 = found
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
+        if intent.kind in UPKEEP and previous is not None:
+            cut = finish_upkeep(
+                self.spark, self.lease, intent=intent, sha256=sha256, previous=previous, archive=self.archive
+            )
+            return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
         chain = Chain.open(self.lease.store, self.lease.paths, intent.incarnation)
         return [self._finish(chain, intent, sha256, previous, resumed=True)]
 
@@ -185,6 +204,8 @@ class _Run:
             threads=self.limits.threads,
             make=self.limits.apply,
         )
+        if any(wanted.snapshot is not None for wanted in intent.tables.values()):
+            retire(self.lease.store, self.lease.paths, result.cut)
         told = _told(result)
         for change in result.shapes:
             self.report(_shape_event(told, change))
@@ -193,7 +214,8 @@ class _Run:
 
 
 @contextmanager
-def _leased(lease: Lease | None, store: Store, paths: LakePaths) -> Iterator[Lease]:
+def leased(lease: Lease | None, store: Store, paths: LakePaths) -> Iterator[Lease]:
+    """The caller's lease, or the source's for the block."""
     if lease is not None:
         yield lease
         return

@@ -78,10 +78,10 @@ def slot_health(
 
 
 def _rate(chain: Chain | None, end_of_wal: Lsn, now: datetime) -> tuple[float | None, float | None]:
-    """Bytes of WAL per second since the newest link that is old enough, or since the head."""
+    """Bytes of WAL per second since the newest link that is old enough, or since the first that is kept."""
     if chain is None:
         return None, None
-    low, high = 0, chain.newest.number
+    low, high = chain.first_number, chain.newest.number
     while low < high:
         middle = (low + high + 1) // 2
         if _age_s(chain, middle, now) >= WINDOW_S:

@@ -1,0 +1,57 @@
+"""Retention and maintenance of a source as an asset: what a run removed and put together, in files and bytes.
+
+What goes when belongs to `wal2delta.pipeline.maintain`, the ages to the configuration.
+"""
+
+import dagster as dg
+from pydantic import Field
+
+from assets import metadata as md
+from assets.keys import Layer, maintenance_key
+from assets.stopping import call
+from assets.telling import to_run_log
+from resources import LakeSpark, Settings
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.config.table_names import parse_table
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.pipeline.maintain import maintain
+
+
+class MaintenanceRun(dg.Config):
+    """What a person may ask of a run besides; the schedule asks nothing."""
+
+    rebuild: list[str] = Field(default=[], description="current tables to be made from their history, `schema.table`")
+    restore: list[str] = Field(default=[], description="tables whose archived history is brought back")
+
+
+def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+    """The lake of one source, kept as its retention says."""
+    place = open_store(config.lake).url(LakePaths(config.lake, source.name).source)
+
+    @dg.asset(
+        key=maintenance_key(source.name),
+        group_name=Layer.MAINTENANCE.value,
+        kinds={"deltalake", "spark"},
+        description=f"What the retention of {source.name} removed, and which tables' small files were put together.",
+        metadata={"dagster/table_name": f"maintenance.{source.name}", "dagster/uri": place},
+    )
+    def upkeep(
+        context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, lake_spark: LakeSpark
+    ) -> dg.MaterializeResult[None]:
+        report = to_run_log(context.log.info)
+        rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
+        done = call(
+            lambda _stop: maintain(
+                settings.config(), source.name, lake_spark.session, report, rebuild=rebuild, restore=restore
+            )
+        )
+        of = {f"{what}_bytes": part.bytes for what, part in done.freed.items()}
+        return dg.MaterializeResult(
+            metadata=md.merged(
+                {"files_removed": done.files, "bytes_removed": done.bytes, "cycles": len(done.cycles), **of},
+                {"optimized": ", ".join(map(str, done.optimized)), "trimmed": ", ".join(map(str, done.trimmed))},
+            )
+        )
+
+    return upkeep

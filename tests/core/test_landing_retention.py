@@ -1,0 +1,117 @@
+"""Removing links: what is kept is still a chain without a gap, a crash leaves nothing behind, a zombie is still fenced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.core.landing_segments import OTHER_WRITER, START, add_segment, new_chain, reopen
+from wal2delta.errors import LakeError
+from wal2delta.failpoints import VARIABLE
+from wal2delta.landing.base import read_base
+from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
+from wal2delta.landing.retention import below, first_needed, put_base, remove_below
+from wal2delta.landing.sweep import sweep
+from wal2delta.lsn import Lsn
+
+LATER = datetime.now(timezone.utc) + timedelta(days=1)
+LINKS = 20
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chain:
+    """Twenty links of three rows each, at 2000, 3000 and so on."""
+    made = new_chain(tmp_path / "lake")
+    for number in range(LINKS):
+        add_segment(made, 2000 + 1000 * number)
+    return made
+
+
+def _removed(chain: Chain, number: int) -> Chain:
+    put_base(chain, number)
+    again = reopen(chain)
+    remove_below(again, number)
+    return reopen(chain)
+
+
+def test_what_is_kept_is_still_a_chain(chain: Chain) -> None:
+    """It is opened, verified, read and continued; what was removed is asked for in vain, with the reason."""
+    kept = _removed(chain, 12)
+    assert (kept.first_number, kept.kept_from, kept.next_number) == (12, Lsn(12_000), LINKS + 1)
+    assert verify_chain(kept) == LINKS + 1 - 12
+    assert [m.number for m in kept.between(Lsn(12_000), Lsn(14_000))] == [12, 13]
+    with pytest.raises(LakeError, match="removed up to 0/2EE0, as the retention says"):
+        list(kept.between(Lsn(11_999), Lsn(14_000)))
+    add_segment(kept, 90_000)
+    assert verify_chain(reopen(chain)) == LINKS + 2 - 12
+    numbers = {int(key.rpartition("/")[2][:20]) for key in chain.store.list(chain.paths.data(chain.incarnation))}
+    assert numbers == set(range(12, LINKS + 2))
+    again = _removed(reopen(chain), 15)
+    assert verify_chain(again) == LINKS + 2 - 15
+    assert len(chain.store.list(chain.paths.bases(chain.incarnation))) == 1
+
+
+def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> None:
+    """Each of the limits alone, and the links that every opening checks."""
+    everything = LINKS + 1
+
+    def needed(consumed: int = everything, position: int = 21_000, older_than: datetime = LATER) -> int:
+        return first_needed(chain, consumed, Lsn(position), older_than)
+
+    assert needed() == LINKS - LINKS_CHECKED_ON_OPEN
+    assert needed(consumed=7) == 7
+    assert needed(position=9_500) == 9
+    assert needed(older_than=datetime(2020, 1, 1, tzinfo=timezone.utc)) == 0
+
+
+def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:
+    """The base carries the checksum of the last link that was removed."""
+    put_base(chain, 18)
+    base = read_base(chain.store, chain.paths, chain.incarnation)
+    assert base is not None
+    path = Path(chain.paths.url(chain.paths.base(chain.incarnation, 18)))
+    path.write_bytes(base.to_bytes().replace(base.previous_sha256.encode(), b"0" * 64))
+    with pytest.raises(LakeError, match="does not follow the link that was removed"):
+        reopen(chain)
+
+
+def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain: Chain) -> None:
+    """A number that has been given, consumed and removed is never won again; its link is not read, and goes next time."""
+    zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
+    zombie._open_at(5)
+    _removed(chain, 12)
+    with pytest.raises(FencedError, match="begins after this link"):
+        add_segment(zombie, 7_500, writer=OTHER_WRITER)
+    opened = reopen(chain)
+    assert verify_chain(opened) == LINKS + 1 - 12
+    assert [k.rpartition("/")[2][:20] for k in below(opened, 12) if "manifests" in k] == [f"{6:020d}"]
+    sweep(opened, depth=None)
+    remove_below(opened, 12)
+    assert below(opened, 12) == []
+
+
+@pytest.mark.parametrize("step", ["maintain.after_base", "maintain.amid_links"])
+def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: str) -> None:
+    """Killed after the base or among the files: the chain is whole, and nothing stays behind."""
+    code = (
+        "import sys; from pathlib import Path; from wal2delta.landing.chain import Chain;"
+        "from wal2delta.landing.lake_paths import LakePaths; from wal2delta.landing.local import LocalStore;"
+        "from wal2delta.landing.retention import put_base, remove_below; from wal2delta.names import Incarnation;"
+        "a = (LocalStore(Path(sys.argv[1])), LakePaths(sys.argv[1], 'shop'), Incarnation(1));"
+        "put_base(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
+    )
+    env = {**os.environ, VARIABLE: step}
+    done = subprocess.run([sys.executable, "-c", code, chain.paths.lake], env=env, check=False, timeout=60)
+    assert done.returncode == -9
+    opened = reopen(chain)
+    assert verify_chain(opened) == LINKS + 1 - 12
+    assert below(opened, 12) != []
+    remove_below(opened, 12)
+    assert below(opened, 12) == []
+    assert verify_chain(reopen(chain)) == LINKS + 1 - 12
+    assert opened.head.end_lsn == START

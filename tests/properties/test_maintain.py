@@ -1,0 +1,213 @@
+"""Retention and maintenance on real tables: what is needed stays, what is not goes, and the lake is what the source was.
+
+Links of the landing alone are in `tests/core/test_landing_retention.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import wal2delta
+from tests.properties.test_apply_cycles import (
+    SEED,
+    check,
+    make_config,
+    make_tables,
+    random_row,
+    run_compact,
+    run_transactions,
+)
+from tests.simulated_rows import rows_of
+from tests.simulated_source import SOURCE, SimulatedSource
+from wal2delta.config.model import Config, RetentionConfig
+from wal2delta.errors import LakeError
+from wal2delta.lake.delta_files import table_files, unneeded
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.open import open_lake
+from wal2delta.lake.records import cut_numbers, newest_cut, write_cut
+from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.pipeline.maintain import maintain, maintenance_plan
+from wal2delta.report import silent
+
+pytestmark = pytest.mark.spark
+TABLES = ("order lines", "bag")
+LINES, BAG = (TableName("app", name) for name in TABLES)
+# Long after everything that a test has made.
+MUCH_LATER = datetime.now(timezone.utc) + timedelta(days=400)
+
+
+def _config(lake: Path, **retention: object) -> Config:
+    config = make_config(lake)
+    source = config.sources[SOURCE].model_copy(update={"retention": RetentionConfig.model_validate(retention)})
+    return config.model_copy(update={"sources": {SOURCE: source}})
+
+
+def _begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
+    rng = random.Random(SEED)
+    source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in TABLES])
+    for name in TABLES:
+        table = source.table(name)
+        for row in [random_row(rng, table) for _ in range(12)]:
+            if table.version.is_bag or not table.has(table.key_of(row)):
+                table.rows.append(row)
+    source._remember()
+    source.snapshot(TABLES)
+    return rng, source
+
+
+def newest_cut_of(config: Config) -> Cut:
+    """The newest cut of the simulated source."""
+    cut = newest_cut(open_store(config.lake), LakePaths(config.lake, SOURCE))
+    assert cut is not None
+    return cut
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.full)])
+def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
+    """Cycles and maintenance in turn: the plan says what will go, it goes, and the source's rows are all there."""
+    rng, source = _begun(tmp_path)
+    nothing_kept = _config(tmp_path, cuts_s=0, landing_s=0, small_files=2)
+    for _ in range(rounds):
+        for _ in range(2):
+            for _ in range(4):
+                run_transactions(rng, source, 2)
+            run_compact(spark, nothing_kept)
+        # The default policy keeps what is younger than its days.
+        assert maintenance_plan(_config(tmp_path), SOURCE).freed["landing"].files == 0
+        pinned = open_lake(spark, nothing_kept)
+        before = {t: rows_of(pinned.table(SOURCE, t, hidden=True), source.tables[t].version) for t in (LINES, BAG)}
+        planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
+        assert set(planned.optimized) == {LINES, BAG}
+        done = maintain(nothing_kept, SOURCE, spark, silent, now=MUCH_LATER)
+        assert done.optimized == planned.optimized
+        assert done.freed["landing"].files >= planned.freed["landing"].files > 0
+        assert done.freed["tables"].files > 0
+        assert len(cut_numbers(source.store, source.paths)) == 1
+        assert verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation)) < source.chain.next_number
+        check(spark, nothing_kept, source, list(TABLES))
+        assert {
+            t: rows_of(open_lake(spark, nothing_kept).table(SOURCE, t, hidden=True), source.tables[t].version)
+            for t in (LINES, BAG)
+        } == before
+        again = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
+        assert (again.optimized, again.freed["tables"].files, again.freed["landing"].files) == ((), 0, 0)
+        assert again.freed["snapshots"].files == again.freed["cuts"].files == 0
+
+
+def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: SparkSession, tmp_path: Path) -> None:
+    """A table that did not change for a year: its version is old, and one more commit makes it no longer the newest."""
+    rng, source = _begun(tmp_path)
+    config = _config(tmp_path, landing_s=0)
+    run_transactions(rng, source, 4)
+    run_compact(spark, config)
+    pinned = open_lake(spark, config)
+    state = source.state_at(pinned.position(SOURCE))
+    year_ago = datetime.now(timezone.utc).timestamp() - 365 * 86_400
+    for log in tmp_path.glob(f"{SOURCE}/*/app/*/_delta_log/*.json"):
+        os.utime(log, (year_ago, year_ago))
+    run_transactions(rng, source, 4)
+    run_compact(spark, config)
+    maintain(config, SOURCE, spark, silent)
+    other = spark.newSession()
+    # As a reader has it who knows nothing of this lake.
+    other.conf.set("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration", "true")
+    for table in (LINES, BAG):
+        found = open_lake(other, config, int(pinned.cut(SOURCE).number)).table(SOURCE, table, hidden=True)
+        assert rows_of(found, source.tables[table].version) == state[table], f"seed {SEED}"
+
+
+def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_path: Path) -> None:
+    """Old changes go to the archive and come back; from the low end on every position and a rebuilt current are exact."""
+    rng, source = _begun(tmp_path)
+    for _ in range(2):
+        run_transactions(rng, source, 10)
+        run_compact(spark, make_config(tmp_path))
+    cut = newest_cut_of(make_config(tmp_path))
+    rows = {t: open_lake(spark, tmp_path).table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
+    # The simulated source's clock stands in 2023: what the first cycle brought is older than a millisecond after its last.
+    first = open_lake(spark, tmp_path, 1).position(SOURCE)
+    last_of_first = max(source.times[p] for p in source.times if Lsn(p) <= first)
+    now = datetime.now(timezone.utc)
+    config = _config(
+        tmp_path,
+        history_s=(now - last_of_first).total_seconds() - 0.001,
+        archive=str(tmp_path / "archive"),
+        cuts_s=0,
+        small_files=1000,
+    )
+    done = maintain(config, SOURCE, spark, silent, now=now)
+    assert set(done.trimmed) == {LINES, BAG}, f"seed {SEED}"
+    low = newest_cut_of(config).tables[LINES].history_low
+    assert low is not None
+    assert low.cut == 1
+    lake = open_lake(spark, config)
+    kept = {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
+    assert all(kept[t] < rows[t] for t in kept)
+    check(spark, config, source, list(TABLES))
+    for place in [p for p in sorted(source.states) if low.at_lsn <= Lsn(p) <= cut.position][::4]:
+        found = wal2delta.as_of(spark, config, Lsn(place))
+        for t in (LINES, BAG):
+            if t in found.tables:
+                assert rows_of(found.table(t, hidden=True), source.tables[t].version) == source.state_at(Lsn(place))[t]
+    # The cut before the trim is gone with the next run: until then its history is whole.
+    maintain(_config(tmp_path, cuts_s=0, small_files=1000), SOURCE, spark, silent)
+    with pytest.raises(LakeError, match="is not in the lake at"):
+        wal2delta.as_of(spark, config, Lsn(int(low.at_lsn) - 1)).table(LINES)
+
+    _damage(spark, config, source)
+    maintain(config, SOURCE, spark, silent, rebuild=[LINES, BAG], now=now)
+    check(spark, config, source, list(TABLES))
+    maintain(config, SOURCE, spark, silent, restore=[LINES, BAG], now=now)
+    lake = open_lake(spark, config)
+    assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
+
+
+def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
+    """Rows lost and doubled in current, by a cycle of maintenance that is not what it says: only the rows tell."""
+    cut = newest_cut_of(config)
+    tables = dict(cut.tables)
+    for table in (LINES, BAG):
+        path, at = source.paths.url(source.paths.current(table)), cut.tables[table]
+        frame = spark.read.format("delta").option("versionAsOf", at.current_version).load(path)
+        lost = frame.limit(2).localCheckpoint()
+        rows = frame.join(lost, "_w2d_key" if table == BAG else ["region", "id"], "left_anti").unionAll(
+            frame.limit(3).localCheckpoint()
+        )
+        rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
+        tables[table] = replace(at, current_version=at.current_version + 1)
+    write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
+
+
+def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
+    """What no commit names is unneeded, checksums with their files; what any version from the oldest on has is not."""
+    path = str(tmp_path / "t")
+    for number in range(3):
+        spark.range(10).withColumn("v", F.lit(number)).coalesce(1).write.format("delta").option(
+            "delta.enableDeletionVectors", "true"
+        ).mode("append").save(path)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3")  # noqa: S608  a folder of our own
+    spark.sql(f"OPTIMIZE delta.`{path}`")
+    stray = tmp_path / "t" / "part-stray.parquet"
+    stray.write_bytes(b"of a commit that never was")
+    at = {version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in range(5)}
+    assert [p for p, _ in unneeded(path, table_files(path, 0)) if p.suffix == ".parquet"] == [stray]
+    files = table_files(path, 4)
+    assert (len(files.newest), files.vectors) == (1, 0)
+    for oldest in (3, 4):
+        for place, _ in list(unneeded(path, table_files(path, oldest))):
+            place.unlink()
+        for version in range(oldest, 5):
+            assert spark.read.format("delta").option("versionAsOf", version).load(path).count() == at[version]
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 1

@@ -1,0 +1,81 @@
+"""A table from its history: what rows of history add up to, on top of a state or of nothing.
+
+Which rows of history are taken belongs to `as_of` and `rebuild`; what changes add up to, to `net_change`.
+
+History has complete after-images, so nothing has to be looked up: its rows are changes that are resolved already. A
+snapshot's rows and a correction's are inserts and deletes like any other, a `gap` is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from wal2delta.lake.changes import Counts
+from wal2delta.lake.columns import OP, ORD, col
+from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, GAP, SNAPSHOT
+from wal2delta.lake.net_change import NetChange, net_change
+from wal2delta.lake.plan import ORDINAL_BITS
+from wal2delta.lake.snapshot_entry import empty_rows, with_net_change
+from wal2delta.schema import SchemaVersion
+
+# Deletes among them, as far as anybody knows: the way that is right for every mixture.
+_ANY = Counts(inserts=1, updates=1, deletes=1)
+_WANTED = "_w2d_wanted_"
+
+
+def in_cycles(first: int, last: int) -> Column:
+    """The rows of history that cycles `first` to `last` brought; whole files are left out by their ordinals."""
+    return (F.col(ORD) >= F.lit(first << ORDINAL_BITS)) & (F.col(ORD) < F.lit((last + 1) << ORDINAL_BITS))
+
+
+def as_events(history: DataFrame) -> DataFrame:
+    """History's rows as the changes that they amount to."""
+    op = (
+        F.when(F.col(OP).isin(SNAPSHOT, CORRECT_INSERT), "insert")
+        .when(F.col(OP) == CORRECT_DELETE, "delete")
+        .otherwise(F.col(OP))
+    )
+    return history.where(F.col(OP) != GAP).withColumn(OP, op)
+
+
+def after_truncates(history: DataFrame) -> DataFrame:
+    """The changes after the last truncate, which is none of them; costs one look for it."""
+    return _split(history)[0]
+
+
+def added_up(shape: SchemaVersion, history: DataFrame, base: DataFrame | None) -> NetChange:
+    """The net change of rows of history relative to `base` (current's columns; None: no rows).
+
+    Costs one look for truncates.
+    """
+    events, wipe = _split(history)
+    return net_change(shape, events, _ANY, base, wipe=wipe)
+
+
+def replayed(
+    session: SparkSession, shape: SchemaVersion, history: DataFrame, base: DataFrame | None = None
+) -> DataFrame:
+    """The rows (current's columns) after rows of history, on top of `base` or of nothing."""
+    start = empty_rows(session, shape).drop(ORD) if base is None else base
+    return with_net_change(start, added_up(shape, history, base))
+
+
+def with_keys(rows: DataFrame, keys: DataFrame, names: Iterable[str]) -> DataFrame:
+    """The rows whose columns `names` have the values of a row of `keys`; NULL is a value like others."""
+    renamed = keys.toDF(*(f"{_WANTED}{i}" for i in range(len(keys.columns))))
+    same = reduce(
+        lambda a, b: a & b, (col(n).eqNullSafe(F.col(w)) for n, w in zip(names, renamed.columns, strict=True))
+    )
+    return rows.join(renamed, same, "left_semi")
+
+
+def _split(history: DataFrame) -> tuple[DataFrame, bool]:
+    events = as_events(history)
+    found = events.where(F.col(OP) == "truncate").agg(F.max(ORD)).collect()[0][0]
+    if found is not None:
+        events = events.where(F.col(ORD) > F.lit(found))
+    return events.where(F.col(OP) != "truncate"), found is not None

@@ -1,0 +1,85 @@
+"""`base/<number>.json`: where a chain's links begin, once older ones have been removed.
+
+Which links may go belongs to `retention.py`, reading a chain to `chain.py`.
+
+A base is put before the first link below it is removed. It carries what those links vouched for, the checksum and the end of
+the one before it, so that what is kept is still provably a chain without a gap; and it keeps the fence: a writer that was
+left behind may well put a link whose number is free again, but not without seeing that the chain begins after it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from wal2delta.errors import LakeError
+from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
+
+FORMAT = "wal2delta.base/1"
+_NAME = re.compile(r"[0-9]{20}\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The first link that is kept: its number, where it starts, and the checksum of the link before it as it was stored."""
+
+    incarnation: Incarnation
+    number: int
+    start_lsn: Lsn
+    previous_sha256: str
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        """The canonical document."""
+        return canonical(
+            {
+                "format": FORMAT,
+                "incarnation": int(self.incarnation),
+                "number": self.number,
+                "start_lsn": str(self.start_lsn),
+                "previous_sha256": self.previous_sha256,
+                "created_at": self.created_at,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Base:
+        """The inverse; raises LakeError naming `name` and the first thing wrong."""
+        try:
+            fields = Fields(parse_object(data))
+            fields.one_of("format", [FORMAT])
+            found = cls(
+                Incarnation(fields.count("incarnation")),
+                fields.count("number"),
+                fields.lsn("start_lsn"),
+                fields.text("previous_sha256"),
+                fields.text("created_at"),
+            )
+            fields.end()
+        except Malformed as error:
+            raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
+        return found
+
+
+def newest_base_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
+    """The number of the first link that is kept, 0 where none was removed. Costs one listing of a small folder."""
+    names = (key.rpartition("/")[2] for key in store.list(paths.bases(incarnation)))
+    return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)
+
+
+def read_base(store: Store, paths: LakePaths, incarnation: Incarnation) -> Base | None:
+    """The newest base, None where no link was removed; raises LakeError where it is damaged."""
+    number = newest_base_number(store, paths, incarnation)
+    if number == 0:
+        return None
+    key = paths.base(incarnation, number)
+    found = Base.from_bytes(store.get(key), paths.url(key))
+    if (found.number, found.incarnation) != (number, incarnation):
+        raise LakeError(
+            paths.url(key), f"it says that it is {found.number} of incarnation {found.incarnation}", "restore it"
+        )
+    return found

@@ -1,0 +1,301 @@
+"""Retention and maintenance of one source, as one policy: what is no longer needed goes, small files become large ones.
+
+The rows' cycles belong to `wal2delta.lake.upkeep`, a landing's links to `wal2delta.landing.retention`, the files of a Delta
+table to `wal2delta.lake.delta_files`; when it runs to its callers.
+
+    1 cycle     old changes leave history (archived first), where `history_s` says so
+    2 cycle     small files are put together
+    3 cuts      that a newer one has followed for longer than `cuts_s`; with their intents, and leases of the past
+    4 tables    files and log that no kept cut needs
+    5 landing   links that are in the lake for longer than `landing_s`, and that nothing reads again
+    6 snapshots the chunks of those that have entered
+
+Each step takes away what the steps before made unneeded, oldest first, and finds by itself what a killed run has left.
+A cut that is kept is readable: all that it names stays until the cut is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from wal2delta.config.model import Config, RetentionConfig
+from wal2delta.errors import LakeError
+from wal2delta.failpoints import failpoint
+from wal2delta.lake.columns import COMMIT_TIME, ORD
+from wal2delta.lake.delta_files import table_files, unneeded
+from wal2delta.lake.documents import Cut, TableIntent
+from wal2delta.lake.lease import Lease, newest_epoch
+from wal2delta.lake.open import read_layer
+from wal2delta.lake.plan import ORDINAL_BITS
+from wal2delta.lake.records import cut_numbers, newest_cut, read_cut
+from wal2delta.lake.snapshots import entered_chunks, open_points, pending_snapshots
+from wal2delta.lake.upkeep import SMALL_BYTES, begin_upkeep, finish_upkeep
+from wal2delta.landing.beginning import has_head, incarnations
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.retention import Freed, below, first_needed, freed, put_base, remove_below
+from wal2delta.landing.store import Store, open_store
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.pipeline.compact import archive_folder, finish_interrupted, leased
+from wal2delta.report import Event, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done: the cycles that ended, the tables in them, and what each step removed (or would remove)."""
+
+    cycles: tuple[CycleNumber, ...] = ()
+    trimmed: tuple[TableName, ...] = ()
+    optimized: tuple[TableName, ...] = ()
+    repaired: tuple[TableName, ...] = ()
+    freed: Mapping[str, Freed] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        """All files that were removed."""
+        return sum(part.files for part in self.freed.values())
+
+    @property
+    def bytes(self) -> int:
+        """Their bytes."""
+        return sum(part.bytes for part in self.freed.values())
+
+
+def maintain(
+    config: Config,
+    name: str,
+    spark: SparkSession,
+    report: Report,
+    *,
+    rebuild: Iterable[TableName] = (),
+    restore: Iterable[TableName] = (),
+    now: datetime | None = None,
+) -> Maintained:
+    """Keep one source's lake as its policy says; `rebuild` makes these current tables from history first.
+
+    `restore` brings back what the archive has of these tables' history, and removes nothing of any history in this run.
+    Raises LakeError where there is no cut yet, TransientError where another process holds the lease.
+    """
+    source, moment = config.source(name), now or datetime.now(timezone.utc)
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    with leased(None, store, paths) as lease:
+        cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
+        work = _Work(spark, lease, source.retention, report, moment)
+        repaired, restored = tuple(rebuild), tuple(restore)
+        for table in repaired:
+            if reshaped(store, paths, table):
+                raise LakeError(
+                    f"{name}: {table}",
+                    "its shape has changed, and history has older rows in the shape they had",
+                    f"run `wal2delta prove {name} --tables {table} --repair` instead",
+                )
+        if repaired:
+            cycles.append(work.cycle("repair", dict.fromkeys(repaired)))
+        if restored:
+            cycles.append(work.cycle("maintenance", dict.fromkeys(restored, CycleNumber(0))))
+        trims = {} if restored else work.to_trim()
+        if trims:
+            cycles.append(work.cycle("maintenance", trims))
+        small = work.to_optimize()
+        if small:
+            cycles.append(work.cycle("maintenance", dict.fromkeys(small)))
+        done = Maintained(
+            tuple(cycles), tuple(sorted(trims)), small, repaired, _remove(store, paths, source.retention, moment)
+        )
+    told = {"files": done.files, "bytes": done.bytes, "cycles": [int(c) for c in done.cycles]}
+    report(Event("maintain.done", f"removed {done.files} files of {done.bytes} bytes", told))
+    return done
+
+
+def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> Maintained:
+    """What a run would put together and remove now, without Spark and without a change; what leaves history is left out."""
+    source, moment = config.source(name), now or datetime.now(timezone.utc)
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    cut = newest_cut(store, paths)
+    if cut is None:
+        raise _no_cut(name)
+    small = _fragmented(paths, cut, source.retention)
+    return Maintained(optimized=small, freed=_would_remove(store, paths, source.retention, moment))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The cycles of one run."""
+
+    spark: SparkSession
+    lease: Lease
+    retention: RetentionConfig
+    report: Report
+    now: datetime
+
+    def cycle(self, kind: str, tables: Mapping[TableName, CycleNumber | None]) -> CycleNumber:
+        """One cycle over some tables; the number is where their history becomes a state, if it does."""
+        cut = self._cut()
+        name = self.lease.paths.source
+        wanted = {
+            t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_through=through)
+            for t, through in tables.items()
+        }
+        intent, sha256 = begin_upkeep(self.lease, cut, kind, wanted)
+        archive = archive_folder(self.retention)
+        finish_upkeep(self.spark, self.lease, intent=intent, sha256=sha256, previous=cut, archive=archive)
+        self.report(Event("maintain.cycle", f"cycle {intent.number} ({kind})", {"tables": sorted(map(str, tables))}))
+        return intent.number
+
+    def to_trim(self) -> dict[TableName, CycleNumber]:
+        """The tables with changes that are too old, and the cycle up to which they are: one for all tables."""
+        if self.retention.history_s == 0:
+            return {}
+        cut, limit = self._cut(), self.now - timedelta(seconds=self.retention.history_s)
+        firsts = []
+        for table, at in cut.tables.items():
+            history = read_layer(self.spark, self.lease.paths, table, at, "history")
+            found = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
+            firsts += [] if found is None else [int(found) >> ORDINAL_BITS]
+        through = CycleNumber(min(firsts, default=int(cut.number)) - 1)
+        low = {t: 0 if at.history_low is None else int(at.history_low.cut) for t, at in cut.tables.items()}
+        store, paths = self.lease.store, self.lease.paths
+        fit = {t: known for t, known in low.items() if t not in cut.held and not reshaped(store, paths, t)}
+        return {t: through for t, known in fit.items() if known < through}
+
+    def to_optimize(self) -> tuple[TableName, ...]:
+        """The tables with too many small files."""
+        return _fragmented(self.lease.paths, self._cut(), self.retention)
+
+    def _cut(self) -> Cut:
+        cut = newest_cut(self.lease.store, self.lease.paths)
+        if cut is None:
+            raise _no_cut(self.lease.paths.source)
+        return cut
+
+
+def reshaped(store: Store, paths: LakePaths, table: TableName) -> bool:
+    """Whether the table's shape has changed since it is in the lake: its history is then not one sequence of like rows."""
+    return len(store.list(paths.shapes(table))) > 1
+
+
+def _no_cut(source: str) -> LakeError:
+    return LakeError(
+        f"{source}: cuts", "there is none yet, and nothing to maintain", f"run `wal2delta compact {source}`"
+    )
+
+
+def _fragmented(paths: LakePaths, cut: Cut, retention: RetentionConfig) -> tuple[TableName, ...]:
+    found = []
+    for table, at in sorted(cut.tables.items()):
+        for key, version in ((paths.history(table), at.history_version), (paths.current(table), at.current_version)):
+            newest = table_files(paths.url(key), version).newest
+            if sum(1 for file in newest if file.bytes < SMALL_BYTES) >= retention.small_files:
+                found.append(table)
+                break
+    return tuple(found)
+
+
+def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> dict[str, Freed]:
+    """Steps 3 to 6."""
+    total = {"cuts": _delete(store, old_documents(store, paths, retention, now))}
+    failpoint("maintain.after_cuts")
+    total["tables"] = Freed()
+    for place, size in _table_files(store, paths, old=()):
+        place.unlink(missing_ok=True)
+        total["tables"] = total["tables"].plus(Freed(1, size))
+    failpoint("maintain.after_tables")
+    total["landing"] = Freed()
+    for incarnation, number in _landings(store, paths, retention, now):
+        put_base(Chain.open(store, paths, incarnation), number)
+        chain = Chain.open(store, paths, incarnation)
+        total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
+    failpoint("maintain.after_landing")
+    total["snapshots"] = _delete(store, _chunks(store, paths))
+    return total
+
+
+def _would_remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> dict[str, Freed]:
+    documents = old_documents(store, paths, retention, now)
+    chains = [(Chain.open(store, paths, i), number) for i, number in _landings(store, paths, retention, now)]
+    tables, landing = Freed(), Freed()
+    for _, size in _table_files(store, paths, old=documents):
+        tables = tables.plus(Freed(1, size))
+    for chain, number in chains:
+        landing = landing.plus(freed(chain, below(chain, number)))
+    return {
+        "cuts": _sizes(store, documents),
+        "tables": tables,
+        "landing": landing,
+        "snapshots": _sizes(store, _chunks(store, paths)),
+    }
+
+
+def old_documents(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> list[str]:
+    """The cuts that may go, oldest first, their intents before them, and the leases before the newest; reads those cuts.
+
+    A cut is kept for its time from when the next one followed it: until then it was the newest.
+    """
+    numbers = cut_numbers(store, paths)
+    limit = now - timedelta(seconds=retention.cuts_s)
+    gone: list[str] = []
+    for number, following in pairwise(numbers):
+        followed_at = read_cut(store, paths, following).created_at
+        if datetime.fromisoformat(followed_at.replace("Z", "+00:00")) >= limit:
+            break
+        gone += [paths.intent(number), paths.cut(number)]
+    epoch = newest_epoch(store, paths)
+    leases = [key for key in store.list(paths.leases) if key < paths.lease(epoch)]
+    return [key for key in gone if store.exists(key)] + leases
+
+
+def _table_files(store: Store, paths: LakePaths, old: Iterable[str]) -> Iterable[tuple[Path, int]]:
+    """The files of all tables that no cut needs but those in `old`."""
+    going = set(old)
+    cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths) if paths.cut(n) not in going]
+    oldest: dict[str, int] = {}
+    for cut in reversed(cuts):
+        for table, at in cut.tables.items():
+            oldest |= {paths.history(table): at.history_version, paths.current(table): at.current_version}
+    for key, version in sorted(oldest.items()):
+        yield from unneeded(paths.url(key), table_files(paths.url(key), version))
+
+
+def _landings(
+    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime
+) -> Iterable[tuple[Incarnation, int]]:
+    """Each landing, and the first link of it that has to stay."""
+    cut = newest_cut(store, paths)
+    older_than = now - timedelta(seconds=retention.landing_s)
+    for incarnation in incarnations(store, paths):
+        if cut is None or incarnation > cut.incarnation or not has_head(store, paths, incarnation):
+            continue
+        chain = Chain.open(store, paths, incarnation)
+        if incarnation < cut.incarnation:
+            yield incarnation, first_needed(chain, chain.next_number, chain.end, older_than)
+            continue
+        # A snapshot that has not entered is followed by what landed since; so is one that is being copied.
+        points = [p.consistent_point for p in pending_snapshots(store, paths, incarnation, cut).values()]
+        points += open_points(store, paths, incarnation)
+        yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
+
+
+def _chunks(store: Store, paths: LakePaths) -> list[str]:
+    cut = newest_cut(store, paths)
+    return [] if cut is None else entered_chunks(store, paths, cut)
+
+
+def _sizes(store: Store, keys: Iterable[str]) -> Freed:
+    total = Freed()
+    for key in keys:
+        total = total.plus(Freed(1, store.size(key)))
+    return total
+
+
+def _delete(store: Store, keys: list[str]) -> Freed:
+    total = _sizes(store, keys)
+    for key in keys:
+        store.delete(key)
+    return total
