@@ -182,9 +182,8 @@ def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
         path, at = source.paths.url(source.paths.current(table)), cut.tables[table]
         frame = spark.read.format("delta").option("versionAsOf", at.current_version).load(path)
         lost = frame.limit(2).localCheckpoint()
-        rows = frame.join(lost, "_w2d_key" if table == BAG else ["region", "id"], "left_anti").unionAll(
-            frame.limit(3).localCheckpoint()
-        )
+        kept = frame.join(lost, ["_w2d_key"] if table == BAG else ["region", "id"], "left_anti").select(frame.columns)
+        rows = kept.unionAll(frame.limit(3))
         rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
         tables[table] = replace(at, current_version=at.current_version + 1)
     write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
