@@ -1,0 +1,265 @@
+"""The cycle's protocol under hundreds of crashes: every cut names one state of the source, and nothing is applied twice.
+
+In the first test everything of a compaction is real but Delta: its commits are kept in this process by a stand-in that
+refuses what Delta's log would refuse. In the second Spark and Delta are real too. A crash here is an exception that nobody
+may catch; processes are killed in `test_compaction_killed.py`, a few, for each takes a JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.simulated_rows import canonical, shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.errors import TransientError
+from wal2delta.lake import cycle, table_cycle
+from wal2delta.lake.changes import Counts
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.open import open_lake
+from wal2delta.lake.records import newest_number, read_cut
+from wal2delta.lake.table_cycle import CycleContext, Work, Written
+from wal2delta.landing.reader import Slice, slices
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.schema import Identity
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+TABLES = ("a", "b", "late")
+State: TypeAlias = dict[int, str]
+
+
+class Crash(BaseException):
+    """The process is gone: no handler of an Exception may see it."""
+
+
+@dataclass
+class Log:
+    """One table's commits: the number of the cycle that made each, and what the table holds after it."""
+
+    commits: list[tuple[CycleNumber, Any]] = field(default_factory=list)
+
+    def commit(self, context: CycleContext, expected: int, value: Any) -> int:
+        """The version made, or found made by an earlier attempt at this cycle; anything else is applied twice."""
+        context.lease.check()
+        number = context.intent.number
+        if len(self.commits) > expected + 1:
+            assert (len(self.commits), self.commits[-1][0]) == (expected + 2, number), "committed by someone else"
+            assert context.resumed, "committed before, by an attempt that did not know of another"
+            assert self.commits[-1][1] == value, "a second attempt computed something else"
+        else:
+            self.commits.append((number, value))
+        return expected + 1
+
+
+@dataclass
+class StandIn:
+    """What stands for Spark and Delta; it crashes by chance between its steps, and where the cycle has a failpoint."""
+
+    rng: random.Random
+    history: dict[TableName, Log] = field(default_factory=dict)
+    current: dict[TableName, Log] = field(default_factory=dict)
+    crashes: Counter[str] = field(default_factory=Counter)
+    dead: list[tuple[CycleContext, Work]] = field(default_factory=list)
+    chance: float = 0.12
+
+    def step(self, name: str) -> None:
+        """Perhaps the last thing that this process does."""
+        if self.rng.random() < self.chance:
+            self.crashes[name] += 1
+            raise Crash(name)
+
+    def write_table(self, _session: None, context: CycleContext, work: Work) -> Written:
+        """History, then current, as `table_cycle` does."""
+        before, end = work.before, context.intent.end_lsn
+        self.step("before history")
+        if work.entering is None:
+            assert before is not None
+            start, state = context.intent.start_lsn, self.current[work.table].commits[before.current_version][1]
+            pieces = list(work.files)
+        else:
+            start = work.entering.consistent_point
+            state = _snapshot(context, work)
+            pieces = list(slices(context.chain, start, end, work.table))
+        events = list(_events(pieces, start, end))
+        if work.entering is None and not events:
+            assert before is not None
+            return Written(
+                self._at(context, work, before.history_version, before.current_version), Counts(), touched=False
+            )
+        self.dead.append((context, work))
+        versions = (-1, -1) if before is None else (before.history_version, before.current_version)
+        history = self.history.setdefault(work.table, Log()).commit(context, versions[0], tuple(events))
+        self.step("after history")
+        current = self.current.setdefault(work.table, Log()).commit(context, versions[1], _fold(state, events))
+        self.step("after current")
+        return Written(self._at(context, work, history, current), Counts())
+
+    def _at(self, context: CycleContext, work: Work, history: int, current: int) -> CutTable:
+        before, incarnation = work.before, context.intent.incarnation
+        if work.entering is not None:
+            point = work.entering.consistent_point
+        else:
+            assert before is not None
+            point = before.snapshot_lsn
+        return CutTable(context.intent.end_lsn, point, history, current, work.version, incarnation, incarnation)
+
+
+def _snapshot(context: CycleContext, work: Work) -> State:
+    assert work.entering is not None
+    folder = context.lease.paths.url(work.entering.key)
+    return {
+        row["c0"]: row["c1"]
+        for chunk in work.entering.table.chunks
+        for row in pq.read_table(f"{folder}/{chunk.path}").to_pylist()
+    }
+
+
+def _events(pieces: list[Slice], start: Lsn, end: Lsn) -> Iterator[tuple[Any, ...]]:
+    for piece in sorted(pieces, key=lambda p: p.number):
+        for row in sorted(pq.read_table(piece.url).to_pylist(), key=lambda r: int(r["_w2d_row"])):
+            if int(start) < row["_w2d_lsn"] <= int(end):
+                yield row["_w2d_lsn"], row["_w2d_row"], row["_w2d_op"], row["c0"], row["c1"]
+
+
+def _fold(state: State, events: list[tuple[Any, ...]]) -> State:
+    rows = dict(state)
+    for _, _, op, key, value in events:
+        if op == "truncate":
+            rows.clear()
+        elif op in ("before", "delete"):
+            del rows[key]
+        else:
+            rows[key] = value
+    return rows
+
+
+def _transaction(rng: random.Random, source: SimulatedSource) -> None:
+    for _ in range(rng.randrange(1, 6)):
+        table = source.table(rng.choice(TABLES))
+        key, old = rng.randrange(8), rng.choice(table.rows) if table.rows else None
+        free = not table.has((key,))
+        if rng.random() < 0.03:
+            source.truncate(table)
+        elif old is None or (free and rng.random() < 0.5):
+            if free:
+                source.insert(table, (key, f"v{rng.randrange(99)}"))
+        elif rng.random() < 0.3:
+            source.delete(table, old)
+        else:
+            source.update(table, old, (key if free else old[0], f"v{rng.randrange(99)}"))
+    source.commit(rng)
+    if rng.random() < 0.4:
+        source.flush()
+
+
+def _check(source: SimulatedSource, lake: StandIn, cut: Cut) -> None:
+    """Each table at the cut is what the source was there; history has each change once, in order."""
+    state = source.state_at(cut.position)
+    for table, at in cut.tables.items():
+        found = lake.current[table].commits[at.current_version][1]
+        assert Counter(canonical(row) for row in found.items()) == state[table], (
+            f"{table} at cut {cut.number}, seed {SEED}"
+        )
+        events = [e for _, events in lake.history[table].commits[: at.history_version + 1] for e in events]
+        places = [(lsn, row) for lsn, row, *_ in events]
+        assert len(places) == len(set(places)), f"{table} has a change twice at cut {cut.number}, seed {SEED}"
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize("rounds", [60, pytest.param(600, marks=pytest.mark.full)])
+def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Transactions over three tables, one of which enters later; snapshots again; cycles of a few rows."""
+    rng = random.Random(SEED)
+    columns = {"id": "int8", "v": "text"}
+    tables = [SimulatedTable(shape(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
+    source, lake = SimulatedSource(tmp_path, tables), StandIn(rng)
+    monkeypatch.setattr(cycle, "write_table", lake.write_table)
+    monkeypatch.setattr(cycle, "failpoint", lake.step)
+    monkeypatch.setattr(cycle, "sync_tables", lambda *_: lake.step("in sync"))
+    spark: Any = SimpleNamespace(newSession=lambda: None)
+    config = make_config(tmp_path, cycle_rows=20)
+    source.snapshot(TABLES[:2])
+    checked = zombies = 0
+    for number in range(rounds):
+        for _ in range(rng.randrange(1, 5)):
+            _transaction(rng, source)
+        if number == 10 or rng.random() < 0.05:
+            source.flush()
+            source.snapshot(TABLES if number >= 10 else TABLES[:2])
+        source.flush()
+        while True:
+            lake.dead.clear()
+            try:
+                run_compact(spark, config)
+            except Crash:
+                lost = list(lake.dead)
+            else:
+                break
+            if lost and rng.random() < 0.2:
+                # Another one finishes the cycle; then the dead one wakes up and goes on where it was.
+                lake.chance, chance = 0, lake.chance
+                run_compact(spark, config)
+                with pytest.raises(TransientError):
+                    lake.write_table(None, *rng.choice(lost))
+                lake.chance, zombies = chance, zombies + 1
+        newest = newest_number(source.store, source.paths.cuts)
+        assert newest == newest_number(source.store, source.paths.intents)
+        for found in range(checked + 1, newest + 1):
+            _check(source, lake, read_cut(source.store, source.paths, CycleNumber(found)))
+        checked = newest
+        assert read_cut(source.store, source.paths, newest).position == source.chain.end
+    assert lake.crashes.total() > 2 * rounds, lake.crashes
+    assert len(lake.crashes) >= 8, lake.crashes
+    assert zombies > 0
+    assert set(read_cut(source.store, source.paths, newest).tables) == {t.version.table for t in tables}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("crashes", [20, pytest.param(200, marks=pytest.mark.full)])
+def test_the_same_holds_of_real_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, crashes: int
+) -> None:
+    """Each interrupted cycle is finished by the next compaction; at every one's end the lake is the source."""
+    rng = random.Random(SEED)
+    columns = {"id": "int8", "v": "text"}
+    tables = [SimulatedTable(shape(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
+    source, steps = SimulatedSource(tmp_path, tables), StandIn(rng, chance=0.25)
+    for module in (cycle, table_cycle):
+        monkeypatch.setattr(module, "failpoint", steps.step)
+    config = make_config(tmp_path)
+    source.snapshot(TABLES[:2])
+    rounds = 0
+    while steps.crashes.total() < crashes:
+        for _ in range(4):
+            _transaction(rng, source)
+        source.flush()
+        if rounds == 1:
+            source.snapshot(TABLES)
+        done = False
+        while not done:
+            with suppress(Crash):
+                run_compact(spark, config)
+                done = True
+        check(spark, config, source, list(TABLES if rounds else TABLES[:2]))
+        rounds += 1
+    for table in source.tables.values():
+        history = open_lake(spark, config).table(SOURCE, table.version.table, layer="history", hidden=True)
+        places = [
+            tuple(r) for r in history.where("_w2d_seq IS NOT NULL").select("_w2d_lsn", "_w2d_seq", "_w2d_op").collect()
+        ]
+        assert len(places) == len(set(places)), f"{table.version.table} has a change twice, seed {SEED}"
