@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, DrainConfig
 from wal2delta.drain.until import Until
@@ -132,11 +133,13 @@ def _sql(text: LiteralString) -> SQL:
 
 
 @contextmanager
-def _draining(config: Config) -> Iterator[None]:
-    stop = Stop()
+def _draining(config: Config, database: Database) -> Iterator[None]:
+    """A drain for as long as the block lasts, which begins once it has the slot."""
+    stop, slot = Stop(), config.source("shop").slot
     thread = threading.Thread(target=drain, args=(config, "shop", Until.stopped(), silent, stop))
     thread.start()
     try:
+        wait_until(lambda: bool(database.value("SELECT active FROM pg_replication_slots WHERE slot_name = %s", [slot])))
         yield
     finally:
         stop.request()
@@ -157,7 +160,7 @@ def test_a_lake_under_random_ddl_ends_equal(
     source = database.source(drain=DrainConfig(flush_interval_s=0.2, flush_rows=50), buckets=8)
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
-    with _draining(config), database.connect() as connection, connection.cursor() as cursor:
+    with _draining(config, database), database.connect() as connection, connection.cursor() as cursor:
         for table in tables:
             table.touch(cursor)
         drain(config, "shop", Until.caught_up(), silent, Stop())

@@ -1,0 +1,131 @@
+"""A change of shape in a table of N rows: the seconds until it is in a cut, and the data files that it wrote or removed.
+
+    python -m bench.reshape [--rows 100000]
+
+Each change comes with one inserted row; its cycles are the empty one before it, the change's own, and that of the row. The
+files are those of the change's own commits, of current and history. No test belongs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
+from wal2delta.config.model import SparkConfig
+from wal2delta.differences import AddedColumn, Difference, TableChange
+from wal2delta.fingerprint import Fingerprint
+from wal2delta.lake.records import newest_cut, read_cut
+from wal2delta.lake.session import build_session
+from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
+from wal2delta.landing.catalog_record import CatalogRecord
+from wal2delta.landing.segment import SegmentWriter
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, Oid
+from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from wal2delta.schema import Column, SchemaVersion
+
+ADDED = Column("added", Oid(25), -1, "text", "text", 9, identity=False)
+
+
+def _changed(version: SchemaVersion, change: Callable[[Column], Column | None]) -> SchemaVersion:
+    columns = [c for column in version.columns if (c := change(column)) is not None]
+    return replace(version, columns=tuple(columns))
+
+
+def _wider(column: Column) -> Column:
+    return replace(column, kind="int8", type_oid=Oid(20), type_name="int8") if column.name == "n" else column
+
+
+CHANGES: dict[str, Callable[[SchemaVersion], SchemaVersion]] = {
+    "warm-up (rename)": lambda v: _changed(v, lambda c: replace(c, name="t0a") if c.name == "t0" else c),
+    "add without a default": lambda v: replace(v, columns=(*v.columns, ADDED)),
+    "rename": lambda v: _changed(v, lambda c: replace(c, name="renamed") if c.name == "t1" else c),
+    "drop": lambda v: _changed(v, lambda c: None if c.name == "t2" else c),
+    "int to bigint": lambda v: _changed(v, _wider),
+}
+
+
+class ReshapeBench(Bench):
+    """A lake whose one table changes its shape."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        super().__init__(spark, folder, rows)
+        self.version = VERSION
+
+    def land_shape(self, version: SchemaVersion) -> None:
+        """One inserted row of another shape, and a reading of the catalog that has the columns that are new."""
+        new = [c for c in version.columns if c.attnum not in {k.attnum for k in self.version.columns}]
+        lsn = int(self.chain.end) + 1000
+        values = [pa.array([-lsn], pa.int64())]
+        schema = row_schema(version)
+        values += [pa.nulls(1, field.type) for field in list(schema)[9:]]
+        hidden: list[pa.Array] = [
+            pa.array([lsn]), pa.array([0]), pa.array([0]),
+            pa.array(["insert"]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+            pa.array([7]), pa.array([lsn]).cast(pa.timestamp("us", "UTC")),
+            pa.nulls(1, pa.list_(pa.int16())), pa.nulls(1, pa.string()),
+        ]  # fmt: skip
+        rows = pa.record_batch([*hidden, *values], schema=schema)
+        segment = SegmentWriter(self.chain, WRITER)
+        changes = [TableChanges(version, rows, ChangeCounts(1, 0, 0, 0, 0, 0))]
+        segment.add(Batch(changes, 1, 1, Lsn(lsn), lsn, lsn, [SchemaInForce(version, Lsn(lsn), 0)], [], 1))
+        segment.finish(Lsn(lsn))
+        added = tuple(AddedColumn(c.name, c.attnum, None) for c in new)
+        change = TableChange(version.oid, version.table, (Difference.COLUMN_ALTERED,), None, None, added=added)
+        put = put_fingerprint(
+            self.store,
+            self.paths,
+            Incarnation(1),
+            Fingerprint({}, {}, {}),
+            number=self.chain.next_number,
+            writer=WRITER,
+        )
+        append_catalog(self.chain, WRITER, CatalogRecord(Lsn(1), Lsn(lsn), *put, (change,)), Lsn(lsn))
+        self.version = version
+
+    def files_of_the_change(self) -> int:
+        """How many data files the newest cycle of kind `schema` added or removed, in both tables."""
+        cut = newest_cut(self.store, self.paths)
+        while cut is not None and cut.kind != "schema":
+            cut = read_cut(self.store, self.paths, CycleNumber(cut.number - 1))
+        if cut is None:
+            raise SystemExit("no cycle of kind schema")
+        at = cut.tables[VERSION.table]
+        files = 0
+        for place, number in (
+            (self.paths.current(VERSION.table), at.current_version),
+            (self.paths.history(VERSION.table), at.history_version),
+        ):
+            log = Path(self.paths.url(place)) / "_delta_log" / f"{number:020d}.json"
+            files += sum(bool({"add", "remove"} & set(json.loads(line))) for line in log.read_text().splitlines())
+        return files
+
+
+def main() -> None:
+    """Each change once, in one lake."""
+    options = argparse.ArgumentParser(description="Time changes of a table's shape, and count the files they write.")
+    options.add_argument("--rows", type=int, default=100_000)
+    chosen = options.parse_args()
+    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    meter = Meter(spark)
+    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+        bench = ReshapeBench(spark, Path(folder), chosen.rows)
+        for name, change in CHANGES.items():
+            bench.land_shape(change(bench.version))
+            spent = meter.measure(bench.cycle)
+            files = bench.files_of_the_change()
+            told = f"{spent.wall:.2f} s, CPU {spent.cpu:.2f} s, data files added or removed: {files}"
+            print(f"{SOURCE}, {chosen.rows} rows, {name}: {told}", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
