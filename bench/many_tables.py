@@ -68,6 +68,8 @@ class Lake:
         )
         self.current = base.withColumn("_w2d_text", F.lit(None).cast("string"))
         self.history = base.withColumns({n: F.lit(None).cast(kind) for n, kind in HISTORY_EXTRA.items()})
+        few = (rows.limit(self.options.changes).toArrow() for rows in (self.current, self.history))
+        self.frames = [self.spark.createDataFrame(rows).coalesce(1) for rows in few]
         tables = {}
         first = CommitInfo("bench", 1, "{}")
         for version in self.versions:
@@ -141,11 +143,11 @@ class Lake:
 
     def appends(self) -> None:
         """As many rows into as many tables, and nothing else."""
-        few = self.current.limit(self.options.changes).toArrow(), self.history.limit(self.options.changes).toArrow()
-        frames = [self.spark.createDataFrame(rows).coalesce(1) for rows in few]
-        todo = [(f, str(self.bare / f"{i}-{n}")) for i in range(self.options.tables) for n, f in enumerate(frames)]
+        places = [
+            (f, str(self.bare / f"{i}-{n}")) for i in range(self.options.tables) for n, f in enumerate(self.frames)
+        ]
         with ThreadPoolExecutor(self.options.threads) as pool:
-            list(pool.map(lambda work: _append(*work), todo))
+            list(pool.map(lambda work: _append(*work), places))
 
 
 def _append(rows: DataFrame, place: str) -> None:

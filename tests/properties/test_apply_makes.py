@@ -118,6 +118,17 @@ def test_the_fast_make_is_the_one_that_is_used(spark: SparkSession, tmp_path: Pa
     table = Table(spark.newSession(), str(tmp_path / "table"), kind, "auto", random.Random(SEED))
     table.create([(1, "a"), (2, "b")])
     assert table.send(Batch([(1,)], [(1, "c")])).make == "vectors"
+    more = apply(
+        table.session,
+        table.path,
+        (),
+        None,
+        table.frame([(3, "e")]),
+        table.commit_info(99),
+        expected_version=table.version,
+    )
+    assert (more.make, more.inserted, more.deleted, more.version) == ("vectors", 1, 0, table.version + 1)
+    table.rows[3,] = (3, "e")
     table.session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.version = newest_version(table.path)
     assert table.send(Batch([(2,)], [(2, "d")])).make == "merge"

@@ -97,13 +97,10 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
             made = "overwrite"
             rows = session.read.format("delta").load(path).limit(0) if images is None else images
             tagged(rows, commit).mode("overwrite").save(path)
-        elif deletes is not None:
+        elif deletes is not None or images is not None:
             change = Change(tuple(key_columns), deletes, images, bounds, null_safe, few, keys_max)
             by_vectors = make == "auto" and why_not(session) is None
             made = _change(session, path, change, commit, before if by_vectors else None)
-        elif images is not None:
-            made = "append"
-            _append(images, path, commit, {})
         else:
             return Applied(before, 0, 0)
     return _outcome(path, before, commit, made)
@@ -117,13 +114,14 @@ def append(
     *,
     create: TableSpec | None = None,
     expected_version: int | None = None,
+    make: Make = "auto",
 ) -> Applied:
     """Commit once: `rows` come."""
-    return apply(session, path, (), None, rows, commit, create=create, expected_version=expected_version)
+    return apply(session, path, (), None, rows, commit, create=create, expected_version=expected_version, make=make)
 
 
 def _change(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int | None) -> str:
-    """By vectors on top of `before`, else (or where that is None) by MERGE; gives which."""
+    """By vectors on top of `before`, else (or where that is None) by public means; gives which."""
     if before is not None:
         try:
             commit_vectors(session, path, change, commit, before)
@@ -131,8 +129,12 @@ def _change(session: SparkSession, path: str, change: Change, commit: CommitInfo
             pass
         else:
             return "vectors"
-    merge(session, path, change)
-    return "merge"
+    if change.deletes is not None:
+        merge(session, path, change, change.deletes)
+        return "merge"
+    if change.images is not None:
+        _append(change.images, path, commit, {})
+    return "append"
 
 
 def _append(rows: DataFrame, path: str, commit: CommitInfo, options: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ MERGE takes 6.3 s, 10 k changes in 10 M rows). Delta prunes a MERGE's target by 
 from __future__ import annotations
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.lake.contract import Change
@@ -22,9 +22,9 @@ from wal2delta.lake.exact import quoted
 _DELETE = "_w2d_delete"
 
 
-def merge(session: SparkSession, path: str, change: Change) -> None:
+def merge(session: SparkSession, path: str, change: Change, deletes: DataFrame) -> None:
     """Commit; the transaction's identity stands in the session's settings."""
-    source = change.deletes.withColumn(_DELETE, F.lit(True))
+    source = deletes.withColumn(_DELETE, F.lit(True))
     if change.images is not None:
         coming = change.images.withColumn(_DELETE, F.lit(False))
         source = source.unionByName(coming, allowMissingColumns=True)

@@ -5,8 +5,9 @@
 
 When it is taken belongs to `apply`; the names inside Delta to `delta_jvm`; the portable make is `by_merge`.
 
-Cost: two Spark jobs where MERGE has nineteen, no reconstruction of the table's state as long as the version's checksum file
-lists the data files. Few keys stand in the scan as literals, more are sent to every task; of a whole number's bounds or
+Cost: two Spark jobs where MERGE has nineteen (one where nothing goes: Delta's own append looks for its transaction's number,
+and rebuilds the table's state for it), none of them over the table's log as long as the version's checksum file lists the
+data files. Few keys stand in the scan as literals, more are sent to every task; of a whole number's bounds or
 literals Parquet reads only the row groups they lie in, and files whose statistics exclude them are not opened.
 
 Known weakness: it needs names that Delta does not promise, hence `Unfit` for every table whose features were not tried, and
@@ -62,17 +63,23 @@ class Unfit(Exception):  # noqa: N818  not an error: the portable make takes ove
 
 def commit_vectors(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int) -> None:
     """Commit on top of version `before`; nothing where nothing goes or comes. Raises `Unfit` before writing anything."""
-    if change.keys_max is None or change.keys_max > KEYS_MAX:
+    if change.deletes is not None and (change.keys_max is None or change.keys_max > KEYS_MAX):
         raise Unfit("keys")
     txn = Transaction(session, path)
     if txn.version != before:
         raise Unfit("another version")  # who wrote it is found out by the caller
     images = _fitting(txn, change)
+    if change.deletes is None:
+        txn.read_all(())
+        if images is not None and txn.add_rows(images):
+            failpoint("apply.before_commit")
+            txn.commit_append(commit.app_id, commit.number, commit.user_metadata)
+        return
     files = txn.files()
-    keys = _literals(change)
+    keys = _literals(change, change.deletes)
     near = [f for f in files if _may_hold(f, txn, change, keys)]
     txn.read_all(files)
-    found = _places(txn.frame(near), change, keys) if near else {}
+    found = _places(txn.frame(near), change, change.deletes, keys) if near else {}
     deleted = txn.remove_rows(found, near)
     inserted = 0 if images is None else txn.add_rows(images)
     if not txn.is_empty:
@@ -96,14 +103,17 @@ def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
     return pick(images, wanted)
 
 
-def _literals(change: Change) -> list[Any] | None:
+def _literals(change: Change, deletes: DataFrame) -> list[Any] | None:
     """The values of a single key column where they are few, in order, NULL last; None otherwise."""
     if len(change.key) != 1 or change.keys_max is None or change.keys_max > LITERAL_KEYS_MAX:
         return None
-    field = change.deletes.schema[change.key[0]]
+    field = deletes.schema[change.key[0]]
     if not isinstance(field.dataType, T.IntegralType | T.StringType | T.BinaryType):
         return None
-    values = set(change.deletes.select(col(field.name)).toArrow().column(0).to_pylist())
+    # Not by Arrow: what the driver holds is then collected without a job.
+    values = {
+        bytes(v) if isinstance(v := row[0], bytearray) else v for row in deletes.select(col(field.name)).collect()
+    }
     return [*sorted(v for v in values if v is not None), *([None] if None in values else [])]
 
 
@@ -124,7 +134,7 @@ def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Sequence[
 
 
 def _places(
-    rows: DataFrame, change: Change, keys: Sequence[Any] | None
+    rows: DataFrame, change: Change, deletes: DataFrame, keys: Sequence[Any] | None
 ) -> Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]:
     """File → numbers of the rows that have one of the keys. One job."""
     if change.bounds is not None and not change.null_safe:
@@ -134,7 +144,7 @@ def _places(
         hits = rows.where(_is_one_of(change, keys)).select(*placed)
     else:
         names = [f"_w2d_k{i}" for i in range(len(change.key))]
-        wanted = F.broadcast(change.deletes.select(*(col(k).alias(n) for k, n in zip(change.key, names, strict=True))))
+        wanted = F.broadcast(deletes.select(*(col(k).alias(n) for k, n in zip(change.key, names, strict=True))))
         same = F.lit(True)
         for k, n in zip(change.key, names, strict=True):
             same = same & (col(k).eqNullSafe(F.col(n)) if change.null_safe else col(k) == F.col(n))

@@ -67,10 +67,11 @@ class Change:
 
     `bounds`: the least and greatest value of a single integer key. `null_safe`: NULL is a key like others. `few`: all of it
     fits into the memory of each task. `keys_max`: `deletes` has at most so many rows; None where that is not known.
+    `deletes` is None where nothing goes.
     """
 
     key: tuple[str, ...]
-    deletes: DataFrame
+    deletes: DataFrame | None
     images: DataFrame | None
     bounds: tuple[int, int] | None = None
     null_safe: bool = False

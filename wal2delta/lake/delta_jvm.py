@@ -133,8 +133,9 @@ class Transaction:
 
     @property
     def file_count(self) -> int:
-        """How many data files the table has; a Spark job where the version's checksum file does not say."""
-        return int(self._snapshot.numOfFiles())
+        """How many data files the table has; a Spark job where the version's checksum file is not there."""
+        checksum = self._snapshot.checksumOpt()
+        return int(checksum.get().numFiles() if checksum.isDefined() else self._snapshot.numOfFiles())
 
     def files(self) -> list[TableFile]:
         """All data files: from the version's checksum file where that lists them, else by a Spark job."""
@@ -211,10 +212,18 @@ class Transaction:
         """Whether nothing goes or comes."""
         return not self._actions
 
+    def commit_append(self, app_id: str, number: int, user_metadata: str) -> int:
+        """Commit what was added; gives the version. In the table's history it is an append."""
+        jvm = self.jvm
+        mode = jvm.java.org.apache.spark.sql.SaveMode.Append
+        operation = getattr(jvm.delta, "DeltaOperations$Write")(
+            mode, jvm.none, jvm.none, jvm.some(user_metadata), *([jvm.none] * 5)
+        )
+        return self._commit(app_id, number, operation)
+
     def commit(self, app_id: str, number: int, *, inserted: int, deleted: int) -> int:
         """Commit everything together; gives the version. In the table's history it is a MERGE, with these counts."""
         jvm = self.jvm
-        self._actions.append(jvm.delta.actions.SetTransaction(app_id, number, jvm.some(int(time.time() * 1000))))
         context = jvm.jsession.sparkContext()
         measured = {}
         counts = {
@@ -235,6 +244,11 @@ class Transaction:
         operation = getattr(jvm.delta, "DeltaOperations$Merge")(
             jvm.none, jvm.none, jvm.none, jvm.none, jvm.seq([matched]), jvm.seq([unmatched]), nothing
         )
+        return self._commit(app_id, number, operation)
+
+    def _commit(self, app_id: str, number: int, operation: Any) -> int:
+        jvm = self.jvm
+        self._actions.append(jvm.delta.actions.SetTransaction(app_id, number, jvm.some(int(time.time() * 1000))))
         return int(self._txn.commit(jvm.seq(self._actions), operation))
 
 

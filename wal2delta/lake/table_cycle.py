@@ -334,6 +334,7 @@ def _append_history(session: SparkSession, context: CycleContext, work: Work, ev
         context.commit_info("history", work.table),
         create=TableSpec(statistics=history_statistics(in_lake(work.version))),
         expected_version=NO_VERSION if work.before is None else work.before.history_version,
+        make=context.make,
     )
     failpoint("cycle.after_history")
     return written
