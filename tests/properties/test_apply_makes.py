@@ -124,11 +124,11 @@ def test_the_fast_make_is_the_one_that_is_used(spark: SparkSession, tmp_path: Pa
         (),
         None,
         table.frame([(3, "e")]),
-        table.commit_info(99),
+        table.commit_info(table.number + 1),
         expected_version=table.version,
     )
     assert (more.make, more.inserted, more.deleted, more.version) == ("vectors", 1, 0, table.version + 1)
-    table.rows[3,] = (3, "e")
+    table.rows[3,], table.number = (3, "e"), table.number + 1
     table.session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.version = newest_version(table.path)
     assert table.send(Batch([(2,)], [(2, "d")])).make == "merge"
