@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ from tests.simulated_rows import images_of
 from tests.simulated_source import SOURCE, SimulatedSource
 from wal2delta.failpoints import VARIABLE
 from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import newest_number
+from wal2delta.lake.records import newest_number, read_cut
+from wal2delta.names import CycleNumber, Oid
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (
@@ -90,3 +92,36 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
         version = source.table(name).version
         history = lake.table(SOURCE, version.table, layer="history", hidden=True)
         assert images_of(history, version) == source.table(name).images, f"{name}, seed {SEED}"
+
+
+@pytest.mark.full
+def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Both tables are renamed a column and widened a key in one cycle; each Delta table has one commit of it."""
+    rng = random.Random(SEED)
+    source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in TABLES[:2]])
+    config = make_config(tmp_path)
+    source.snapshot(TABLES[:2])
+    run_transactions(rng, source, 12)
+    run_compact(spark, config)
+    before = open_lake(spark, config).cuts[SOURCE]
+    for name, column in (("order lines", "note"), ("bag", "a")):
+        table = source.table(name)
+        columns = [replace(c, name="re named") if c.name == column else c for c in table.version.columns]
+        columns = [replace(c, kind="int8", type_oid=Oid(20)) if c.kind == "int4" else c for c in columns]
+        table.version = replace(table.version, columns=tuple(columns))
+        source.insert(table, random_row(rng, table))
+    run_transactions(rng, source, 5)
+
+    for step in ("cycle.after_history", "cycle.after_current:2", "cycle.after_tables"):
+        assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
+    run_compact(spark, config)
+    check(spark, config, source, list(TABLES[:2]))
+    cut = open_lake(spark, config).cuts[SOURCE]
+    kinds = [read_cut(source.store, source.paths, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
+    assert kinds.count("schema") == 1
+    reshaped = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index("schema")))
+    for table_name, at in reshaped.tables.items():
+        was = before.tables[table_name]
+        assert (at.history_version, at.current_version) == (was.history_version + 1, was.current_version + 1)
+    told = spark.read.format("delta").load(source.paths.url(source.paths.schema_history))
+    assert told.count() == 2
