@@ -1,0 +1,230 @@
+"""The pipeline as a whole: from a commit in PostgreSQL to a cut that shows it, a backlog through to the lake, and reading.
+
+    python -m bench.lake visible  [--per-second 1000] [--seconds 60]
+    python -m bench.lake catch-up [--changes 10000000]
+    python -m bench.lake reading  [--rows 10000000]
+
+`visible`: five tables are written at a steady rate while a drain and cycles run without a pause between them, in one
+process as in `make demo`; a change's latency is the time at which the first cut at or past it was written, less its commit
+time as PostgreSQL recorded it, on one machine's clock. `catch-up`: that many changes of five tables wait in the slot; they
+are drained, then compacted. `reading`: all of current, beside the same rows out of history by the usual window.
+The single parts have benchmarks of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from psycopg.sql import SQL, Identifier, Literal
+from pydantic import SecretStr
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from bench.resnapshot import wal_end
+from demo.server import EmbeddedPostgres
+from wal2delta.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
+from wal2delta.drain.until import Until
+from wal2delta.lake.open import open_lake
+from wal2delta.lake.records import newest_number, read_cut
+from wal2delta.lake.session import build_session
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import CycleNumber, TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Stop, silent
+
+NAME = "lake"
+_TABLES = 5
+# Cycles on cold code take several times as long; a pipeline in production is warm.
+_WARM_UP_S = 45
+_TABLE = SQL("CREATE TABLE {} (id bigint PRIMARY KEY, account int, amount numeric(12, 2), at timestamptz, note text)")
+_INSERT = SQL("INSERT INTO {} SELECT g, g % 1000, g * 1.25, now(), md5(g::text) FROM generate_series({}::bigint, {}) g")
+_UPDATE = SQL("UPDATE {} SET amount = amount + 1 WHERE id BETWEEN {} AND {}")
+
+
+def main() -> None:
+    """Run one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    visible = commands.add_parser("visible")
+    visible.add_argument("--per-second", type=int, default=1000)
+    visible.add_argument("--seconds", type=int, default=60)
+    commands.add_parser("catch-up").add_argument("--changes", type=int, default=10_000_000)
+    commands.add_parser("reading").add_argument("--rows", type=int, default=10_000_000)
+    options = parser.parse_args()
+    spark = build_session(SparkConfig(master="local[2]", driver_memory="4g"), "bench lake")
+    try:
+        with EmbeddedPostgres(conf={"max_wal_size": "8GB"}) as server, tempfile.TemporaryDirectory() as lake:
+            _prepare(server)
+            source = SourceConfig(
+                name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME, compaction=CompactionConfig()
+            )
+            config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={NAME: source})
+            bootstrap(config, NAME, None, silent, Stop())
+            drain(config, NAME, Until.lsn(wal_end(server)))
+            compact(config, NAME, spark, silent, Stop())
+            if options.command == "visible":
+                _visible(config, server, spark, options.per_second, options.seconds)
+            elif options.command == "catch-up":
+                _catch_up(config, server, spark, options.changes)
+            else:
+                _reading(config, server, spark, options.rows)
+    finally:
+        spark.stop()
+
+
+def _prepare(server: EmbeddedPostgres) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        for table in _tables():
+            conn.execute(_TABLE.format(Identifier(table.name)))
+            conn.execute(_INSERT.format(Identifier(table.name), Literal(1), Literal(1000)))
+        conn.execute(SQL("CREATE PUBLICATION {} FOR ALL TABLES").format(Identifier(NAME)))
+
+
+def _tables() -> list[TableName]:
+    return [TableName("public", f"t{n}") for n in range(_TABLES)]
+
+
+def _visible(config: Config, server: EmbeddedPostgres, spark: SparkSession, per_second: int, seconds: int) -> None:
+    stop = Stop()
+    cycles: list[float] = []
+
+    def keep_compacting() -> None:
+        while not stop.requested:
+            begun = time.monotonic()
+            if compact(config, NAME, spark, silent, Stop()):
+                cycles.append(time.monotonic() - begun)
+            else:
+                time.sleep(0.2)
+
+    threads = [
+        threading.Thread(target=drain, args=(config, NAME, Until.stopped()), kwargs={"stop": stop}),
+        threading.Thread(target=keep_compacting),
+    ]
+    for thread in threads:
+        thread.start()
+    begun = time.time() + _WARM_UP_S
+    try:
+        late_s = _write(server, per_second, seconds + _WARM_UP_S)
+        end = time.time()
+        time.sleep(20)
+    finally:
+        stop.request()
+        for thread in threads:
+            thread.join()
+    found = _latencies(config, begun, end)
+    cuts = statistics.quantiles(found, n=100)
+    print(f"{len(found):,} changes at {per_second:,}/s over {_TABLES} tables, the writer at most {late_s:.2f} s behind")
+    print(f"commit to a cut that shows it: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, most {max(found):.2f} s")
+    print(f"{len(cycles)} cycles, each {statistics.median(cycles):.2f} s (median)")
+
+
+def _write(server: EmbeddedPostgres, per_second: int, seconds: int, each: int = 10) -> float:
+    """Transactions of `each` changes by the clock, half of them updates; by how many seconds they were late at most."""
+    late_s, begun = 0.0, time.monotonic()
+    at = dict.fromkeys(_tables(), 1001)
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        for number, table in zip(range(per_second * seconds // each), itertools.cycle(_tables()), strict=False):
+            early_s = begun + number * each / per_second - time.monotonic()
+            if early_s > 0:
+                time.sleep(early_s)
+            late_s = max(late_s, -early_s)
+            if number // _TABLES % 2:
+                conn.execute(_UPDATE.format(Identifier(table.name), Literal(at[table] - each), Literal(at[table] - 1)))
+            else:
+                conn.execute(_INSERT.format(Identifier(table.name), Literal(at[table]), Literal(at[table] + each - 1)))
+                at[table] += each
+    return late_s
+
+
+def _latencies(config: Config, since: float, until: float) -> list[float]:
+    """Of each change committed in that time, seconds to the first cut at or past it."""
+    store, paths = open_store(config.lake), LakePaths(config.lake, NAME)
+    chain = Chain.open_newest(store, paths)
+    if chain is None:
+        raise SystemExit("there is no landing")
+    numbers = range(1, newest_number(store, paths.cuts) + 1)
+    cuts = [read_cut(store, paths, CycleNumber(number)) for number in numbers]
+    shown = [(int(cut.position), datetime.fromisoformat(cut.created_at).timestamp()) for cut in cuts]
+    found: list[float] = []
+    for manifest in chain.manifests():
+        for file in manifest.files:
+            url = store.url(f"{paths.landing(chain.incarnation)}/{file.path}")
+            rows = pq.read_table(url, columns=["_w2d_lsn", "_w2d_commit_time"])
+            times = pc.divide(pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").cast("float64"), 1e6)
+            for lsn, commit in zip(rows.column(0).to_pylist(), times.to_pylist(), strict=True):
+                if since <= commit <= until:
+                    found.append(next(at for position, at in shown if position >= lsn) - commit)
+    return found
+
+
+def _catch_up(config: Config, server: EmbeddedPostgres, spark: SparkSession, changes: int) -> None:
+    each = changes // _TABLES
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        for table in _tables():
+            name = Identifier(table.name)
+            # Transactions of 10,000: three fifths inserts, the rest updates of what was inserted.
+            for first in range(1001, 1001 + each * 3 // 5, 10_000):
+                conn.execute(_INSERT.format(name, Literal(first), Literal(first + 9_999)))
+            for first in range(1001, 1001 + each * 2 // 5, 10_000):
+                conn.execute(_UPDATE.format(name, Literal(first), Literal(first + 9_999)))
+    begun = time.monotonic()
+    drain(config, NAME, Until.lsn(wal_end(server)))
+    drained = time.monotonic()
+    told = compact(config, NAME, spark, silent, Stop())
+    ended = time.monotonic()
+    counted = sum(table.changes for cut in told for table in cut.tables.values())
+    print(
+        f"{counted:,} changes over {_TABLES} tables in {ended - begun:.1f} s: {counted / (ended - begun):,.0f}/s; "
+        f"draining {drained - begun:.1f} s ({(drained - begun) / (ended - begun):.0%}), "
+        f"compaction {ended - drained:.1f} s in {len(told)} cycles"
+    )
+
+
+def _reading(config: Config, server: EmbeddedPostgres, spark: SparkSession, rows: int) -> None:
+    """A tenth of the rows of history are in current."""
+    table = _tables()[0]
+    keys = rows // 10
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        conn.execute(_INSERT.format(Identifier(table.name), Literal(1001), Literal(keys)))
+        for _ in range(9):
+            conn.execute(_UPDATE.format(Identifier(table.name), Literal(1), Literal(keys)))
+    drain(config, NAME, Until.lsn(wal_end(server)))
+    compact(config, NAME, spark, silent, Stop())
+    lake = open_lake(spark, config)
+    current = lake.table(NAME, table)
+    history = lake.table(NAME, table, layer="history", hidden=True)
+    newest = Window.partitionBy("id").orderBy(F.col("_w2d_ord").desc())
+    view = history.withColumn("_w2d_n", F.row_number().over(newest)).where("_w2d_n = 1 AND _w2d_op <> 'delete'")
+    sums = [F.count(F.lit(1)), F.sum("amount"), F.max("note")]
+    times: dict[str, list[float]] = {"current": [], "window over history": []}
+    for _ in range(3):
+        answers = []
+        for name, frame in (("current", current), ("window over history", view)):
+            begun = time.monotonic()
+            answers.append(frame.agg(*sums).collect())
+            times[name].append(time.monotonic() - begun)
+        if answers[0] != answers[1]:
+            raise SystemExit("the two differ")
+    at = {name: min(found) for name, found in times.items()}
+    print(
+        f"{history.count():,} rows of history, {current.count():,} of current: current {at['current']:.2f} s, the window"
+        f" over history {at['window over history']:.2f} s: {at['window over history'] / at['current']:.1f} times"
+    )
+
+
+if __name__ == "__main__":
+    main()
