@@ -132,3 +132,13 @@ def test_a_chunk_that_takes_too_long_fails_its_table_alone(shop: Drained) -> Non
     with pytest.raises(SnapshotIncompleteError, match=r"snapshot\.statement_timeout_s") as refusal:
         bootstrap(_config(shop, statement_timeout_s=1.0), SOURCE)
     assert (set(refusal.value.report.tables), set(refusal.value.report.failed)) == ({U}, {T})
+
+
+@pytest.mark.since(15)
+def test_a_lock_on_another_table_of_the_publication_is_named(shop: Drained) -> None:
+    """The server opens every published table to say what is published; the wait has an end and a name."""
+    with psycopg.connect(shop.dsn) as other:
+        other.execute("LOCK TABLE u")
+        with pytest.raises(TransientError, match=rf"public\.u \(process {other.info.backend_pid}\)"):
+            bootstrap(_config(shop, lock_timeout_s=0.5), SOURCE, [T])
+    assert bootstrap(_config(shop), SOURCE, [T]).tables

@@ -48,13 +48,15 @@ LINES, BAG = (TableName("app", name) for name in TABLES)
 MUCH_LATER = datetime.now(timezone.utc) + timedelta(days=400)
 
 
-def _config(lake: Path, **retention: object) -> Config:
+def policy(lake: Path, **retention: object) -> Config:
+    """A configuration whose lake is kept by this policy."""
     config = make_config(lake)
     source = config.sources[SOURCE].model_copy(update={"retention": RetentionConfig.model_validate(retention)})
     return config.model_copy(update={"sources": {SOURCE: source}})
 
 
-def _begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
+def begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
+    """A source with two tables of some rows, and their snapshot."""
     rng = random.Random(SEED)
     source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in TABLES])
     for name in TABLES:
@@ -77,15 +79,15 @@ def newest_cut_of(config: Config) -> Cut:
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
     """Cycles and maintenance in turn: the plan says what will go, it goes, and the source's rows are all there."""
-    rng, source = _begun(tmp_path)
-    nothing_kept = _config(tmp_path, cuts_s=0, landing_s=0, small_files=2)
+    rng, source = begun(tmp_path)
+    nothing_kept = policy(tmp_path, cuts_s=0, landing_s=0, small_files=2)
     for _ in range(rounds):
         for _ in range(2):
             for _ in range(4):
                 run_transactions(rng, source, 2)
             run_compact(spark, nothing_kept)
         # The default policy keeps what is younger than its days.
-        assert maintenance_plan(_config(tmp_path), SOURCE).freed["landing"].files == 0
+        assert maintenance_plan(policy(tmp_path), SOURCE).freed["landing"].files == 0
         pinned = open_lake(spark, nothing_kept)
         before = {t: rows_of(pinned.table(SOURCE, t, hidden=True), source.tables[t].version) for t in (LINES, BAG)}
         planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
@@ -108,8 +110,8 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
 
 def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: SparkSession, tmp_path: Path) -> None:
     """A table that did not change for a year: its version is old, and one more commit makes it no longer the newest."""
-    rng, source = _begun(tmp_path)
-    config = _config(tmp_path, landing_s=0)
+    rng, source = begun(tmp_path)
+    config = policy(tmp_path, landing_s=0)
     run_transactions(rng, source, 4)
     run_compact(spark, config)
     pinned = open_lake(spark, config)
@@ -128,10 +130,11 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
         assert rows_of(found, source.tables[table].version) == state[table], f"seed {SEED}"
 
 
-@pytest.mark.parametrize("damaged", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("damaged", [False, True])
 def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_path: Path, *, damaged: bool) -> None:
     """Old changes go to the archive and come back; from the low end on every position and a rebuilt current are exact."""
-    rng, source = _begun(tmp_path)
+    rng, source = begun(tmp_path)
     for _ in range(2):
         run_transactions(rng, source, 10)
         run_compact(spark, make_config(tmp_path))
@@ -141,7 +144,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     first = open_lake(spark, tmp_path, 1).position(SOURCE)
     last_of_first = max(source.times[p] for p in source.times if Lsn(p) <= first)
     now = datetime.now(timezone.utc)
-    config = _config(
+    config = policy(
         tmp_path,
         history_s=(now - last_of_first).total_seconds() - 0.001,
         archive=str(tmp_path / "archive"),
@@ -163,7 +166,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
             if t in found.tables:
                 assert rows_of(found.table(t, hidden=True), source.tables[t].version) == source.state_at(Lsn(place))[t]
     # The cut before the trim is gone with the next run: until then its history is whole.
-    maintain(_config(tmp_path, cuts_s=0, small_files=1000), SOURCE, spark, silent)
+    maintain(policy(tmp_path, cuts_s=0, small_files=1000), SOURCE, spark, silent)
     with pytest.raises(LakeError, match="is not in the lake at"):
         wal2delta.as_of(spark, config, Lsn(int(low.at_lsn) - 1)).table(LINES)
 

@@ -211,7 +211,8 @@ def _write_again(
         history = _append_history(session, context, work, events, counts.rows)
         written = at.counts.rows + counts.rows + retractions.count + insertions.count
         few = written <= FEW_ROWS and written * entering.table.bytes_per_row <= FEW_BYTES
-        current = _apply_current(session, context, work, found.net, few=few)
+        keys_max = retractions.count + counts.rows
+        current = _apply_current(session, context, work, found.net, few=few, keys_max=keys_max)
     finally:
         _release(since, own)
         found.release()

@@ -16,17 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import psycopg
+
 from wal2delta.config.model import SourceConfig, TableConfig
-from wal2delta.errors import ConfigError, SourceError
+from wal2delta.errors import ConfigError, SourceError, TransientError
 from wal2delta.names import Oid, TableName
 from wal2delta.pgoutput.messages import Relation
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.connection import Connection, one_snapshot, rows, source_errors
+from wal2delta.postgres.connection import Connection, connect, one_snapshot, rows, source_errors
 from wal2delta.schema import Column, Identity, SchemaVersion
 from wal2delta.values.types import CatalogType, make_column, unknown_column
 
 INSERTS_SUFFIX = "_inserts"
 ACTIONS = ("insert", "update", "delete", "truncate")
+_LOCKED_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def read_tables(
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `wal2delta apply`")
     # A table may be dropped between two of these statements.
-    with source_errors(f"publication {source.publication}"), one_snapshot(conn):
+    with source_errors(f"publication {source.publication}"), _locks_named(source), one_snapshot(conn):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
         if only is not None:
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
@@ -136,6 +139,21 @@ def read_tables(
         entries[int(row["oid"])].append(row)
     tables = [_published_table(oid, entries[oid], facts, source) for oid in oids]
     return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+
+
+@contextmanager
+def _locks_named(source: SourceConfig) -> Iterator[None]:
+    """The server opens every table of a publication to say what is published, and says of none that it waited for it."""
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable:
+        thing = f"publication {source.publication}"
+        with connect(source.dsn, "wal2delta locks") as conn, source_errors(thing):
+            found = rows(conn, queries.LOCKED)
+        told = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in found[:_LOCKED_SHOWN]]
+        who = f": locked are {', '.join(told)}" if told else ", and nothing is locked any more"
+        reason = f"a lock on one of its tables was not to be had in time{who}"
+        raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None
 
 
 def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:

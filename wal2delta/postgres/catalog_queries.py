@@ -137,6 +137,17 @@ GROUP BY l.pid, p.gid
 ORDER BY 4 DESC NULLS FIRST
 """)
 
+# Who keeps everybody else away from a table of this database.
+LOCKED = SQL("""
+SELECT n.nspname::text AS schema, c.relname::text AS name, l.pid
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class c ON c.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted AND c.relkind IN ('r', 'p')
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+ORDER BY 1, 2
+""")
+
 # Relations by name, published or not.
 NAMED = SQL("""
 SELECT n.nspname::text AS schema, c.relname::text AS name, c.oid::bigint AS oid, c.relkind::text, c.relpersistence::text,

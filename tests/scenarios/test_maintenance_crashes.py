@@ -1,0 +1,97 @@
+"""Maintenance is interrupted between any two of its steps; whoever comes next goes on, and nothing is lost.
+
+A crash here is an exception that nobody may catch. Links of the landing alone are in `tests/core/test_landing_retention.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import wal2delta
+from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
+from tests.properties.test_maintain import BAG, LINES, MUCH_LATER, TABLES, begun, policy
+from tests.scenarios.test_cycle_crashes import Crash
+from tests.simulated_rows import rows_of
+from tests.simulated_source import SOURCE
+from wal2delta.config.model import Config
+from wal2delta.lake import by_vectors, upkeep
+from wal2delta.lake.records import newest_number
+from wal2delta.lake.vectors_check import why_not
+from wal2delta.landing import retention
+from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.lsn import Lsn
+from wal2delta.pipeline import maintain as pipeline
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.report import silent
+
+STEPS = (
+    "apply.before_commit",
+    "upkeep.after_intent",
+    "upkeep.after_archive",
+    "upkeep.after_trim",
+    "upkeep.after_history",
+    "upkeep.after_tables",
+    "upkeep.after_cut",
+    "maintain.after_cuts",
+    "maintain.after_tables",
+    "maintain.after_base",
+    "maintain.amid_links",
+    "maintain.after_landing",
+)
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+class Armed:
+    """Crashes once at the step that is set."""
+
+    def __init__(self) -> None:
+        self.step = ""
+
+    def __call__(self, name: str) -> None:
+        if name == self.step:
+            self.step = ""
+            raise Crash(name)
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(len(STEPS), marks=pytest.mark.full)])
+def test_an_interrupted_maintenance_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, count: int
+) -> None:
+    """Steps by chance, or all of them, on one lake whose history is trimmed and archived, whose files are put together."""
+    why_not(spark)  # its own commit passes a step too
+    armed = Armed()
+    for module in (by_vectors, upkeep, retention, pipeline):
+        monkeypatch.setattr(module, "failpoint", armed)
+    rng, source = begun(tmp_path)
+    config = policy(tmp_path, cuts_s=0, landing_s=0, small_files=2, history_s=1.0, archive=str(tmp_path / "archive"))
+    run_transactions(rng, source, 4)
+    run_compact(spark, config)
+    for step in rng.sample(STEPS, count):
+        run_transactions(rng, source, 6)
+        armed.step = step
+        with pytest.raises(Crash, match=step):
+            _compact_and_maintain(spark, config)
+        if rng.random() < 0.5:
+            run_transactions(rng, source, 2)
+            run_compact(spark, config)
+        maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+        _compact_and_maintain(spark, config)
+        place = f"after {step}, seed {SEED}"
+        assert newest_number(source.store, source.paths.intents) == newest_number(source.store, source.paths.cuts), (
+            place
+        )
+        verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation))
+        check(spark, config, source, list(TABLES))
+        position = Lsn(source.lsn)
+        found = wal2delta.as_of(spark, config, position)
+        for table in (LINES, BAG):
+            rows = rows_of(found.table(table, hidden=True), source.tables[table].version)
+            assert rows == source.state_at(position)[table], place
+
+
+def _compact_and_maintain(spark: SparkSession, config: Config) -> None:
+    run_compact(spark, config)
+    maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
