@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets import metadata as md
 from assets.keys import Layer, maintenance_key
-from assets.stopping import call
+from assets.stopping import call_in_turn
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
 from wal2delta.config.model import Config, SourceConfig
@@ -41,7 +41,7 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
     ) -> dg.MaterializeResult[None]:
         report = to_run_log(context.log.info)
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
-        done = call(
+        done = call_in_turn(
             lambda _stop: maintain(
                 settings.config(), source.name, lake_spark.session, report, rebuild=rebuild, restore=restore
             )

@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import metadata as md
 from assets.keys import Layer, table_key
-from assets.stopping import call
+from assets.stopping import call_in_turn
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
 from wal2delta.config.model import SourceConfig
@@ -19,9 +19,6 @@ from wal2delta.pipeline.prove import prove
 from wal2delta.proof.result import TableProof
 
 CHECK = "proved_equal"
-# One writer at a time: a proof and a compaction of the same source take turns, for ten minutes at most.
-_RETRIES_MAX = 40
-_RETRY_S = 15
 
 
 def proof_check(source: SourceConfig) -> dg.AssetChecksDefinition:
@@ -38,13 +35,9 @@ def proof_check(source: SourceConfig) -> dg.AssetChecksDefinition:
     ) -> Iterator[dg.AssetCheckResult]:
         chosen = [table for key, table in tables.items() if key in context.selected_asset_check_keys]
         report = to_run_log(context.log.info)
-        try:
-            proof = call(lambda stop: prove(settings.config(), source.name, chosen, lake_spark.session, report, stop))
-        except dg.Failure as failure:
-            # Most often a compaction has the lake's lease. A retry policy would also repeat what can't succeed.
-            if failure.allow_retries:
-                raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure
-            raise
+        proof = call_in_turn(
+            lambda stop: prove(settings.config(), source.name, chosen, lake_spark.session, report, stop)
+        )
         for table in chosen:
             yield result(source.name, table, proof.position, proof.tables.get(table))
 

@@ -18,6 +18,9 @@ from wal2delta.report import Stop
 
 T = TypeVar("T")
 
+# One writer at a time: a proof, a compaction and maintenance of a source take turns, for ten minutes at most.
+_RETRIES_MAX = 40
+_RETRY_S = 15
 # How long a request to end or a new event may wait for the main thread to look up.
 _TICK_S = 0.25
 
@@ -70,3 +73,16 @@ def failure(error: Wal2DeltaError) -> dg.Failure:
         metadata={"thing": error.thing, "reason": error.reason, "remedy": error.remedy},
         allow_retries=isinstance(error, TransientError),
     )
+
+
+def call_in_turn(engine: Callable[[Stop], T]) -> T:
+    """As `call`, for steps that wait for their turn: most often another run has the lake's lease.
+
+    A retry policy would also repeat what can't succeed.
+    """
+    try:
+        return call(engine)
+    except dg.Failure as failure:
+        if failure.allow_retries:
+            raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure
+        raise

@@ -58,12 +58,12 @@ def cron_every(interval_s: float) -> str:
 
 
 def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
-    job, proof = compaction_job_name(source.name), verification_job_name(source.name)
+    job, proof, upkeep = (n(source.name) for n in (compaction_job_name, verification_job_name, maintenance_job_name))
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         state = settings.in_lake(source.name).sources[source.name]
-        # A proof holds the same lease, so a compaction beside it could only fail.
-        for name, lease_held in ((job, state.lease_held), (proof, None)):
+        # A proof and a maintenance hold the same lease, so a compaction beside them could only fail.
+        for name, lease_held in ((job, state.lease_held), (proof, None), (upkeep, None)):
             others = guard.others(recent_runs(context.instance, name), time.time(), lease_held)
             fail_dead(context.instance, others.dead, "nobody holds the lake's lease, so this run's process is gone")
             if others.busy is not None:
@@ -75,7 +75,7 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
         config = dg.RunConfig(ops={f"compact_{source.name}": CompactionRun(report="changed")})
         return dg.RunRequest(run_config=config)
 
-    description = f"Compacts {source.name} where something has landed, unless a compaction or a proof is in progress."
+    description = f"Compacts {source.name} where something has landed, unless a writer of that lake is in progress."
     return _schedule(job, cron_every(source.compaction.interval_s), description, obstacle, request)
 
 
@@ -85,7 +85,7 @@ def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         if settings.newest_cut(source.name) is None:
             return "there is nothing in the lake yet"
-        # The next tick is a day away: a compaction that is running now is waited for by nobody, and most take seconds.
+        # The next tick is a day away: a run waits for its turn at the lease instead of being skipped.
         return guard.others(recent_runs(context.instance, job), time.time()).busy
 
     return _schedule(job, _MAINTENANCE_CRON, f"Keeps the lake of {source.name} as its retention says.", obstacle)
