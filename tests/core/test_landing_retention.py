@@ -15,9 +15,12 @@ from wal2delta.errors import LakeError
 from wal2delta.failpoints import VARIABLE
 from wal2delta.landing.base import read_base
 from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
 from wal2delta.landing.retention import below, first_needed, put_base, remove_below
 from wal2delta.landing.sweep import sweep
 from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation
 
 LATER = datetime.now(timezone.utc) + timedelta(days=1)
 LINKS = 20
@@ -67,6 +70,32 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
     assert needed(consumed=7) == 7
     assert needed(position=9_500) == 9
     assert needed(older_than=datetime(2020, 1, 1, tzinfo=timezone.utc)) == 0
+
+
+def test_a_chain_that_is_open_for_long_sees_what_was_removed(chain: Chain) -> None:
+    """A drain's: what is kept is read as before, and what is not is said to be removed, not to be damaged."""
+    _removed(chain, 12)
+    assert [m.number for m in chain.between(Lsn(13_000), Lsn(14_000))] == [13]
+    with pytest.raises(LakeError, match="as the retention says"):
+        chain.number_after(Lsn(5_000))
+
+
+class _Overtaken(LocalStore):
+    """A store whose links up to 12 are removed by another process right before they are listed first."""
+
+    def list(self, prefix: str) -> list[str]:
+        kept = Path(self.url(prefix)).name != "manifests" or (self.root / "overtaken").exists()
+        if not kept:
+            (self.root / "overtaken").touch()
+            paths = LakePaths(str(self.root), "shop")
+            _removed(Chain.open(LocalStore(self.root), paths, Incarnation(1)), 12)
+        return super().list(prefix)
+
+
+def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:
+    """The base is looked up again with each listing."""
+    opened = Chain.open(_Overtaken(Path(chain.paths.lake)), chain.paths, chain.incarnation)
+    assert (opened.first_number, opened.next_number) == (12, LINKS + 1)
 
 
 def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:

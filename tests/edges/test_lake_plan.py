@@ -10,13 +10,17 @@ import pytest
 
 from tests.simulated_rows import shape
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
-from wal2delta.errors import LakeError, TransientError
+from wal2delta.errors import LakeError, TableError, TransientError
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.lease import hold_lease, newest_epoch
 from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
 from wal2delta.lake.records import cut_at, read_cut, write_cut
+from wal2delta.lake.shape_plan import older_shapes
 from wal2delta.lake.snapshots import pending_snapshots
 from wal2delta.lake.trust import Fingerprints
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.reader import slices
+from wal2delta.landing.retention import put_base, remove_below
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
 from wal2delta.schema import Identity, SchemaVersion
@@ -191,6 +195,27 @@ def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSourc
     assert set(made.tables) == {B}
     assert "columns added: extra" in made.held[A].reason
     assert "the catalog's records do not have extra" in made.held[A].reason
+
+
+def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
+    """A drain names a shape once, and may run for longer than links are kept: the cuts know it, or the table is held."""
+    source.snapshot(["a", "b"])
+    for _ in range(10):
+        insert(source, "a")
+        source.flush()
+    old, start = source.tables[A].version, source.chain.end
+    cut = cut_of(source, planned(source, None))
+    insert(source, "a")
+    source.flush()
+    put_base(source.chain, 5)
+    remove_below(Chain.open(source.store, source.paths, ONE), 5)
+    chain = Chain.open(source.store, source.paths, ONE)
+    pieces = list(slices(chain, start, chain.end, A))
+    assert len(pieces) == 1
+    with pytest.raises(TableError, match="no link or cut that is kept names the shape"):
+        older_shapes(chain, reshaped(old), pieces, start, chain.end)
+    write_cut(source.store, source.paths, cut)
+    assert older_shapes(chain, reshaped(old), pieces, start, chain.end) == {old: pieces}
 
 
 def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:

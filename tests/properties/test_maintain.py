@@ -116,6 +116,9 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
     run_compact(spark, config)
     pinned = open_lake(spark, config)
     state = source.state_at(pinned.position(SOURCE))
+    # What can't be done is refused before an intent stands for it, and the next cycle is not in its way.
+    with pytest.raises(LakeError, match="the archive has nothing of it"):
+        maintain(config, SOURCE, spark, silent, restore=[LINES])
     year_ago = datetime.now(timezone.utc).timestamp() - 365 * 86_400
     for log in tmp_path.glob(f"{SOURCE}/*/app/*/_delta_log/*.json"):
         os.utime(log, (year_ago, year_ago))
@@ -177,6 +180,35 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     maintain(config, SOURCE, spark, silent, restore=[LINES, BAG], now=now)
     lake = open_lake(spark, config)
     assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
+    # A second shape in the past: neither the archive's rows nor those of history alone are what the table was.
+    source.store.put(source.paths.schema(LINES, CycleNumber(2)), b"{}")
+    with pytest.raises(LakeError, match="the archive has its changes in the shape they had"):
+        maintain(config, SOURCE, spark, silent, restore=[LINES], now=now)
+    with pytest.raises(LakeError, match="its shape has changed, and no cut before"):
+        wal2delta.as_of(spark, config, low.at_lsn).table(LINES)
+
+
+def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
+    """A truncate that has left: the changes up to its cut have its deletes, and history's low end does not go back."""
+    rng, source = _begun(tmp_path)
+    config = _config(tmp_path, history_s=1, cuts_s=1_000 * 86_400, small_files=1000)
+    run_compact(spark, config)
+    count = len(source.table("order lines").rows)
+    source.truncate(source.table("order lines"))
+    truncated = source.commit(rng)
+    source.flush()
+    run_compact(spark, config)
+    source.insert(source.table("bag"), random_row(rng, source.table("bag")))
+    source.commit(rng)
+    source.flush()
+    run_compact(spark, config)
+    for _ in range(2):
+        assert LINES in maintain(config, SOURCE, spark, silent, now=MUCH_LATER).trimmed
+        low = newest_cut_of(config).tables[LINES].history_low
+        assert low is not None
+        assert low.at_lsn == truncated
+    found = wal2delta.changes(spark, config, 1).table(LINES)
+    assert [(row["cut"], row["kind"]) for row in found.collect()] == [(2, "delete")] * count, f"seed {SEED}"
 
 
 def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> None:

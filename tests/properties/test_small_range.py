@@ -18,6 +18,7 @@ from wal2delta.lake.columns import TEXT, history_columns, in_lake
 from wal2delta.lake.history import change_rows
 from wal2delta.lake.net_change import Folded, fold
 from wal2delta.lake.small_range import fold_small
+from wal2delta.lake.small_toast import within
 from wal2delta.landing.reader import slices
 from wal2delta.lsn import Lsn
 
@@ -83,6 +84,18 @@ def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, 
     rows = None if images is None else spark.createDataFrame(images.toArrow(), images.schema)
     folded.release()
     return rows
+
+
+def test_large_rows_stay_in_the_lake(spark: SparkSession) -> None:
+    """Of a row with more bytes than its share only the key comes to the driver."""
+    rows = spark.createDataFrame(
+        [(1, "x" * 9, None, []), (2, "x", b"\0" * 9, []), (3, None, None, ["y" * 9]), (4, None, None, None)],
+        "id int, a string, b binary, c array<string>",
+    )
+    found = {row[0]: tuple(row)[1:] for row in within(rows, ["a", "b", "c"], 11).collect()}
+    none = (None, None, None)
+    assert found[1] == ("x" * 9, None, [], False)
+    assert (found[2], found[3], found[4]) == ((*none, True), (None, None, ["y" * 9], False), (*none, False))
 
 
 def test_what_does_not_fit_is_left_to_spark(

@@ -9,7 +9,7 @@ import threading
 import dagster as dg
 import pytest
 
-from assets.stopping import call
+from assets.stopping import call, call_in_turn
 from wal2delta.errors import ConfigError, TransientError, Wal2DeltaError
 from wal2delta.report import Stop
 
@@ -87,3 +87,15 @@ def test_an_error_in_what_is_done_meanwhile_stops_the_engine_too() -> None:
 
     with pytest.raises(OSError, match="disk full"):
         call(lambda stop: stop.wait(20), meanwhile=fail)
+
+
+@pytest.mark.parametrize(("kind", "ends_as"), [(TransientError, dg.RetryRequested), (ConfigError, dg.Failure)])
+def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[Wal2DeltaError], ends_as: type[Exception]) -> None:
+    """Another process's lease is waited for; anything else is told at once."""
+
+    def fail(_stop: Stop) -> None:
+        raise kind("shop: lease", "it was held", "try again")
+
+    assert call_in_turn(lambda _stop: 42) == 42
+    with pytest.raises(ends_as):
+        call_in_turn(fail)

@@ -64,13 +64,28 @@ class LakeAsOf:
         """
         name = table_name(table)
         if name not in self.tables:
-            raise LakeError(
-                f"{self.paths.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
-            )
+            raise self._absent(name)
         before = None if self.cut is None else self.cut.tables.get(name)
         after = before if self.following is None or name in self.held else self.following.tables[name]
         rows, at = self._rows(name, before, after)
         return rows if hidden else pick(rows, column_names(in_lake(at.version)))
+
+    def _absent(self, name: TableName) -> LakeError:
+        return LakeError(
+            f"{self.paths.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
+        )
+
+    def _check_from_beginning(self, name: TableName, history: DataFrame, after: CutTable) -> None:
+        """That history alone, up to the position, makes the table: older cuts are gone, and with them how it was then."""
+        shapes = open_store(self.paths.lake).list(self.paths.shapes(name))
+        if self.following is not None and sum(s <= self.paths.schema(name, self.following.number) for s in shapes) > 1:
+            raise LakeError(
+                f"{self.paths.source}: {name}",
+                f"its shape has changed, and no cut before {self.position} is kept",
+                f"ask for {self.following.position} or later (`retention.cuts_s` says how long cuts are kept)",
+            )
+        if after.snapshot_lsn > self.position and history.isEmpty():
+            raise self._absent(name)
 
     def _was_there(self, at: CutTable) -> bool:
         """Whether a table of the following cut had been copied; where older cuts are gone, whether history goes back."""
@@ -96,6 +111,8 @@ class LakeAsOf:
         first = 0 if self.cut is None else number
         history = read_layer(self.spark, self.paths, name, after, "history").where(in_cycles(first, number))
         history = history.where(F.col(LSN) <= F.lit(int(self.position)))
+        if self.cut is None and number > 1:
+            self._check_from_beginning(name, history, after)
         return replayed(self.spark, in_lake(after.version), history, base), after
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -198,13 +198,17 @@ def _shape(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
 
 
 def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: list[Cut]) -> set[int]:
-    """The cycles that truncated the table: one look at the ops of their rows."""
+    """The cycles that truncated the table: one look at the ops of their rows, before each that took rows out of history."""
+    found: set[int] = set()
     having = [cut for cut in cuts if name in cut.tables]
     if len({cut.tables[name].history_version for cut in having}) < 2:
-        return set()
-    history = read_layer(spark, paths, name, having[-1].tables[name], "history")
-    rows = history.where(in_cycles(having[0].number, having[-1].number) & (F.col(OP) == "truncate"))
-    return {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
+        return found
+    for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
+        alike = list(group)
+        history = read_layer(spark, paths, name, alike[-1].tables[name], "history")
+        rows = history.where(in_cycles(alike[0].number, alike[-1].number) & (F.col(OP) == "truncate"))
+        found |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
+    return found
 
 
 def _nothing(spark: SparkSession, shape: SchemaVersion, *, exact_texts: bool) -> DataFrame:

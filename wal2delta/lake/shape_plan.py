@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wal2delta.differences import AddedColumn, Difference, TableChange
-from wal2delta.errors import InvariantError
+from wal2delta.errors import InvariantError, TableError
 from wal2delta.lake.changes import count_changes
 from wal2delta.lake.documents import RESNAPSHOT, CutTable, Held
 from wal2delta.lake.evolution import Evolution, Reshape, default_fits, describe_change, evolve, obstacle
+from wal2delta.lake.records import cut_numbers, read_cut
 from wal2delta.landing.catalog_links import catalog_links
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry
@@ -114,12 +115,20 @@ def proven_values(chain: Chain, at: CutTable | None, found: Evolution, since: Ls
 
 
 def _shape_of(chain: Chain, piece: Slice) -> SchemaVersion:
-    """A file's shape, from the link that said it last: every connection of a drain names it before its rows."""
-    for number in range(piece.number, chain.head.number, -1):
+    """A file's shape, from the link that said it last: every connection of a drain names it before its rows.
+
+    A connection may be older than the links that are kept: then the shape is one that the table has had in a cut.
+    """
+    for number in range(piece.number, max(chain.head.number, chain.first_number - 1), -1):
         for entry in chain.manifest(number).schemas:
             if entry.version.id == piece.file.schema_id:
                 return entry.version
-    raise InvariantError(str(piece.file.table), f"no link names the shape {piece.file.schema_id}", "report this")
+    for cycle in reversed(cut_numbers(chain.store, chain.paths)):
+        at = read_cut(chain.store, chain.paths, cycle).tables.get(piece.file.table)
+        if at is not None and at.version.id == piece.file.schema_id:
+            return at.version
+    reason = f"no link or cut that is kept names the shape {piece.file.schema_id} of some of its rows"
+    raise TableError(str(piece.file.table), reason, RESNAPSHOT)
 
 
 def _decide(chain: Chain, manifest: Manifest, at: CutTable, entries: list[SchemaEntry], into: Turn) -> None:

@@ -4,8 +4,8 @@ Larger ranges belong to `toast` and `lineage`, which this agrees with; reading a
 
 The walk keeps for every key whose row it is and which change gave each large value last; an unchanged value is then another
 row's of the range, or of the lake's row under the key that the row began with. Those rows are fetched by one scan of
-current. Whatever does not come out (a row that is not there, a value that was never sent) is left to Spark's road, which
-refuses it by name.
+current. Whatever does not come out (a row that is not there, a value that was never sent, rows that are too large for the
+driver) is left to Spark's road, which refuses by name what is to be refused.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -24,6 +27,11 @@ from wal2delta.lake.toast import NEVER_TOASTED
 from wal2delta.schema import SchemaVersion
 
 Key: TypeAlias = tuple[Any, ...]
+
+
+# What all rows that are fetched may have together, each its share: the driver holds them.
+FETCHED_BYTES_MAX = 16 << 20
+_LARGE = "_w2d_large"
 
 
 class _NotHere(Exception):  # noqa: N818  not an error: Spark's road takes over
@@ -122,7 +130,7 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
 def _fetch(
     walk: _Walk, rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None
 ) -> pa.Table | None:
-    """The lake's rows that are wanted, in the order of their numbers; None where one is not there, or twice."""
+    """The lake's rows that are wanted, in the order of their numbers; None where one is not there, twice, or large."""
     names = column_names(shape)
     chosen = [*key, *(names[i] for i in walk.columns if names[i] not in key), TEXT]
     if not walk.fetched:
@@ -138,12 +146,23 @@ def _fetch(
     same = F.lit(True)
     for i, k in enumerate(key):
         same = same & (col(k) == F.col(f"_w2d_k{i}"))
-    found = base.select(*(col(c) for c in chosen)).join(F.broadcast(wanted), same, "left_semi").toArrow()
+    rows_there = base.select(*(col(c) for c in chosen)).join(F.broadcast(wanted), same, "left_semi")
+    found = within(rows_there, [c for c in chosen if c not in key], FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
+    if pc.any(found.column(_LARGE)).as_py():
+        return None
     there = list(zip(*(found.column(k).to_pylist() for k in key), strict=True))
     places = {k: i for i, k in enumerate(there)}
     if len(places) != len(there) or places.keys() != walk.fetched.keys():
         return None
     return found.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
+
+
+def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:
+    """`rows` without the values of `names` where a row has more bytes of them; `_w2d_large` says so."""
+    sizes = [F.coalesce(F.octet_length(col(c).cast("string")), F.lit(0)).cast("bigint") for c in names]
+    is_large = reduce(add, sizes, F.lit(0).cast("bigint")) > F.lit(bytes_max)
+    kept = [F.when(~is_large, col(c)).alias(c) if c in names else col(c) for c in rows.columns]
+    return rows.select(*kept, is_large.alias(_LARGE))
 
 
 def _filled(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) -> pa.Table:

@@ -175,9 +175,10 @@ class _Upkeep:
             tagged(kept, commit).mode("overwrite").option("replaceWhere", f"{ORD} < {bound}").save(path)
             failpoint("upkeep.after_trim")
         version = self._made(path, self.at.history_version, commit.user_metadata)
-        # The last change up to there: from its position on history is whole.
+        # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
         last = self._before(self.at.history_version, bound).agg(F.max(LSN)).collect()[0][0]
-        low = HistoryLow(through, Lsn.ZERO if last is None else Lsn(int(last)))
+        known = Lsn.ZERO if self.at.history_low is None else self.at.history_low.at_lsn
+        low = HistoryLow(through, known if last is None else max(known, Lsn(int(last))))
         return replace(self.at, history_version=version, history_low=low)
 
     def _before(self, version: int, bound: int) -> DataFrame:
@@ -193,13 +194,7 @@ class _Upkeep:
         """History with what the archive has of it: rows that are there are not brought again."""
         path = self.lease.paths.url(self.lease.paths.history(self.name))
         commit = self._commit("history")
-        place = None if self.archive is None else archive_of(self.archive, self.lease.paths, self.name)
-        if place is None or not place.is_dir():
-            raise LakeError(
-                f"{self.lease.paths.source}: {self.name}",
-                f"the archive has nothing of it ({place})",
-                "set `retention.archive` to the folder that it was archived in",
-            )
+        place = archived(self.archive, self.lease.paths, self.name)
         if read_commit(path, self.at.history_version + 1) is None:
             there = read_layer(self.session, self.lease.paths, self.name, self.at, "history")
             folders = sorted(str(part) for part in place.iterdir())
@@ -245,6 +240,18 @@ class _Upkeep:
 def archive_of(folder: Path, paths: LakePaths, table: TableName) -> Path:
     """Where an archive has what left a table's history: a folder for each cycle that took something."""
     return folder / paths.history(table)
+
+
+def archived(folder: Path | None, paths: LakePaths, table: TableName) -> Path:
+    """The same; raises LakeError where there is nothing."""
+    place = None if folder is None else archive_of(folder, paths, table)
+    if place is None or not place.is_dir():
+        raise LakeError(
+            f"{paths.source}: {table}",
+            f"the archive has nothing of it ({place})",
+            "set `retention.archive` to the folder that it was archived in",
+        )
+    return place
 
 
 def rows_of_state(shape: SchemaVersion, history: DataFrame) -> DataFrame:

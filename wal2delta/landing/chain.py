@@ -55,8 +55,7 @@ class Chain:
     def open(cls, store: Store, paths: LakePaths, incarnation: Incarnation) -> Chain:
         """Open at the newest link; raises LakeError where there is no chain or it is damaged."""
         chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
-        chain.base = read_base(store, paths, incarnation)
-        chain._open_at(_newest_number(store, paths, incarnation, chain.first_number))
+        chain._open_at(chain._newest_number())
         chain._settle()
         return chain
 
@@ -139,8 +138,10 @@ class Chain:
     def number_after(self, position: Lsn) -> int:
         """The first link that ends after `position`, `next_number` where none does; reads O(log n) links.
 
-        Raises LakeError for a position whose links have been removed.
+        Raises LakeError for a position whose links have been removed. A drain has its chain open for weeks, so what has been
+        removed is looked at each time.
         """
+        self._rebase()
         if self.base is not None and position < self.base.start_lsn:
             raise LakeError(
                 f"{self.paths.source}: landing after {position}",
@@ -214,6 +215,26 @@ class Chain:
         self.newest, self._newest_sha256 = link, hashlib.sha256(data).hexdigest()
         return link
 
+    def _rebase(self) -> None:
+        if newest_base_number(self.store, self.paths, self.incarnation) > self.first_number:
+            self.base = read_base(self.store, self.paths, self.incarnation)
+
+    def _newest_number(self) -> int:
+        """From the names alone: a chain without holes has as many names from its first number on as there are numbers."""
+        folder = self.paths.manifests(self.incarnation)
+        for _ in range(_LISTINGS_MAX):
+            # Links may be on their way out meanwhile; below the base there may be what a removal has left, or a writer
+            # that was left behind has put.
+            self._rebase()
+            lowest = self.paths.manifest(self.incarnation, self.first_number)
+            keys = [key for key in self.store.list(folder) if key >= lowest]
+            newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
+            if newest >= 0 and len(keys) == newest + 1 - self.first_number:
+                return newest
+        raise LakeError(
+            self.paths.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
+        )
+
     def _open_at(self, newest: int) -> None:
         first = max(self.first_number, newest - LINKS_CHECKED_ON_OPEN)
         last = _read(self.store, self.paths, self.incarnation, first)
@@ -275,21 +296,6 @@ def _read(store: Store, paths: LakePaths, incarnation: Incarnation, number: int)
             f"manifest {name}", f"it says that it is {manifest.number} of incarnation {manifest.incarnation}", _REMEDY
         )
     return manifest, hashlib.sha256(data).hexdigest()
-
-
-def _newest_number(store: Store, paths: LakePaths, incarnation: Incarnation, first: int) -> int:
-    """From the names alone: a chain without holes has as many names from its first number on as there are numbers."""
-    folder = paths.manifests(incarnation)
-    for _ in range(_LISTINGS_MAX):
-        # Below its base there may be what a removal has left, or a writer that was left behind has put.
-        lowest = paths.manifest(incarnation, first)
-        keys = [key for key in store.list(folder) if key >= lowest]
-        newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
-        if newest >= 0 and len(keys) == newest + 1 - first:
-            return newest
-    raise LakeError(
-        paths.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
-    )
 
 
 def _is_manifest(key: str) -> bool:

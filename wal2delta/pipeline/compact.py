@@ -36,8 +36,7 @@ class TableCut:
     """What a cycle wrote to one table.
 
     `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how
-    many
-    rows the table has, where that is known.
+    many rows the table has, where that is known.
     """
 
     changes: int

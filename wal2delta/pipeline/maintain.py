@@ -36,7 +36,7 @@ from wal2delta.lake.open import read_layer
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_numbers, newest_cut, read_cut
 from wal2delta.lake.snapshots import entered_chunks, open_points, pending_snapshots
-from wal2delta.lake.upkeep import SMALL_BYTES, begin_upkeep, finish_upkeep
+from wal2delta.lake.upkeep import SMALL_BYTES, archived, begin_upkeep, finish_upkeep
 from wal2delta.landing.beginning import has_head, incarnations
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
@@ -89,13 +89,7 @@ def maintain(
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         work = _Work(spark, lease, source.retention, report, moment)
         repaired, restored = tuple(rebuild), tuple(restore)
-        for table in repaired:
-            if reshaped(store, paths, table):
-                raise LakeError(
-                    f"{name}: {table}",
-                    "its shape has changed, and history has older rows in the shape they had",
-                    f"run `wal2delta prove {name} --tables {table} --repair` instead",
-                )
+        _check_asked(store, paths, archive_folder(source.retention), repaired, restored)
         if repaired:
             cycles.append(work.cycle("repair", dict.fromkeys(repaired)))
         if restored:
@@ -174,6 +168,32 @@ class _Work:
         if cut is None:
             raise _no_cut(self.lease.paths.source)
         return cut
+
+
+def _check_asked(
+    store: Store,
+    paths: LakePaths,
+    archive: Path | None,
+    rebuild: Iterable[TableName],
+    restore: Iterable[TableName],
+) -> None:
+    """Refuse what can't be done before an intent stands for it: nothing else is done until an intent has been finished."""
+    name = paths.source
+    for table in rebuild:
+        if reshaped(store, paths, table):
+            raise LakeError(
+                f"{name}: {table}",
+                "its shape has changed, and history has older rows in the shape they had",
+                f"run `wal2delta prove {name} --tables {table} --repair` instead",
+            )
+    for table in restore:
+        place = archived(archive, paths, table)
+        if reshaped(store, paths, table):
+            raise LakeError(
+                f"{name}: {table}",
+                "its shape has changed, and the archive has its changes in the shape they had",
+                f"read the Parquet files in {place}",
+            )
 
 
 def reshaped(store: Store, paths: LakePaths, table: TableName) -> bool:
