@@ -5,12 +5,15 @@ Links of the landing alone are in `tests/core/test_landing_retention.py`.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -224,6 +227,23 @@ def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
         rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
         tables[table] = replace(at, current_version=at.current_version + 1)
     write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
+
+
+def test_a_checkpoint_without_all_its_parts_is_not_read(tmp_path: Path) -> None:
+    """What its missing part has would count as unneeded; the commits say it all."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in range(3):
+        added = json.dumps({"add": {"path": f"{version}.parquet", "size": 1, "dataChange": True}})
+        (log / f"{version:020d}.json").write_text(added, encoding="utf-8")
+        (tmp_path / f"{version}.parquet").touch()
+    no_file = pa.table({"add": pa.array([None], pa.struct([("path", pa.string())]))})
+    pq.write_table(no_file, log / f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet")
+    files = table_files(str(tmp_path), 2)
+    assert files.checkpoint == -1
+    assert files.needed == {"0.parquet", "1.parquet", "2.parquet"}
+    pq.write_table(no_file, log / f"{2:020d}.checkpoint.{2:010d}.{2:010d}.parquet")
+    assert table_files(str(tmp_path), 2).checkpoint == 2
 
 
 def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: Path) -> None:

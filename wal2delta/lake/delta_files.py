@@ -70,7 +70,7 @@ def table_files(path: str, oldest: int) -> TableFiles:
         match = _CHECKPOINT.fullmatch(name)
         if match is not None and int(match[1]) <= oldest:
             checkpoints.setdefault(int(match[1]), []).append(name)
-    checkpoint = max(checkpoints, default=-1)
+    checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
     live: dict[str, DataFile] = {}
     for name in checkpoints.get(checkpoint, []):
         live |= {file.path: file for file in _of_checkpoint(log / name)}
@@ -106,6 +106,12 @@ def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
             of = place.with_name(name[1:-4]) if name.startswith(".") and name.endswith(".crc") else place
             if str(of.relative_to(root)) not in files.needed:
                 yield place, place.stat().st_size
+
+
+def _is_whole(parts: list[str]) -> bool:
+    """Whether a checkpoint in parts has them all: its writer may have been killed."""
+    counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
+    return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
 
 
 def _of_checkpoint(path: Path) -> Iterator[DataFile]:
