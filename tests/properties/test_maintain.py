@@ -193,8 +193,8 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
 
 def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
     """A truncate that has left: the changes up to its cut have its deletes, and history's low end does not go back."""
-    rng, source = _begun(tmp_path)
-    config = _config(tmp_path, history_s=1, cuts_s=1_000 * 86_400, small_files=1000)
+    rng, source = begun(tmp_path)
+    config = policy(tmp_path, history_s=1, cuts_s=1_000 * 86_400, small_files=1000)
     run_compact(spark, config)
     count = len(source.table("order lines").rows)
     source.truncate(source.table("order lines"))

@@ -26,12 +26,11 @@ from wal2delta.lake.columns import OP, ORD, TEXT, UNCHANGED, col, column_names
 from wal2delta.lake.toast import NEVER_TOASTED
 from wal2delta.schema import SchemaVersion
 
-Key: TypeAlias = tuple[Any, ...]
-
-
 # What all rows that are fetched may have together, each its share: the driver holds them.
 FETCHED_BYTES_MAX = 16 << 20
 _LARGE = "_w2d_large"
+
+Key: TypeAlias = tuple[Any, ...]
 
 
 class _NotHere(Exception):  # noqa: N818  not an error: Spark's road takes over
