@@ -110,17 +110,18 @@ def change_schema(
 
 
 def _after(path: str, version: int, commit: CommitInfo) -> Applied | None:
-    """The commit after `version`, None where there is none; raises LakeError where it is someone else's."""
-    found = read_commit(path, version + 1)
-    if found is None:
-        return None
-    if found.txns.get(commit.app_id) != commit.number:
-        raise LakeError(
-            path,
-            f"version {found.version} was committed by someone else",
-            "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
-        )
-    return Applied(found.version, 0, 0, skipped=True)
+    """Our commit after `version`, or None. Others that change no data are passed over; raises LakeError at any that does."""
+    while (found := read_commit(path, version + 1)) is not None:
+        version = found.version
+        if found.txns.get(commit.app_id) == commit.number:
+            return Applied(version, 0, 0, skipped=True)
+        if found.changes_data:
+            raise LakeError(
+                path,
+                f"version {version} was committed by someone else",
+                "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
+            )
+    return None
 
 
 def _change(metadata: dict[str, Any], change: SchemaChange) -> bool:

@@ -144,28 +144,35 @@ class _Upkeep:
 
     def _optimized(self, key: str, expected: int) -> int:
         path, told = self.lease.paths.url(key), self._commit("").user_metadata
-        if read_commit(path, expected + 1) is None:
+        if not self._found(path, expected, told)[1]:
             self.lease.check()
             for name, value in {**_OPTIMIZE, _METADATA: told}.items():
                 self.session.conf.set(name, value)
             self.session.sql(f"OPTIMIZE delta.{quoted(path)}")
             self.session.conf.unset(_METADATA)
-        return self._made(path, expected, told)
+        return self._found(path, expected, told)[0]
 
-    def _made(self, path: str, expected: int, told: str) -> int:
-        found = read_commit(path, expected + 1)
-        if found is None:
-            return expected
-        if found.user_metadata != told or read_commit(path, expected + 2) is not None:
-            raise LakeError(path, f"version {found.version} was committed by someone else", "let nothing else write it")
-        return found.version
+    def _found(self, path: str, expected: int, told: str) -> tuple[int, bool]:
+        """The version of the cycle's commit, else the newest; whether it is there. What changes no data is passed over."""
+        version = expected
+        while (found := read_commit(path, version + 1)) is not None:
+            version = found.version
+            if found.user_metadata == told:
+                return version, True
+            if found.changes_data:
+                raise LakeError(
+                    path,
+                    f"version {version} was committed by someone else",
+                    "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
+                )
+        return version, False
 
     def _trimmed(self, through: CycleNumber) -> CutTable:
         """History's rows up to cut `through`: those that were the table's rows then stay as they are, the others go."""
         path = self.lease.paths.url(self.lease.paths.history(self.name))
         commit = self._commit("history")
         bound = (through + 1) << ORDINAL_BITS
-        if read_commit(path, self.at.history_version + 1) is None:
+        if not self._found(path, self.at.history_version, commit.user_metadata)[1]:
             old = self._before(self.at.history_version, bound)
             kept = rows_of_state(self.shape, old)
             if self.archive is not None:
@@ -174,7 +181,7 @@ class _Upkeep:
             self.lease.check()
             tagged(kept, commit).mode("overwrite").option("replaceWhere", f"{ORD} < {bound}").save(path)
             failpoint("upkeep.after_trim")
-        version = self._made(path, self.at.history_version, commit.user_metadata)
+        version, _ = self._found(path, self.at.history_version, commit.user_metadata)
         # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
         last = self._before(self.at.history_version, bound).agg(F.max(LSN)).collect()[0][0]
         known = Lsn.ZERO if self.at.history_low is None else self.at.history_low.at_lsn
@@ -195,7 +202,7 @@ class _Upkeep:
         path = self.lease.paths.url(self.lease.paths.history(self.name))
         commit = self._commit("history")
         place = archived(self.archive, self.lease.paths, self.name)
-        if read_commit(path, self.at.history_version + 1) is None:
+        if not self._found(path, self.at.history_version, commit.user_metadata)[1]:
             there = read_layer(self.session, self.lease.paths, self.name, self.at, "history")
             folders = sorted(str(part) for part in place.iterdir())
             rows = self.session.read.schema(there.schema).parquet(*folders).dropDuplicates([ORD])
@@ -203,7 +210,7 @@ class _Upkeep:
             tagged(rows.join(there.select(ORD), ORD, "left_anti").select(there.columns), commit).mode("append").save(
                 path
             )
-        version = self._made(path, self.at.history_version, commit.user_metadata)
+        version, _ = self._found(path, self.at.history_version, commit.user_metadata)
         return replace(self.at, history_version=version, history_low=None)
 
     def _rebuilt(self) -> Applied:
