@@ -183,12 +183,6 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     maintain(config, SOURCE, spark, silent, restore=[LINES, BAG], now=now)
     lake = open_lake(spark, config)
     assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
-    # A second shape in the past: neither the archive's rows nor those of history alone are what the table was.
-    source.store.put(source.paths.schema(LINES, CycleNumber(2)), b"{}")
-    with pytest.raises(LakeError, match="the archive has its changes in the shape they had"):
-        maintain(config, SOURCE, spark, silent, restore=[LINES], now=now)
-    with pytest.raises(LakeError, match="its shape has changed, and no cut before"):
-        wal2delta.as_of(spark, config, low.at_lsn).table(LINES)
 
 
 def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
