@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -40,7 +41,14 @@ _ARROW = {
     "binary": pa.binary(),
     "boolean": pa.bool_(),
     "double": pa.float64(),
+    "timestamp_ntz": pa.timestamp("us"),
 }
+# The ends of what there is, and an hour that summer time leaves out.
+_MOMENTS = [
+    datetime(1, 1, 1),  # noqa: DTZ001  without a zone
+    datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001  as above
+    datetime(2020, 3, 29, 2, 30),  # noqa: DTZ001  as above
+]
 Key: TypeAlias = tuple[Any, ...]
 Row: TypeAlias = tuple[Any, ...]
 
@@ -103,6 +111,8 @@ class Table:
                 return rng.random() < 0.5
             case "double":
                 return rng.choice([0.0, -0.0, 1.5, float("inf"), 5e-324])
+            case "timestamp_ntz":
+                return rng.choice([*_MOMENTS, datetime(2020, 1, rng.randrange(1, 29))])  # noqa: DTZ001  without a zone
             case _:
                 return rng.choice([*ODD, *(f"v{rng.randrange(30)}" for _ in ODD)])
 

@@ -36,6 +36,7 @@ KINDS = [
     Kind("nulls", (("k", "string"), V), 1, null_safe=True),
     Kind("bytes", (("k", "binary"), V), 1),
     Kind("flag", (("k", "boolean"), ("l", "bigint"), V), 2),
+    Kind("moment", (("k", "timestamp_ntz"), ("id", "bigint"), ("t", "timestamp_ntz")), 2),
     Kind("clustered", (("id", "bigint"), V), 1, cluster=True),
     Kind("many files", (("id", "bigint"), V), 1, files=60),
 ]
@@ -117,6 +118,13 @@ def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path,
 def test_the_fast_make_is_the_one_that_is_used(spark: SparkSession, tmp_path: Path) -> None:
     """The tests above would say nothing of it otherwise; what it was not tried with goes to MERGE."""
     assert why_not(spark) is None
+    timed = Kind("timed", (("id", "bigint"), ("t", "timestamp_ntz")), 1)
+    table = Table(spark.newSession(), str(tmp_path / "timed"), timed, "auto", random.Random(SEED))
+    table.create([(1, None), (2, None)])
+    assert table.send(Batch([(1,)], [table.row((1,))])).make == "vectors", (
+        "a column without a zone is a feature in Delta"
+    )
+    table.check()
     kind = Kind("used", (("id", "bigint"), V), 1)
     table = Table(spark.newSession(), str(tmp_path / "table"), kind, "auto", random.Random(SEED))
     table.create([(1, "a"), (2, "b")])

@@ -50,6 +50,7 @@ _KNOWN_FEATURES = frozenset(
         "domainMetadata",
         "generatedColumns",
         "invariants",
+        "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
     }
