@@ -109,6 +109,8 @@ class Table:
                 return rng.choice([b"", b"\x00'\\", bytes([rng.randrange(256), rng.randrange(4)])])
             case "boolean":
                 return rng.random() < 0.5
+            case "timestamp_ntz":
+                return datetime.fromisoformat(rng.choice(["0001-01-01", "1969-12-31T23:59:59.999999", "2026-01-02"]))
             case "double":
                 return rng.choice([0.0, -0.0, 1.5, float("inf"), 5e-324])
             case "timestamp_ntz":

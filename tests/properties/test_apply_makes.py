@@ -27,7 +27,9 @@ SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randr
 pytestmark = pytest.mark.spark
 MAKES: tuple[Make, ...] = get_args(Make)
 V = ("v", "string")
-COMPOSITE = Kind("composite", (("a", "int"), ("b b", "string"), V, ("d", "double")), 2, null_safe=True)
+COMPOSITE = Kind(
+    "composite", (("a", "int"), ("b b", "string"), V, ("d", "double"), ("t", "timestamp_ntz")), 2, null_safe=True
+)
 TEXT = Kind("text", (("k", "string"), V, ("n", "bigint")), 1)
 KINDS = [
     COMPOSITE,

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.columns import col, pick
+from wal2delta.lake.columns import PUT_AWAY, col, pick
 from wal2delta.lake.contract import Change, CommitInfo
 from wal2delta.lake.delta_jvm import TableFile, Transaction
 from wal2delta.lake.exact import quoted
@@ -98,6 +98,10 @@ def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
     if images is None:
         return None
     wanted = {f["name"]: T._parse_datatype_json_value(f["type"]) for f in txn.fields}  # noqa: SLF001  Delta's schema is Spark's
+    # Columns that were put away have no value in new rows.
+    away = {n: F.lit(None).cast(t).alias(n) for n, t in wanted.items() if n.startswith(PUT_AWAY)}
+    if away:
+        images = images.select("*", *(value for name, value in away.items() if name not in images.columns))
     given = {f.name: f.dataType for f in images.schema.fields}
     if {n: t.simpleString() for n, t in wanted.items()} != {n: t.simpleString() for n, t in given.items()}:
         raise Unfit("columns")  # MERGE casts

@@ -31,6 +31,8 @@ TEXT = TEXT_COLUMN
 KEY = "_w2d_key"
 DUP = "_w2d_dup"
 HIDDEN_PREFIX = "_w2d_"
+# Columns that the source dropped, or that could not carry on, are kept under such names.
+PUT_AWAY = "_w2d_dropped_"
 # What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
 STATISTICS_COLUMNS = 32

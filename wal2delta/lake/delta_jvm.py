@@ -18,6 +18,8 @@ from typing import Any, cast
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
+from wal2delta.errors import InvariantError
+
 DELTA_VERSION = "4.4.0"
 # A file's bitmap goes to the JVM as bytes; one call per row would cost 0.1 ms each.
 _BIG_ENDIAN_LONG = ">i8"
@@ -174,7 +176,7 @@ class Transaction:
                 bitmap.merge(jvm.delta.deletionvectors.StoredBitmap.create(old, root).load(store))
             gone = int(bitmap.cardinality())
             if gone != len(rows) + (0 if old is None else int(old.cardinality())):
-                raise AssertionError("a row was taken away twice")
+                raise InvariantError(url, "a row would be taken away twice", "report this")
             if _known(action.numPhysicalRecords()) == gone:
                 self._actions.append(action.removeWithTimestamp(now, True))
             else:

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from wal2delta.errors import BEGIN_AGAIN, InvariantError, LakeError, TableError
+from wal2delta.lake.columns import PUT_AWAY
 from wal2delta.lake.contract import Applied, CommitInfo
 from wal2delta.lake.delta_log import read_commit
 from wal2delta.lake.exact import quoted
@@ -34,7 +35,6 @@ _MAX_ID = "delta.columnMapping.maxColumnId"
 _WIDENING = "delta.enableTypeWidening"
 _CHANGES = "delta.typeChanges"
 _STATISTICS = "delta.dataSkippingStatsColumns"
-_AWAY = "_w2d_dropped_"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -56,7 +56,7 @@ class SchemaChange:
 
 def away_name(oid: int, attnum: int) -> str:
     """What the name of a column that was dropped in the source begins with: no reader takes it for one of the table's."""
-    return f"{_AWAY}{oid}_{attnum}"
+    return f"{PUT_AWAY}{oid}_{attnum}"
 
 
 def change_schema(

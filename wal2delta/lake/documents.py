@@ -277,17 +277,21 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLow:
-    """Where a table's history begins, since older changes were removed: its rows as they were at cut `cut`, at `at_lsn`."""
+    """Where a table's history begins, since older changes were removed: its rows as they were at cut `cut`, at `at_lsn`.
+
+    `archived`: the archive has everything that was ever removed, so history can be made whole again.
+    """
 
     cut: CycleNumber
     at_lsn: Lsn
+    archived: bool
 
     def to_json(self) -> dict[str, Any]:
-        return {"cut": int(self.cut), "at_lsn": str(self.at_lsn)}
+        return {"cut": int(self.cut), "at_lsn": str(self.at_lsn), "archived": self.archived}
 
     @classmethod
     def from_fields(cls, f: Fields) -> HistoryLow:
-        return cls(CycleNumber(f.count("cut")), f.lsn("at_lsn"))
+        return cls(CycleNumber(f.count("cut")), f.lsn("at_lsn"), f.flag("archived"))
 
 
 @dataclass(frozen=True, slots=True)

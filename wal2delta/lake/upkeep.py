@@ -185,8 +185,16 @@ class _Upkeep:
         # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
         last = self._before(self.at.history_version, bound).agg(F.max(LSN)).collect()[0][0]
         known = Lsn.ZERO if self.at.history_low is None else self.at.history_low.at_lsn
-        low = HistoryLow(through, known if last is None else max(known, Lsn(int(last))))
+        at_lsn = known if last is None else max(known, Lsn(int(last)))
+        before = self.at.history_low is None or self.at.history_low.archived
+        low = HistoryLow(through, at_lsn, archived=before and self._is_archived())
         return replace(self.at, history_version=version, history_low=low)
+
+    def _is_archived(self) -> bool:
+        """Whether this cycle wrote what it takes away; asked of the folder, since an earlier attempt may have made it."""
+        if self.archive is None:
+            return False
+        return (archive_of(self.archive, self.lease.paths, self.name) / f"{self.intent.number:012d}").exists()
 
     def _before(self, version: int, bound: int) -> DataFrame:
         at = replace(self.at, history_version=version)
@@ -211,7 +219,8 @@ class _Upkeep:
                 path
             )
         version, _ = self._found(path, self.at.history_version, commit.user_metadata)
-        return replace(self.at, history_version=version, history_low=None)
+        low = self.at.history_low
+        return replace(self.at, history_version=version, history_low=None if low is None or low.archived else low)
 
     def _rebuilt(self) -> Applied:
         """Current as history adds it up: the keys whose rows differ go and come whole, in one commit."""

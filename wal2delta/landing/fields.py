@@ -115,6 +115,13 @@ class Fields:
             raise self.damaged(name, "is not an integer from 0")
         return value
 
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise self.damaged(name, "is neither true nor false")
+        return value
+
     def matching(self, name: str, form: re.Pattern[str]) -> str:
         """A string that `form` matches wholly."""
         value = self.text(name)
