@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from wal2delta.errors import InvariantError
 from wal2delta.lake.by_vectors import Unfit, commit_vectors
 from wal2delta.lake.contract import Change, CommitInfo, TableSpec
 from wal2delta.lake.delta_jvm import DELTA_VERSION, delta_version
@@ -38,7 +39,7 @@ def _try(session: SparkSession) -> str | None:
             return f"Delta {found} is not {DELTA_VERSION}"
         with tempfile.TemporaryDirectory(prefix="wal2delta-try-") as folder:
             return _on_a_scratch_table(session, str(Path(folder) / "table"))
-    except (Unfit, Py4JError, PySparkException, TypeError, AssertionError) as error:
+    except (Unfit, InvariantError, Py4JError, PySparkException, TypeError) as error:
         return f"the try on a scratch table failed ({type(error).__name__})"
 
 
