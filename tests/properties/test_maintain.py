@@ -185,6 +185,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
 
 
+@pytest.mark.full
 def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
     """A truncate that has left: the changes up to its cut have its deletes, and history's low end does not go back."""
     rng, source = begun(tmp_path)

@@ -152,7 +152,7 @@ def _locks_named(source: SourceConfig) -> Iterator[None]:
             found = rows(conn, queries.LOCKED)
         told = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in found[:_LOCKED_SHOWN]]
         who = f": locked are {', '.join(told)}" if told else ", and nothing is locked any more"
-        reason = f"a lock on one of its tables was not to be had in time{who}"
+        reason = f"a lock was not to be had in time on one of its tables{who}"
         raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None
 
 
