@@ -41,7 +41,8 @@ STEPS = (
     "maintain.amid_links",
     "maintain.after_landing",
 )
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# A quarter of an hour for all; which steps a run of few passes depends on its seed.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 
 
 class Armed:
@@ -56,7 +57,7 @@ class Armed:
             raise Crash(name)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(len(STEPS), marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [3, len(STEPS)])
 def test_an_interrupted_maintenance_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, count: int
 ) -> None:
