@@ -6,6 +6,7 @@ Copying belongs to `wal2delta.pipeline.bootstrap`; entering the lake, to the nex
 from collections.abc import Iterator
 
 import dagster as dg
+from pydantic import Field
 
 from assets import metadata as md
 from assets.keys import Layer, table_key
@@ -24,6 +25,7 @@ class SnapshotRun(dg.Config):
     """What a person says when launching a snapshot; kept in the run and in each table's metadata."""
 
     reason: str = ""
+    again: bool = Field(default=False, description="copy all chosen tables, also where other tables have no copy yet")
 
 
 def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
@@ -49,7 +51,7 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         failure: dg.Failure | None = None
         try:
             # All of them: a run after one that was ended goes on where that one was. Some: a person wants these again.
-            again = len(chosen) < len(tables)
+            again = config.again or len(chosen) < len(tables)
             done = call(
                 lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop, again=again),
                 progress.observe,

@@ -35,7 +35,7 @@ class CompactionRun(dg.Config):
 class TableTotals:
     """What the `cycles` of one run that wrote a table did to it.
 
-    `rows` is how many it has, where that is known, `shapes` what changed in its shape.
+    `rows` is how many it has, where that is known, `shapes` what changed in its shape, or why that was not applied.
     """
 
     cycles: int = 0
@@ -47,17 +47,18 @@ class TableTotals:
 
 
 def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
-    """The sum over the cuts that wrote the table, None where none did."""
+    """The sum over the cuts that wrote the table or changed something about its shape, None where none did."""
     parts = [cut.tables[table] for cut in cuts if table in cut.tables]
-    if not parts:
+    shapes = tuple(cut.shapes[table] for cut in cuts if table in cut.shapes)
+    if not parts and not shapes:
         return None
     return TableTotals(
         cycles=len(parts),
         changes=sum(part.changes for part in parts),
         inserted=sum(part.inserted for part in parts),
         deleted=sum(part.deleted for part in parts),
-        rows=parts[-1].rows,
-        shapes=tuple(cut.shapes[table] for cut in cuts if table in cut.shapes),
+        rows=parts[-1].rows if parts else None,
+        shapes=shapes,
     )
 
 

@@ -16,6 +16,7 @@ from wal2delta.config.table_names import parse_table
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.pipeline.maintain import maintain
+from wal2delta.pipeline.sizes import lake_sizes
 
 
 class MaintenanceRun(dg.Config):
@@ -42,15 +43,28 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
         report = to_run_log(context.log.info)
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
         done = call_in_turn(
-            lambda _stop: maintain(
-                settings.config(), source.name, lake_spark.session, report, rebuild=rebuild, restore=restore
+            lambda stop: maintain(
+                settings.config(), source.name, lake_spark.session, report, rebuild=rebuild, restore=restore, stop=stop
             )
         )
+        sizes = lake_sizes(settings.config(), source.name)
         of = {f"{what}_bytes": part.bytes for what, part in done.freed.items()}
         return dg.MaterializeResult(
             metadata=md.merged(
                 {"files_removed": done.files, "bytes_removed": done.bytes, "cycles": len(done.cycles), **of},
-                {"optimized": ", ".join(map(str, done.optimized)), "trimmed": ", ".join(map(str, done.trimmed))},
+                {
+                    "kept_cuts": sizes.cuts,
+                    "landing_size_bytes": sizes.landing.bytes,
+                    "current_size_bytes": sizes.current.bytes,
+                    "current_files": sizes.current.files,
+                    "history_size_bytes": sizes.history.bytes,
+                    "history_files": sizes.history.files,
+                },
+                {
+                    "optimized": ", ".join(map(str, done.optimized)),
+                    "trimmed": ", ".join(map(str, done.trimmed)),
+                    "views_optimized": ", ".join(done.views),
+                },
             )
         )
 

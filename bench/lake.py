@@ -7,7 +7,8 @@
 `visible`: five tables are written at a steady rate while a drain and cycles run without a pause between them, in one
 process as in `make demo`; a change's latency is the time at which the first cut at or past it was written, less its commit
 time as PostgreSQL recorded it, on one machine's clock. `catch-up`: that many changes of five tables wait in the slot; they
-are drained, then compacted. `reading`: all of current, beside the same rows out of history by the usual window.
+are drained, then compacted. `reading`: all of current, a sum over it and one of its rows, beside the same out of history
+by the usual window.
 The single parts have benchmarks of their own.
 """
 
@@ -19,6 +20,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -27,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from bench.resnapshot import wal_end
@@ -209,21 +211,33 @@ def _reading(config: Config, server: EmbeddedPostgres, spark: SparkSession, rows
     history = lake.table(NAME, table, layer="history", hidden=True)
     newest = Window.partitionBy("id").orderBy(F.col("_w2d_ord").desc())
     view = history.withColumn("_w2d_n", F.row_number().over(newest)).where("_w2d_n = 1 AND _w2d_op <> 'delete'")
+    view = view.select(*current.columns)
     sums = [F.count(F.lit(1)), F.sum("amount"), F.max("note")]
-    times: dict[str, list[float]] = {"current": [], "window over history": []}
+    if current.agg(*sums).collect() != view.agg(*sums).collect():
+        raise SystemExit("the two differ")
+    reads: dict[str, Callable[[DataFrame], object]] = {
+        "every row, all columns": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+        "a sum over every row": lambda frame: frame.agg(*sums).collect(),
+        "one row by its key": lambda frame: frame.where(F.col("id") == keys // 2).collect(),
+    }
+    print(f"{history.count():,} rows of history, {current.count():,} of current")
+    for what, read in reads.items():
+        at = {name: _best(frame, read) for name, frame in (("current", current), ("window", view))}
+        print(
+            f"{what}: current {at['current']:.2f} s, the window over history {at['window']:.2f} s:"
+            f" {at['window'] / at['current']:.1f} times",
+            flush=True,
+        )
+
+
+def _best(frame: DataFrame, read: Callable[[DataFrame], object]) -> float:
+    """The least of three times, in seconds."""
+    times = []
     for _ in range(3):
-        answers = []
-        for name, frame in (("current", current), ("window over history", view)):
-            begun = time.monotonic()
-            answers.append(frame.agg(*sums).collect())
-            times[name].append(time.monotonic() - begun)
-        if answers[0] != answers[1]:
-            raise SystemExit("the two differ")
-    at = {name: min(found) for name, found in times.items()}
-    print(
-        f"{history.count():,} rows of history, {current.count():,} of current: current {at['current']:.2f} s, the window"
-        f" over history {at['window over history']:.2f} s: {at['window over history'] / at['current']:.1f} times"
-    )
+        begun = time.monotonic()
+        read(frame)
+        times.append(time.monotonic() - begun)
+    return min(times)
 
 
 if __name__ == "__main__":

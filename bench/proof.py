@@ -26,6 +26,7 @@ from demo.server import EmbeddedPostgres
 from wal2delta.config.model import Config, SourceConfig, SparkConfig
 from wal2delta.drain.until import Until
 from wal2delta.lake.columns import in_lake
+from wal2delta.lake.open import read_layer
 from wal2delta.lake.records import newest_cut
 from wal2delta.lake.session import build_session
 from wal2delta.landing.lake_paths import LakePaths
@@ -35,7 +36,7 @@ from wal2delta.pipeline.compact import compact
 from wal2delta.pipeline.drain import drain
 from wal2delta.postgres.catalog import read_tables
 from wal2delta.postgres.connection import connect
-from wal2delta.proof.lake_form import lake_buckets, read_current
+from wal2delta.proof.lake_form import lake_buckets
 from wal2delta.proof.source_side import source_buckets
 from wal2delta.report import Stop, silent
 
@@ -77,7 +78,7 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
                     lambda: conn.execute("SELECT count(*), sum(hashtext(t::text)) FROM public.rows t"),
                 )
                 here = _timed(times["source"], lambda: source_buckets(conn, table, source.buckets))
-                current = read_current(spark, paths.url(paths.current(ROWS)), at.current_version)
+                current = read_layer(spark, paths, ROWS, at)
                 there = _timed(times["lake"], lambda: lake_buckets(current, in_lake(at.version), source.buckets))  # noqa: B023  (called at once)
                 if here != there:
                     raise SystemExit("the two sides differ")

@@ -23,7 +23,7 @@ from jobs.source import source_jobs
 from jobs.views import views_refresh_job
 from orchestration.locate import HINT
 from orchestration.schedules import schedules
-from orchestration.sensors import slot_drain_sensor
+from orchestration.sensors import held_sensor, slot_drain_sensor
 from resources import LakeSpark, Settings
 from wal2delta.config.load import load
 from wal2delta.config.model import Config, SourceConfig
@@ -59,7 +59,10 @@ def build(config: Config) -> dg.Definitions:
         ],
         asset_checks=checks,
         jobs=[*(job for source in sources for job in source_jobs(source)), *([views_job] if views_job else [])],
-        sensors=[slot_drain_sensor(source) for source in sources],
+        sensors=[
+            *(slot_drain_sensor(source) for source in sources),
+            *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
+        ],
         schedules=schedules(config),
         resources={"settings": Settings(config_path=path), "lake_spark": LakeSpark(config_path=path)},
         metadata={"configuration": dg.MetadataValue.path(path)},

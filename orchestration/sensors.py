@@ -1,6 +1,6 @@
-"""The slot drain sensors: one per source, which keeps its drain running.
+"""The sensors: one per source keeps its drain running; where it is asked for, another copies held and new tables.
 
-What is decided belongs to `keeper`; here it is only seen and done.
+What is decided belongs to `keeper` and `recopying`; here it is only seen and done.
 """
 
 import time
@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import dagster as dg
 
+from assets.bootstrap import SnapshotRun
 from assets.changes import DrainRun
-from jobs.names import KEEPER_TAG, drain_job_name
-from orchestration import keeper
+from assets.keys import Layer, table_key
+from jobs.names import KEEPER_TAG, bootstrap_job_name, drain_job_name
+from orchestration import keeper, recopying
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings, SlotLook
 from wal2delta.config.model import SourceConfig
@@ -20,6 +22,7 @@ from wal2delta.errors import Wal2DeltaError
 DRAIN_MAX_S = 3600.0
 # The daemon's loop takes 5 s; an interval of 5 would make it alternate between 5 and 10.
 _INTERVAL_S = 4
+_HELD_INTERVAL_S = 30
 # Dagster ends what outlives this, where run monitoring is on: far behind the drain's own limit.
 _MAX_RUNTIME_S = int(DRAIN_MAX_S * 1.5)
 
@@ -76,3 +79,46 @@ def _request(source: SourceConfig, job: str) -> dg.RunRequest:
         run_config=dg.RunConfig(ops={f"drain_{source.name}": config}),
         tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S)},
     )
+
+
+def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
+    """`<source>_held_sensor`."""
+    job = bootstrap_job_name(source.name)
+
+    @dg.sensor(
+        name=f"{source.name}_held_sensor",
+        job_name=job,
+        minimum_interval_seconds=_HELD_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Copies the tables of {source.name} that are held until there is a new snapshot of them, and those that came "
+            "into the publication. It looks into the lake alone; a copy that does not help is made again ever more seldom."
+        ),
+    )
+    def held_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
+        try:
+            found = settings.to_copy(source.name)
+            snapshot = settings.in_lake(source.name).sources[source.name].snapshot
+        except Wal2DeltaError as error:
+            return dg.SensorResult(skip_reason=f"the lake can't be looked at: {error}")
+        decision = recopying.decide(
+            found,
+            source.tables,
+            recent_runs(context.instance, job),
+            clock(),
+            source.snapshot.held_pause_s,
+            copying=None if snapshot is None else snapshot.running,
+        )
+        if not decision.tables:
+            return dg.SensorResult(skip_reason=decision.reason)
+        context.log.info(decision.reason)
+        request = dg.RunRequest(
+            job_name=job,
+            asset_selection=[table_key(Layer.SNAPSHOT, source.name, table) for table in decision.tables],
+            run_config=dg.RunConfig(
+                ops={f"snapshot_{source.name}": SnapshotRun(reason=f"by itself: {decision.reason}", again=True)}
+            ),
+        )
+        return dg.SensorResult(run_requests=[request])
+
+    return held_sensor

@@ -4,6 +4,7 @@ What is decided from those looks belongs to `orchestration`; whatever writes bel
 """
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +18,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.health import SlotHealth, slot_health
+from wal2delta.pipeline.recopy import Recopy, recopy
 from wal2delta.pipeline.status import StatusReport, slot_gap, status
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.patience import Patience, within
@@ -76,6 +78,10 @@ class Settings(dg.ConfigurableResource[Config]):
         """The source's frontier in the lake."""
         lake = self.config().lake
         return newest_cut(open_store(lake), LakePaths(lake, source))
+
+    def to_copy(self, source: str) -> Recopy:
+        """The tables that may be copied without being asked; no server is asked."""
+        return recopy(self.config(), source, datetime.now(timezone.utc))
 
     def due_for_proof(self, source: str) -> list[TableName]:
         """The configured tables that a scheduled proof takes now."""

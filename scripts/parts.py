@@ -1,6 +1,8 @@
-"""Runs the parts of `make check`, `make test` and `make test-all` one after the other and says how long each took.
+"""Runs the parts of `make check`, `make test` and `make test-all` and says how long each took.
 
 What a part checks is configured in pyproject.toml. A part that fails does not stop the next one; the time limit does.
+Tests that use servers and Spark wait for nearly half of their time, so two such parts run at once, and what each of them
+printed is shown when it has ended.
 A run of all parts of `make test-all` writes its result into docs/testing.md.
 """
 
@@ -10,11 +12,16 @@ import argparse
 import datetime as dt
 import os
 import platform
+import random
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -23,19 +30,20 @@ ROOT = Path(__file__).resolve().parent.parent
 # The goal of `make test` is 25 minutes with the setting up of a fresh clone; a loaded machine gets more, but never hangs.
 LIMITS_S = {"check": 24 * 60, "test": 70 * 60, "test-all": 6 * 3600}
 _ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
-_PYTEST = ("-m", "pytest", "-q", "--durations=5")
+_PYTEST = ("-m", "pytest", "-q", "--durations=25")
 _PAGE = ROOT / "docs" / "testing.md"
 _PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
-_COUNTS = ROOT / ".cache" / "pytest-counts.xml"
+# More JVMs at once would want more than 8 GB.
+_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: a name, the module to run with its arguments, and the folders it looks at (all must exist)."""
+    """One part: a name, the module to run with its arguments, and whether it may run beside another one that may."""
 
     name: str
     arguments: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +61,11 @@ CHECK = (
     Part("format", ("-m", "ruff", "format", "-q", "--check", *_ROOMS)),
     Part("types", ("-m", "mypy", "--no-error-summary")),
     Part("import contracts", ("-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache")),
-    Part("unit and tidy", (*_PYTEST, "tests/core", "tests/test_tidy.py"), ("tests/core",)),
+    Part("unit and tidy", (*_PYTEST, "tests/core", "tests/test_tidy.py")),
 )
-_FOLDERS = ("properties", "edges", "shell", "scenarios")
-TESTS = tuple(Part(name, (*_PYTEST, f"tests/{name}")) for name in _FOLDERS)
+# The longest first, so that none is left over at the end.
+_FOLDERS = ("edges", "scenarios", "properties", "shell")
+TESTS = tuple(Part(name, (*_PYTEST, f"tests/{name}"), beside=True) for name in _FOLDERS)
 # The whole of each random suite on the newest server, then on each older one all that uses a server.
 WHOLE = tuple(
     replace(part, arguments=(*part.arguments, "--full")) if _PYTEST[1] in part.arguments else part
@@ -76,40 +85,85 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float)
     parser.add_argument("--only", nargs="+", metavar="PART", help="these parts, by their names in the table at the end")
     arguments = parser.parse_args()
+    # pytest's own head is left out where it is quiet.
+    seed = os.environ.setdefault("WAL2DELTA_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
+    print(f"WAL2DELTA_SEED={seed}", flush=True)
     deadline = time.monotonic() + (arguments.limit_s or LIMITS_S[arguments.which])
-    results: list[Result] = []
-    for part in PARTS[arguments.which]:
-        if arguments.only and part.name not in arguments.only:
-            continue
-        print(f"== {part.name}", flush=True)
-        started = time.monotonic()
-        _COUNTS.unlink(missing_ok=True)
-        verdict = _run(part, deadline)
-        results.append(Result(part.name, verdict, time.monotonic() - started, _counted()))
-        if verdict == "out of time":
-            break
-    print("\n".join(_table(results)), flush=True)
+    begun = time.monotonic()
+    chosen = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
+    results = list(_results(chosen, deadline))
+    wall_s = time.monotonic() - begun
+    print("\n".join(_table(results, wall_s)), flush=True)
     if arguments.which == "test-all" and not arguments.only:
-        _record(results)
+        _record(results, wall_s)
     verdicts = {result.verdict for result in results}
     if "out of time" in verdicts:
         return 3
     return 0 if verdicts <= {"passed"} else 1
 
 
-def _run(part: Part, deadline: float) -> str:
-    # A group of its own, so that the time limit also ends the servers and JVMs that a part started.
-    counts = [f"--junitxml={_COUNTS}"] if _PYTEST[1] in part.arguments else []
-    process = subprocess.Popen([sys.executable, *part.arguments, *counts], cwd=ROOT, start_new_session=True)
-    try:
-        status = process.wait(max(deadline - time.monotonic(), 1))
-    except subprocess.TimeoutExpired:
-        _end(process)
-        return "out of time"
-    except KeyboardInterrupt:
-        _end(process)
-        raise
-    return "passed" if status == 0 else f"failed ({status})"
+def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
+    """Run the parts in their order, up to the first that is out of time."""
+    processes = _Processes()
+    waiting, running = list(parts), set[Future[Result]]()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            while waiting or running:
+                may_start = not running or (waiting and waiting[0].beside and len(running) < _AT_ONCE)
+                if waiting and may_start:
+                    part = waiting.pop(0)
+                    running.add(pool.submit(_run, part, deadline, processes))
+                    if part.beside:
+                        continue
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for result in (future.result() for future in done):
+                    yield result
+                    if result.verdict == "out of time":
+                        waiting.clear()
+        except BaseException:
+            processes.end()
+            raise
+
+
+class _Processes:
+    """What runs now, so that an interruption can end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def start(self, command: Sequence[str], output: int | None) -> subprocess.Popen[bytes]:
+        # A group of its own, so that the time limit also ends the servers and JVMs that a part started.
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=output, stderr=output)
+        with self._lock:
+            self._running.add(process)
+        return process
+
+    def end(self) -> None:
+        with self._lock:
+            running = [process for process in self._running if process.poll() is None]
+        for process in running:
+            _end(process)
+
+
+def _run(part: Part, deadline: float, processes: _Processes) -> Result:
+    print(f"== {part.name}" + (", with what it prints at its end" if part.beside else ""), flush=True)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="wal2delta-part-") as folder, tempfile.TemporaryFile() as output:
+        counts = Path(folder) / "counts.xml"
+        counting = [f"--junitxml={counts}"] if _PYTEST[1] in part.arguments else []
+        command = [sys.executable, *part.arguments, *counting]
+        process = processes.start(command, output.fileno() if part.beside else None)
+        try:
+            status = process.wait(max(deadline - time.monotonic(), 1))
+            verdict = "passed" if status == 0 else f"failed ({status})"
+        except subprocess.TimeoutExpired:
+            _end(process)
+            verdict = "out of time"
+        if part.beside:
+            output.seek(0)
+            print(f"== {part.name}: what it printed\n" + output.read().decode(errors="replace"), flush=True)
+        return Result(part.name, verdict, time.monotonic() - begun, _counted(counts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -121,25 +175,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _counted() -> str:
+def _counted(path: Path) -> str:
     """What pytest says that it ran, e.g. "103 passed, 2 skipped"."""
-    if not _COUNTS.exists():
+    if not path.exists():
         return ""
     # Written by our own pytest a moment ago.
-    suite = ET.parse(_COUNTS).getroot()[0].attrib  # noqa: S314  it is no stranger's
+    suite = ET.parse(path).getroot()[0].attrib  # noqa: S314  it is no stranger's
     failed = int(suite["failures"]) + int(suite["errors"])
     skipped = int(suite["skipped"])
     counts = {"passed": int(suite["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-def _table(results: list[Result]) -> list[str]:
-    total = Result("all", "", sum(result.seconds for result in results))
+def _table(results: list[Result], wall_s: float) -> list[str]:
+    total = Result("all", "", wall_s)
     rows = [f"{r.name:<20} {r.seconds:>8.1f}  {r.verdict:<12} {r.tests}".rstrip() for r in (*results, total)]
     return ["", "part                  seconds  result", *rows]
 
 
-def _record(results: list[Result]) -> None:
+def _record(results: list[Result], wall_s: float) -> None:
     """The table for a reader who has no hours, with what it was run on."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -147,7 +201,7 @@ def _record(results: list[Result]) -> None:
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     head = f"{today}, commit {commit.stdout.strip() or 'unknown'}, {machine}:"
-    text = "\n".join(["", head, "", "```", *_table(results)[1:], "```", "", ""])
+    text = "\n".join(["", head, "", "```", *_table(results, wall_s)[1:], "```", "", ""])
     page = _PAGE.read_text(encoding="utf-8")
     _PAGE.write_text(_PLACE.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
 

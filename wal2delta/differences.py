@@ -70,6 +70,7 @@ class Difference(Enum):
     UNREAD = "not read"
     LEFT = "left"
     DROPPED = "dropped"
+    BECAME_PARTITION = "became a partition"
     RENAMED = "renamed"
 
 
@@ -106,6 +107,7 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.UNREAD: Verdict.SNAPSHOT,
     Difference.LEFT: Verdict.GONE,
     Difference.DROPPED: Verdict.GONE,
+    Difference.BECAME_PARTITION: Verdict.GONE,
     Difference.RENAMED: Verdict.GONE,
 }
 _ORDER = list(Verdict)
@@ -123,6 +125,8 @@ class AddedColumn:
 @dataclass(frozen=True, slots=True)
 class TableChange:
     """How a table differs, by the name that it had; `renamed_to` and `added` say more where there is more.
+
+    Of one that became a partition `renamed_to` is the published table that it is a part of.
 
     `before` and `after` are `Fingerprint.digest`s; None where the table was, or is, not published.
     """
@@ -149,17 +153,24 @@ def verdict(differences: tuple[Difference, ...]) -> Verdict:
 def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableChange]:
     """Every table that differs, by OID. `existing`: old tables that the catalog still has, published or not."""
     changes = []
+    gone = old.tables.keys() - new.tables.keys()
+    roots = {leaf.oid: t.table for t in new.tables.values() for leaf in t.leaves} if gone else {}
     for oid in sorted(old.tables.keys() | new.tables.keys()):
         both = oid in old.tables and oid in new.tables
-        change = _changed(oid, old, new) if both else _come_or_gone(oid, old, new, existing)
+        change = _changed(oid, old, new) if both else _come_or_gone(oid, old, new, existing, roots)
         if change is not None:
             changes.append(change)
     return changes
 
 
-def _come_or_gone(oid: Oid, old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> TableChange | None:
+def _come_or_gone(
+    oid: Oid, old: Fingerprint, new: Fingerprint, existing: frozenset[Oid], roots: Mapping[int, TableName]
+) -> TableChange | None:
     if oid in new.tables:
         return TableChange(oid, new.tables[oid].table, (Difference.ENTERED,), None, new.digest(oid))
+    if oid in roots:
+        became = (Difference.BECAME_PARTITION,)
+        return TableChange(oid, old.tables[oid].table, became, old.digest(oid), None, roots[oid])
     what = Difference.LEFT if oid in existing else Difference.DROPPED
     return TableChange(oid, old.tables[oid].table, (what,), old.digest(oid), None)
 

@@ -23,6 +23,8 @@ from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
 from wal2delta.pipeline.status import status
+from wal2delta.proof.record import record
+from wal2delta.proof.result import ProofReport, TableProof
 from wal2delta.schema import Column, Identity, SchemaVersion
 from wal2delta.views.cuts import ViewCut
 
@@ -234,3 +236,74 @@ def test_the_page_for_people_names_every_part(file: Path, capsys: pytest.Capture
     assert "  landing    ends at 0/3000 (manifest 1 of incarnation 1)" in lines
     assert "  lake       cut 3 at 0/2000, 1 tables, 4.1 kB of WAL behind the landing" in lines
     assert any(line.startswith("  problem    source u@127.0.0.1:") for line in lines)
+
+
+def _table(folder: Path, sizes: tuple[int, ...]) -> None:
+    """A Delta table of one file per version."""
+    (folder / "_delta_log").mkdir(parents=True)
+    for number, size in enumerate(sizes):
+        added = json.dumps({"add": {"path": f"{number}.parquet", "size": size, "dataChange": True}})
+        (folder / "_delta_log" / f"{number:020d}.json").write_text(added, encoding="utf-8")
+        (folder / f"{number}.parquet").write_bytes(b"x" * size)
+
+
+def test_sizes_are_told_where_they_are_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the landing and each table, how many cuts are kept, and what maintenance would remove."""
+    chain = begin(file)
+    cut(file)
+    assert run(file, capsys)[1]["sources"]["shop"]["sizes"] is None
+    main(["-c", str(file), "status", "--json", "--sizes"])
+    shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
+    assert shop["sizes"] is None
+    assert any("there is no Delta table" in problem["reason"] for problem in shop["problems"])
+    _table(Path(chain.paths.url(chain.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
+    _table(Path(chain.paths.url(chain.paths.history(ORDERS))), (7, 8, 9, 10, 11))
+    (Path(chain.paths.url(chain.paths.current(ORDERS))) / "stray.parquet").write_bytes(b"x" * 100)
+    main(["-c", str(file), "status", "--json", "--sizes"])
+    sizes = json.loads(capsys.readouterr().out)["sources"]["shop"]["sizes"]
+    assert sizes["cuts"] == 1
+    assert sizes["landing"]["files"] == 2
+    assert sizes["tables"]["shop.orders"] == {
+        "current": {"files": 6, "bytes": 21},
+        "history": {"files": 5, "bytes": 45},
+    }
+    assert sizes["reclaimable"] == {"files": 1, "bytes": 100}
+    main(["-c", str(file), "status", "--sizes"])
+    page = capsys.readouterr().out
+    assert (
+        "current 21 B in 6 files, history 45 B in 5 files, 1 cuts kept; maintenance would remove 100 B in 1 files now"
+        in page
+    )
+    assert "  size       shop.orders: current 21 B in 6 files, history 45 B in 5 files" in page
+
+
+def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lease is taken, so a compaction or a maintenance may work beside it."""
+    chain = begin(file)
+    cut(file)
+    _table(Path(chain.paths.url(chain.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
+    _table(Path(chain.paths.url(chain.paths.history(ORDERS))), (7, 8, 9, 10, 11))
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError("part-1.parquet")
+
+    monkeypatch.setattr("wal2delta.pipeline.maintain.unneeded", gone)
+    main(["-c", str(file), "status", "--json", "--sizes"])
+    shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
+    assert shop["sizes"] is None
+    assert any("removed while it was looked at: part-1.parquet" in problem["reason"] for problem in shop["problems"])
+
+
+def test_proofs_of_tables_that_are_gone_are_not_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no table is configured, the lake says which there are."""
+    store, paths = places(file)
+    cut(file)
+    proofs = {table: TableProof("equal", 1, 1) for table in (ORDERS, LINES)}
+    record(store, paths, ONE, ProofReport("shop", Lsn(0x2000), proofs))
+    assert list(run(file, capsys)[1]["sources"]["shop"]["proved"]) == ["shop.orders"]
+    # What is configured counts, where anything is.
+    named = "  shop:\n    tables: [shop.orders, 'shop.\"order lines\"']\n"
+    file.write_text(file.read_text().replace("  shop:\n", named))
+    assert len(run(file, capsys)[1]["sources"]["shop"]["proved"]) == 2

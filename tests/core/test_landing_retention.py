@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from tests.core.landing_segments import OTHER_WRITER, START, add_segment, new_chain, reopen
+from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
 from wal2delta.errors import LakeError
 from wal2delta.failpoints import VARIABLE
+from wal2delta.fingerprint import Fingerprint
 from wal2delta.landing.base import read_base
+from wal2delta.landing.catalog_links import append_catalog, catalog_links, newest_link, put_fingerprint
+from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.local import LocalStore
@@ -122,6 +126,88 @@ def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain
     sweep(opened, depth=None)
     remove_below(opened, 12)
     assert below(opened, 12) == []
+
+
+def _record(chain: Chain, noticed: int, writer: str = WRITER, *, number: int | None = None) -> None:
+    """A link with a reading of the catalog, or (with a number) the fingerprint's file of one alone."""
+    fingerprint = Fingerprint({}, {}, {})
+    put = put_fingerprint(
+        chain.store, chain.paths, chain.incarnation, fingerprint, number=number or chain.next_number, writer=writer
+    )
+    if number is None:
+        append_catalog(chain, writer, CatalogRecord(Lsn(1), Lsn(noticed), *put), Lsn(noticed))
+
+
+def _recorded(lake: Path) -> Chain:
+    """Six links, the fourth with the newest reading, and fourteen more."""
+    made = new_chain(lake)
+    for number in range(LINKS):
+        if number == 3:
+            _record(made, 4_500)
+        add_segment(made, 2000 + 1000 * number)
+    return made
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *, alone: bool) -> None:
+    """Its link, or its fingerprint alone, lies above the kept record and below the base: the base names what is read."""
+    chain = _recorded(tmp_path)
+    zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
+    zombie._open_at(8)
+    kept = _removed(chain, 12)
+    assert kept.base is not None
+    assert kept.base.catalog == 4
+    if alone:
+        _record(zombie, 99_000, OTHER_WRITER, number=9)
+    else:
+        with pytest.raises(FencedError, match="begins after this link"):
+            _record(zombie, 99_000, OTHER_WRITER)
+    for opened in (chain, reopen(chain)):
+        newest = newest_link(opened)
+        assert newest is not None
+        assert newest.number == 4
+        assert catalog_links(opened, Lsn(5_000)) == []
+        assert [m.number for m in catalog_links(opened, Lsn(4_500))] == [4]
+    again = _removed(reopen(chain), 15)
+    assert again.base is not None
+    assert (again.base.number, again.base.catalog) == (15, 4)
+    folders = (again.paths.catalogs(again.incarnation), again.paths.manifests(again.incarnation))
+    numbers = [{int(k.rpartition("/")[2][:20]) for k in again.store.list(folder)} for folder in folders]
+    assert numbers == [{4}, {0, 4, *range(15, LINKS + 2)}]
+
+
+def test_a_named_record_stays_until_the_base_after_it(tmp_path: Path) -> None:
+    """A newer record lies above the base: both are read, and the older one goes with the next base."""
+    chain = _recorded(tmp_path)
+    put_base(chain, 12)
+    _record(chain, 30_000)
+    opened = reopen(chain)
+    remove_below(opened, 12)
+    assert [m.number for m in catalog_links(reopen(chain), Lsn(0))] == [4, LINKS + 2]
+    add_segment(chain, 40_000)
+    again = _removed(reopen(chain), LINKS)
+    assert again.base is not None
+    assert again.base.catalog is None
+    assert [m.number for m in catalog_links(again, Lsn(0))] == [LINKS + 2]
+
+
+def test_a_base_of_format_1_is_read_as_it_was(tmp_path: Path) -> None:
+    """It does not name the record: the newest one below it is the one; a fingerprint without a link is none."""
+    chain = _recorded(tmp_path)
+    kept = _removed(chain, 12)
+    key = chain.paths.base(chain.incarnation, 12)
+    assert kept.base is not None
+    old = replace(kept.base, catalog=None, names_catalog=False)
+    Path(chain.paths.url(key)).write_bytes(old.to_bytes())
+    assert b'"format":"wal2delta.base/1"' in chain.store.get(key)
+    assert b"catalog" not in chain.store.get(key)
+    _record(chain, 99_000, OTHER_WRITER, number=9)
+    opened = reopen(chain)
+    assert opened.base == old
+    assert [m.number for m in catalog_links(opened, Lsn(0))] == [4]
+    again = _removed(opened, 15)
+    assert again.base is not None
+    assert (again.base.catalog, again.base.names_catalog) == (4, True)
 
 
 @pytest.mark.parametrize("step", ["maintain.after_base", "maintain.amid_links"])

@@ -64,6 +64,15 @@ CASES = {
         ),
         make=_ROOT,
     ),
+    "part": Case(
+        "it was attached as a partition to public.attached",
+        ("ALTER TABLE attached ATTACH PARTITION {t} FOR VALUES FROM (1000) TO (2000)", "UPDATE {t} SET v = 0"),
+        ends="held",
+        make=(
+            "CREATE TABLE {t} (id int PRIMARY KEY, v int)",
+            "INSERT INTO {t} SELECT i, i FROM generate_series(1001, 1020) i",
+        ),
+    ),
     "labelled": Case(
         "enum's label was renamed",
         ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",),
@@ -114,7 +123,7 @@ _PLAIN: tuple[LiteralString, ...] = (
     "CREATE TABLE {t} (id int PRIMARY KEY, v int)",
     "INSERT INTO {t} SELECT i, i FROM generate_series(1, 20) i",
 )
-_GONE = ("dropped", "renamed")
+_GONE = ("dropped", "renamed", "part")
 
 
 def run(database: Database, name: str, statements: tuple[LiteralString, ...]) -> None:
@@ -158,6 +167,7 @@ def test_what_is_not_sent_is_held_and_mended_by_a_snapshot(
     assert {name: found[name][0] for name in CASES} == {n: "equal" if n == "kept" else "held" for n in CASES}, found
     for name, case in CASES.items():
         assert case.told in found[name][1]
+    assert "public.attached: run `wal2delta bootstrap shop --tables public.attached`, then compact" in found["part"][1]
     for name, case in CASES.items():
         run(database, name, case.undo)
     bootstrap(config, "shop", [TableName("public", name) for name in CASES if name not in (*_GONE, "kept")])

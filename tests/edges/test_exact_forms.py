@@ -9,12 +9,13 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from psycopg import sql
 from pydantic import SecretStr
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
@@ -22,10 +23,11 @@ from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake
 from tests.edges.exact_values import ARRAYS_OF, Text, columns
 from wal2delta.config.model import TableConfig
 from wal2delta.lake import exact
+from wal2delta.lake.jvm_functions import jvm_functions
 from wal2delta.postgres.connection import Connection, connect
 from wal2delta.proof import source_form
 from wal2delta.proof.compare import ProofRow
-from wal2delta.proof.lake_form import lake_buckets, lake_rows
+from wal2delta.proof.lake_form import lake_buckets, lake_rows, proof_forms
 from wal2delta.schema import SchemaVersion
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -52,8 +54,17 @@ def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str
 
 
 def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
-    """The same digests on both sides; names the first values that differ."""
-    forms = exact.row_forms(version)
+    """The same digests on both sides, by both roads; names the first values that differ."""
+    functions = jvm_functions(lake.sparkSession)
+    assert functions is not None, "they do what they should in the Spark that is locked"
+    for road in (functions, None):
+        assert_same_digests(source, lake, proof_forms(version, road))
+    hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
+    assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)
+
+
+def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:
+    """The digests of `forms` in the lake are those of the source's rows."""
     found = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
     wrong = [
         sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
@@ -90,6 +101,8 @@ def test_every_type_has_one_form_on_both_sides(
     own.conf.set("spark.sql.ansi.enabled", session[1])
     lake = to_lake(conn, version, own, tmp_path)
     assert_same_forms(source_digests(conn, source_form.Relation(version)), lake, version)
+    keyed = replace(version, key=("id",))
+    assert_same_forms(source_digests(conn, source_form.Relation(keyed)), lake, keyed)
     overflowed = lake.where("_w2d_text IS NOT NULL").count()
     assert overflowed > 10, "the values that no lake type holds are among them"
 
@@ -108,7 +121,7 @@ def test_a_database_in_another_encoding_is_summed_by_its_utf8_octets(
         version = version_of(latin, "t", ("v",))
         lake = to_lake(latin, version, spark, tmp_path)
         relation = source_form.Relation(version, encoding="LATIN1")
-        texts = [exact.row_digest(exact.row_forms(version))]
+        texts = [exact.row_digest(proof_forms(version, None))]
         assert set(source_digests(latin, relation)) == {r[0] for r in lake.select(*texts).collect()}
         assert source_buckets(latin, relation, 7) == lake_buckets(lake, version, 7)
     conn.execute("DROP DATABASE latin")

@@ -1,17 +1,31 @@
-"""Files of history beyond a position, and files of current without a key, are not read, however wide the table is."""
+"""Files of history beyond a position, and files of current without a key, are not read, however wide the table is.
+
+Nor are they when maintenance has put files together.
+"""
 
 from __future__ import annotations
 
 import random
+from datetime import timezone
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import wal2delta
 from tests.properties.test_apply_cycles import make_config, run_compact
-from tests.simulated_rows import shape
+from tests.properties.test_maintain import policy
+from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.lake import optimize
+from wal2delta.lake.delta_jvm import TableFile
 from wal2delta.lake.open import open_lake
+from wal2delta.lake.optimize import Placed, runs
+from wal2delta.lake.vectors_check import why_not
+from wal2delta.lsn import Lsn
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.report import silent
 from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
@@ -46,3 +60,73 @@ def test_files_beyond_a_position_or_a_key_are_not_read(spark: SparkSession, tmp_
         assert files_read(history.where(f"_w2d_lsn = {int(end)}")) == 1
         assert files_read(current.where(f"id = {number}")) == 1
     assert files_read(history.where("id = 3")) == 1
+
+
+def test_packed_files_of_history_are_read_by_pruning(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six cycles of very different sizes, two to a packed file: each file has a stretch of positions and of times."""
+    assert why_not(spark) is None
+    table = SimulatedTable(shape("notes", {"id": "int8", "note": "text"}, ("id",), Identity.DEFAULT, 7))
+    source = SimulatedSource(tmp_path, [table])
+    config = policy(tmp_path, small_files=2)
+    source.snapshot(["notes"])
+    run_compact(spark, config)
+    ends = []
+    for number in range(6):
+        # The sizes' order is not that of the positions: OPTIMIZE alone would put the three small ones together.
+        text = "".join(random.Random(number).choices("abcdefghij", k=(1, 8)[number % 2] * 4_000))
+        source.insert(table, (number, text))
+        ends.append(source.commit(random.Random(number)))
+        source.flush()
+        run_compact(spark, config)
+    name = table.version.table
+
+    def history() -> DataFrame:
+        return open_lake(spark, config).table(SOURCE, name, layer="history", hidden=True)
+
+    sizes = [row[0] for row in history().selectExpr("_metadata.file_size").collect()]
+    monkeypatch.setattr(optimize, "TARGET_BYTES", 2 * sum(sizes) // 6 + min(sizes))
+    before = history().orderBy("_w2d_ord").collect()
+    maintain(config, SOURCE, spark, silent)
+    packed = history()
+    assert files_read(packed) == 3
+    assert packed.orderBy("_w2d_ord").collect() == before
+    for number, end in enumerate(ends):
+        assert files_read(packed.where(f"_w2d_lsn <= {int(end)}")) == number // 2 + 1
+        assert files_read(packed.where(f"_w2d_lsn = {int(end)}")) == 1
+        # Commit times are not in the order of commits: a neighbour may reach into another's.
+        at = packed.where(f"_w2d_lsn = {int(end)}").select("_w2d_commit_time")
+        moment = at.collect()[0][0].astimezone(timezone.utc)
+        assert files_read(packed.where(packed["_w2d_commit_time"] == moment)) <= 2
+    position = Lsn(int(ends[2]))
+    found = wal2delta.as_of(spark, config, position).table(name, hidden=True)
+    assert rows_of(found, table.version) == source.state_at(position)[name]
+
+
+def _placed(*sizes: int, worn: int = -1) -> list[Placed]:
+    """Files of so many megabytes, in this order."""
+    return [
+        Placed(number, number, size << 20, number == worn, cast("TableFile", number))
+        for number, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (_placed(1, 1, 1), [[0, 1, 2]]),
+        (_placed(1, 1, 200, 1, 1), [[0, 1], [3, 4]]),
+        (_placed(*[15] * 10), [[*range(8)], [8, 9]]),
+        (_placed(200, 1, 200), []),
+        (_placed(60, 1, 60, 1), [[0, 1], [2, 3]]),
+        (_placed(1, 60), []),
+        (_placed(1), []),
+        (_placed(200, 40, 200, worn=1), [[1]]),
+        (list(reversed(_placed(1, 2, 3))), [[0, 1, 2]]),
+        ([], []),
+    ],
+)
+def test_neighbours_are_put_together(files: list[Placed], expected: list[list[int]]) -> None:
+    """Small files with small ones beside them, as many as fit; a large file parts them, or takes a single one up."""
+    assert cast("Any", runs(files)) == expected

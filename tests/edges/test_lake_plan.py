@@ -275,3 +275,30 @@ def test_one_lease_at_a_time(source: SimulatedSource) -> None:
             lease.check()
     with hold_lease(source.store, source.paths):
         assert newest_epoch(source.store, source.paths) == 3
+
+
+def test_a_snapshot_whose_landing_was_removed_concerns_its_table_alone(source: SimulatedSource) -> None:
+    """A copy that came back from a backup, say: it can't be followed to now, and its table says what to do."""
+    source.snapshot(["a"])
+    for _ in range(10):
+        insert(source, "a", "b")
+        source.flush()
+    cut = cut_of(source, planned(source, None))
+    source.snapshot(["b"])
+    insert(source, "a")
+    source.flush()
+    put_base(source.chain, 5)
+    remove_below(Chain.open(source.store, source.paths, ONE), 5)
+    late = plan_cycle(
+        Chain.open(source.store, source.paths, ONE),
+        cut,
+        {B: replace(pending_snapshots(source.store, source.paths, ONE, cut)[B], consistent_point=Lsn(START))},
+        CycleNumber(2),
+        end=source.chain.end,
+        cycle_rows=1000,
+    )
+    assert late is not None
+    assert set(late.tables) == {A}
+    assert set(late.held) == {B}
+    assert "what followed its snapshot" in late.held[B].reason
+    assert "bootstrap" in late.held[B].remedy

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from demo.server import EmbeddedPostgres
 from tests.edges.exact_tables import exact_schema, to_lake, version_of
 from wal2delta.lake import exact
+from wal2delta.lake.jvm_functions import jvm_functions
 from wal2delta.postgres.connection import Connection
 from wal2delta.proof import lake_form
 from wal2delta.proof.compare import (
@@ -39,12 +40,15 @@ Corruption: TypeAlias = Callable[[DataFrame], DataFrame]
 def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
     """A connection to a table `t` of six rows, one of them full of extremes."""
     with exact_schema(postgres.dsn()) as connection:
-        connection.execute("CREATE TABLE t (k int, s text, d date, f float8, g float4, n numeric(20,10), b bytea)")
+        connection.execute(
+            "CREATE TABLE t (k int, s text, d date, f float8, g float4, n numeric(20,10), b bytea, at timestamptz, a int[])"
+        )
         connection.execute(
             "INSERT INTO t VALUES (1, '', '2024-01-01', '-0', '-0', 0, ''), (2, NULL, NULL, NULL, NULL, NULL, NULL),"
             " (3, 'é', 'infinity', 'NaN', 0.1, 'NaN', '\\x00'), (4, 'a ', '0044-03-15 BC', 0.1, 1e-45, 1e-10, '\\xff'),"
             " (5, 'x', '2024-02-29', 5e-324, 1, 1, 'x'), (6, 'x', '2024-02-29', 1, 1, 1, 'x')"
         )
+        connection.execute("UPDATE t SET at = '2024-02-29 12:00:00.5+00', a = '{1,NULL}' WHERE k = 6")
         yield connection
 
 
@@ -53,6 +57,15 @@ def _set(key: int, column: str, value: str) -> Corruption:
 
     def change(lake: DataFrame) -> DataFrame:
         return lake.withColumn(column, F.when(F.col("k") == key, F.expr(value)).otherwise(F.col(column)))
+
+    return change
+
+
+def _hidden(key: int, column: str, text: str) -> Corruption:
+    """NULL in one column of one row, and an exact text in place of the value."""
+
+    def change(lake: DataFrame) -> DataFrame:
+        return _set(key, "_w2d_text", f"'{text}'")(_set(key, column, "NULL")(lake))
 
     return change
 
@@ -78,6 +91,13 @@ _CORRUPTIONS: dict[str, tuple[int, Corruption]] = {
     "the exact text changed": (4, _set(4, "_w2d_text", "replace(_w2d_text, '0044', '0045')")),
     "an empty exact text for NULL": (2, _set(2, "_w2d_text", """'{"3":""}'""")),
     "an exact text with the row's own delimiter": (2, _set(2, "_w2d_text", """'{"3":"|"}'""")),
+    "an exact text beside a value": (1, _set(1, "_w2d_text", """'{"3":"infinity"}'""")),
+    "an exact text beside an instant": (6, _set(6, "_w2d_text", """'{"8":"infinity"}'""")),
+    "a day that readers don't see": (5, _hidden(5, "d", '{"3":"2024-02-29"}')),
+    "an instant that readers don't see": (6, _hidden(6, "at", '{"8":"2024-02-29 12:00:00.5+00"}')),
+    "an instant's octets for a text": (6, _hidden(6, "at", '{"8":"0002b582c47fb120"}')),
+    "a number that readers don't see": (6, _hidden(6, "n", '{"6":"1.0000000000"}')),
+    "an array that readers don't see": (6, _hidden(6, "a", '{"9":"{1,NULL}"}')),
     "a value beside its exact text": (3, _set(3, "d", "DATE'2024-01-01'")),
     "two values changed places": (
         5,
@@ -119,10 +139,9 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
     """The same of each frame, in one Spark job for all."""
     texts = [exact.exact_text(c, c.name) for c in exact.key_columns(version)]
-    made = [
-        frame.select(F.lit(name), lake_form._bucket(version, _BUCKETS), lake_form._hash(version), *texts)
-        for name, frame in frames.items()
-    ]
+    functions = jvm_functions(next(iter(frames.values())).sparkSession)
+    bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
+    made = [frame.select(F.lit(name), bucket, row_hash, *texts) for name, frame in frames.items()]
     sides: dict[str, Side] = {name: [] for name in frames}
     for row in reduce(DataFrame.unionAll, made).collect():
         sides[row[0]].append((int(row[1]), ProofRow(int(row[2]), tuple(row[3:]))))

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.fix_lake import SPARK
 from wal2delta.config.model import ViewConfig
 from wal2delta.errors import ConfigError, LakeError, TransientError
+from wal2delta.lake.delta_files import table_files
 from wal2delta.lake.delta_log import newest_version, read_commit
 from wal2delta.landing.store import open_store
 from wal2delta.names import CycleNumber, TableName
+from wal2delta.views import upkeep
 from wal2delta.views.cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
 from wal2delta.views.refresh import app_id, refresh_view
+from wal2delta.views.upkeep import files_together, kept_cuts, unneeded_files
 
 pytestmark = pytest.mark.spark
 
@@ -266,3 +270,58 @@ def test_one_process_refreshes_at_a_time(tmp_path: Path) -> None:
         pass
     with one_refresh(lake):
         pass
+
+
+def _fragments(shop: Shop) -> ViewCut:
+    """A view of four refreshes, each of which left a file."""
+    made = [shop.refresh(sales(*((name, 1.0) for name in "abcd"[: number + 1]))) for number in range(4)]
+    assert len(table_files(shop.path, made[-1].delta_version).newest) == 4
+    return made[-1]
+
+
+def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> None:
+    """The cuts that are kept stay readable, what only older ones needed goes, and the next refresh goes on from there."""
+    last, before = _fragments(shop), shop.rows()
+    store = open_store(shop.lake)
+    made = files_together(shop.spark, store, shop.lake, last, 2)
+    assert made is not None
+    assert (made.delta_version, made.sources, made.inserted, made.retracted) == (4, last.sources, 0, 0)
+    assert newest_cut(store, "revenue") == made
+    assert shop.rows() == before
+    assert files_together(shop.spark, store, shop.lake, made, 2) is None
+    now = datetime.now(timezone.utc)
+    kept = kept_cuts(store, {"revenue": 3600.0}, now)
+    assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(shop.lake, kept.oldest))) == ([], 1, [])
+    assert kept_cuts(store, {"another": 0.0}, now).old == []
+    kept = kept_cuts(store, {"revenue": 0.0}, now)
+    assert len(kept.old) == 4
+    assert kept.oldest == kept.newest == {"revenue": made}
+    gone = [place for place, _ in unneeded_files(shop.lake, kept.oldest)]
+    assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 4
+    for place in gone:
+        place.unlink()
+    assert shop.rows() == before
+    again = shop.refresh(sales(("a", 1.0), ("z", 2.0)))
+    assert (again.inserted, again.retracted, again.delta_version) == (1, 3, 5)
+    assert shop.rows() == Counter({("a", "1.0"): 1, ("z", "2.0"): 1})
+
+
+def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after its commit: the next run puts the cut. Where a refresh left a commit, it is the refresh's turn."""
+    last = _fragments(shop)
+    store = open_store(shop.lake)
+
+    def killed(name: str) -> None:
+        raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr(upkeep, "failpoint", killed)
+    with pytest.raises(KeyboardInterrupt, match=r"view.after_optimize"):
+        files_together(shop.spark, store, shop.lake, last, 2)
+    monkeypatch.undo()
+    assert (newest_version(shop.path), newest_cut(store, "revenue")) == (4, last)
+    made = files_together(shop.spark, store, shop.lake, last, 2)
+    assert made is not None
+    assert (made.delta_version, made.number) == (4, last.number + 1)
+    shop.spark.sql(f"DELETE FROM delta.`{shop.path}` WHERE product = 'a'")  # noqa: S608  a folder of our own
+    assert files_together(shop.spark, store, shop.lake, made, 1) is None
+    assert newest_version(shop.path) == 5

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.simulated_rows import Cell, Exact, Row, images_of, rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 from wal2delta.config.model import CompactionConfig, Config, SourceConfig
+from wal2delta.lake.contract import Make
 from wal2delta.lake.open import OpenedLake, open_lake
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -54,14 +55,14 @@ def make_tables() -> list[SimulatedTable]:
     ]
 
 
-def make_config(lake: Path, cycle_rows: int = 2_000_000) -> Config:
+def make_config(lake: Path, cycle_rows: int = 2_000_000, make: Make = "auto") -> Config:
     """One source, whose server is never asked."""
     source = SourceConfig(
         name=SOURCE,
         dsn=SecretStr("host=nowhere"),
         publication="shop",
         slot="shop",
-        compaction=CompactionConfig(cycle_rows=cycle_rows),
+        compaction=CompactionConfig(cycle_rows=cycle_rows, apply=make),
     )
     return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={SOURCE: source})
 

@@ -12,14 +12,16 @@ import threading
 from pathlib import Path
 from typing import get_args
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.properties.apply_model import Batch, Kind, Table
 from wal2delta import failpoints
 from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.lake import by_vectors
 from wal2delta.lake.apply import apply
-from wal2delta.lake.contract import Make
+from wal2delta.lake.contract import CommitInfo, Make, TableSpec
 from wal2delta.lake.delta_log import newest_version
 from wal2delta.lake.vectors_check import why_not
 
@@ -229,3 +231,30 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, mo
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(LakeError, match="someone else"):
         table.send(batch, may_be_done=True)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_key_that_is_null_in_all_columns_and_meets_no_row(spark: SparkSession, tmp_path: Path, make: Make) -> None:
+    """Beside one that meets a row: Delta's MERGE fails there where it writes deletion vectors."""
+    path, session = str(tmp_path / "table"), spark.newSession()
+    columns = "a int, b string, v int"
+    rows = session.createDataFrame([(1, "x", 1), (2, None, 2), (None, "y", 3)], columns)
+    apply(session, path, ("a", "b"), None, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
+    gone = session.createDataFrame([(1, "x"), (None, None)], "a int, b string")
+    come = session.createDataFrame([(None, None, 4)], columns)
+    apply(session, path, ("a", "b"), gone, come, CommitInfo("try", 2, "{}"), make=make, null_safe=True)
+    assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [2, 3, 4]
+
+
+def test_keys_of_many_bytes_are_merged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that every task would be sent; those that the driver holds already are bounded by what made them."""
+    path, session = str(tmp_path / "table"), spark.newSession()
+    rows = session.range(8).selectExpr("concat('key ', id) AS k", "id AS v")
+    apply(session, path, ("k",), None, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
+    monkeypatch.setattr(by_vectors, "LITERAL_BYTES_MAX", 4)
+    monkeypatch.setattr(by_vectors, "KEYS_BYTES_MAX", 4)
+    held = session.createDataFrame(pa.table({"k": ["key 0"]}), "k string")
+    for number, (gone, make) in enumerate([(held, "vectors"), (rows.where("v IN (1, 2)").select("k"), "merge")], 2):
+        done = apply(session, path, ("k",), gone, None, CommitInfo("try", number, "{}"), keys_max=2)
+        assert done.make == make
+    assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [3, 4, 5, 6, 7]

@@ -11,6 +11,7 @@ import random
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +32,7 @@ from tests.properties.test_apply_cycles import (
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
 from wal2delta.config.model import Config, RetentionConfig
-from wal2delta.errors import LakeError
+from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.delta_files import table_files, unneeded
 from wal2delta.lake.documents import Cut
 from wal2delta.lake.open import open_lake
@@ -42,7 +43,7 @@ from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
 from wal2delta.pipeline.maintain import maintain, maintenance_plan
-from wal2delta.report import silent
+from wal2delta.report import Stop, silent
 
 pytestmark = pytest.mark.spark
 TABLES = ("order lines", "bag")
@@ -79,6 +80,19 @@ def newest_cut_of(config: Config) -> Cut:
     return cut
 
 
+class StopsAfter:
+    """A request to stop that comes when it was asked for so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    @property
+    def requested(self) -> bool:
+        """Whether it has come."""
+        self.left -= 1
+        return self.left < 0
+
+
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
     """Cycles and maintenance in turn: the plan says what will go, it goes, and the source's rows are all there."""
@@ -95,8 +109,13 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         before = {t: rows_of(pinned.table(SOURCE, t, hidden=True), source.tables[t].version) for t in (LINES, BAG)}
         planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
         assert set(planned.optimized) == {LINES, BAG}
+        with pytest.raises(TransientError, match="told to stop"):
+            maintain(nothing_kept, SOURCE, spark, silent, now=MUCH_LATER, stop=cast("Stop", StopsAfter(2)))
+        assert len(source.store.list(source.paths.intents)) > len(source.store.list(source.paths.cuts)), (
+            "amid its cycle"
+        )
         done = maintain(nothing_kept, SOURCE, spark, silent, now=MUCH_LATER)
-        assert done.optimized == planned.optimized
+        assert (len(done.cycles), done.optimized) == (1, ())
         assert done.freed["landing"].files >= planned.freed["landing"].files > 0
         assert done.freed["tables"].files > 0
         assert len(cut_numbers(source.store, source.paths)) == 1
@@ -106,6 +125,8 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
             t: rows_of(open_lake(spark, nothing_kept).table(SOURCE, t, hidden=True), source.tables[t].version)
             for t in (LINES, BAG)
         } == before
+        with pytest.raises(LakeError, match="it is not kept any more"):
+            pinned.table(SOURCE, LINES)
         again = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
         assert (again.optimized, again.freed["tables"].files, again.freed["landing"].files) == ((), 0, 0)
         assert again.freed["snapshots"].files == again.freed["cuts"].files == 0

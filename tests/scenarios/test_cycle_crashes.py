@@ -192,7 +192,8 @@ def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
     monkeypatch.setattr(cycle, "failpoint", lake.step)
     monkeypatch.setattr(cycle, "sync_tables", lambda *_: lake.step("in sync"))
     spark: Any = SimpleNamespace(newSession=lambda: None)
-    config = make_config(tmp_path, cycle_rows=20)
+    # There is no JVM in which another make could be tried.
+    config = make_config(tmp_path, cycle_rows=20, make="merge")
     source.snapshot(TABLES[:2])
     checked = zombies = 0
     for number in range(rounds):

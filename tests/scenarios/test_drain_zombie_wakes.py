@@ -6,12 +6,15 @@ The manifest's number is the fence: the zombie loses it, leaves without acknowle
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from tests.fix_drain import Drained, wait_until
+from wal2delta.landing.catalog_links import newest_link
 from wal2delta.landing.chain import verify_chain
+from wal2delta.landing.retention import first_needed, put_base, remove_below
 from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -46,6 +49,49 @@ def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, tm
     assert verify_chain(drained.chain()) == chain.next_number
     assert _data_files(drained) == len([f for m in chain.manifests() for f in m.files])
     assert drained.folded()[ITEMS] == drained.source_rows(ITEMS)
+
+
+def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained: Drained, tmp_path: Path) -> None:
+    """It wakes when its link's number is free again: its link then stands below the base, above the one that is kept."""
+    drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
+    drained.begin()
+    drained.database.execute("ALTER TABLE items ADD COLUMN price numeric")
+    drained.drain()
+    kept = newest_link(drained.chain())
+    assert kept is not None
+    asleep = tmp_path / "asleep"
+    zombie = drained.start_process("stopped", f"drain.before_fingerprint@hold:{asleep}", catalog_interval_s=0.05)
+    wait_until(lambda: drained.active_pid() is not None)
+    drained.database.execute("ALTER TABLE items REPLICA IDENTITY FULL")
+    wait_until(asleep.exists)
+    # What it has seen is gone when its successor looks, which has no reading of its own to record.
+    drained.database.execute("ALTER TABLE items REPLICA IDENTITY DEFAULT")
+    drained.database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    wait_until(lambda: drained.active_pid() is None)
+    for _ in range(6):
+        drained.database.execute("INSERT INTO items SELECT coalesce(max(id), 0) + 1, 'x' FROM items")
+        drained.drain()
+    chain = drained.chain()
+    assert newest_link(chain) == kept
+    first = first_needed(chain, chain.next_number, chain.end, datetime.now(timezone.utc) + timedelta(days=1))
+    put_base(chain, first)
+    remove_below(drained.chain(), first)
+
+    asleep.unlink()
+    out, err = zombie.communicate(timeout=180)
+    assert zombie.returncode == 3, err
+    assert json.loads(out.splitlines()[-1])["error"] == "FencedError"
+    opened = drained.chain()
+    names = opened.store.list(opened.paths.manifests(opened.incarnation))
+    late = {int(name[-25:-5]) for name in names} - {0, kept.number, *range(first, opened.next_number)}
+    assert len(late) == 1
+    assert kept.number < min(late) < first
+    assert newest_link(opened) == kept
+    drained.drain()
+    assert newest_link(drained.chain()) == kept
+    rows = drained.folded()[ITEMS]
+    assert rows
+    assert rows == drained.source_rows(ITEMS)[-len(rows) :]
 
 
 def _data_files(drained: Drained) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -112,7 +113,8 @@ def test_a_server_that_is_heard_no_more_is_given_up_and_tried_again(shop: Draine
         wait_until(lambda: len(shop.folded().get(ITEMS, [])) == 1)
         assert shop.active_pid() != first
         err = told_to_stop(process)
-    assert "nothing came from the server for 2 s" in err
+    # Whichever was under way: the stream, or a question about the catalog.
+    assert re.search("(nothing came from the server|no answer) for 2 s", err), err
 
 
 @pytest.mark.parametrize(

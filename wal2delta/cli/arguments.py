@@ -53,7 +53,13 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
     for command in (plan, apply, bootstrap, drain, recover, teardown):
         _source(command)
-    _tables(bootstrap, "copy just these")
+    chosen = bootstrap.add_mutually_exclusive_group()
+    _tables(chosen, "copy just these")
+    chosen.add_argument(
+        "--held",
+        action="store_true",
+        help="copy the held tables that a snapshot brings back and the new ones of the publication, if it is time to",
+    )
     bootstrap.add_argument(
         "--again", action="store_true", help="copy all tables, also those that an interrupted run had finished"
     )
@@ -98,6 +104,7 @@ def _lake_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     prove.add_argument("--repair", action="store_true", help="put right what differs")
     status = _command(commands, "status", "slots, landings, cuts, held tables and views")
     status.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
+    status.add_argument("--sizes", action="store_true", help="also the room that the lake takes, and what would go now")
     inspect = _command(commands, "inspect", "show what is in a manifest or in a landing's data file")
     inspect.add_argument("file", type=Path, metavar="FILE", help="a .json manifest or a .parquet file")
 
@@ -133,7 +140,7 @@ def _source(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", nargs="?", metavar="SOURCE", help="may be left out where there is only one")
 
 
-def _tables(command: argparse.ArgumentParser, text: str) -> None:
+def _tables(command: argparse._ActionsContainer, text: str) -> None:
     command.add_argument(
         "--tables",
         type=_typed(_table_list, "a list of tables"),

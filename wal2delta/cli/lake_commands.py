@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from wal2delta.cli.context import Context
@@ -53,10 +54,16 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     else:
         with context.spark() as spark:
             done = step.maintain(
-                context.config, source, spark, context.report, rebuild=args.rebuild, restore=args.restore
+                context.config,
+                source,
+                spark,
+                context.report,
+                rebuild=args.rebuild,
+                restore=args.restore,
+                stop=context.stop,
             )
     text = grid(("of", "files", "bytes"), [(of, part.files, part.bytes) for of, part in done.freed.items()])
-    told = {"trimmed": done.trimmed, "optimized": done.optimized, "repaired": done.repaired}
+    told = {"trimmed": done.trimmed, "optimized": done.optimized, "repaired": done.repaired, "views": done.views}
     lines = [plain(f"{what}: {', '.join(map(str, tables))}") for what, tables in told.items() if tables]
     if args.plan:
         lines.insert(0, "nothing was changed: this is what would go, and what would be put together")
@@ -126,7 +133,12 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
     from wal2delta.cli.status_page import page
     from wal2delta.pipeline import status as step
 
-    report = step.status(context.config, names)
+    sizes = None
+    if args.sizes:
+        from wal2delta.pipeline.sizes import lake_sizes
+
+        sizes = partial(lake_sizes, context.config, plan=True)
+    report = step.status(context.config, names, sizes=sizes)
     result = DONE
     if report.held:
         result = DIFFERS

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from wal2delta.cli.context import Context
@@ -65,11 +66,19 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from wal2delta.pipeline import bootstrap as step
 
+    tables = args.tables
+    if args.held:
+        from wal2delta.pipeline.recopy import recopy
+
+        found = recopy(context.config, source, datetime.now(timezone.utc))
+        if not found.due:
+            later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in found.paused.items()]
+            told = [f"{source}: no table waits for a snapshot now", *later]
+            return Outcome(DONE, found, "\n".join(plain(line) for line in told))
+        tables = tuple(found.due)
     return _copied(
         source,
-        lambda: step.bootstrap(
-            context.config, source, args.tables, context.report, context.stop, again=args.again or None
-        ),
+        lambda: step.bootstrap(context.config, source, tables, context.report, context.stop, again=args.again or None),
     )
 
 

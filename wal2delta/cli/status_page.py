@@ -6,14 +6,19 @@ What there is to say belongs to `wal2delta.pipeline.status`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from wal2delta.cli.results import grid, octets, plain
+from wal2delta.landing.retention import Freed
 from wal2delta.names import TableName
 from wal2delta.pipeline.health import SlotHealth
 from wal2delta.pipeline.snapshot_progress import sentence
 from wal2delta.pipeline.snapshot_status import SnapshotStatus
 from wal2delta.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
 from wal2delta.proof.record import Proved
+
+if TYPE_CHECKING:
+    from wal2delta.pipeline.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
 
@@ -36,6 +41,8 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield plain(f"  health     {_health(status.health)}")
     yield f"  landing    {_landing(status)}"
     yield f"  lake       {_lake(status)}"
+    if status.sizes is not None:
+        yield from _sizes(status.sizes)
     if status.lease is not None:
         state = {True: "held", False: "free", None: "not known whether held"}[status.lease_held]
         yield f"  lease      {state}; last taken by {status.lease}"
@@ -107,6 +114,20 @@ def _lake(status: SourceStatus) -> str:
     lag = "" if status.lake_lag_bytes is None else f", {octets(status.lake_lag_bytes)} of WAL behind the landing"
     committed = "" if cut.commit_time is None else f", commits up to {cut.commit_time}"
     return f"cut {cut.number:,} at {cut.position}, {cut.tables:,} tables{committed}{lag}"
+
+
+def _sizes(sizes: LakeSizes) -> Iterator[str]:
+    rest = "" if sizes.reclaimable is None else f"; maintenance would remove {_room(sizes.reclaimable)} now"
+    yield (
+        f"  sizes      landing {_room(sizes.landing)}, current {_room(sizes.current)}, history {_room(sizes.history)},"
+        f" {sizes.cuts:,} cuts kept{rest}"
+    )
+    for table, size in sizes.tables.items():
+        yield plain(f"  size       {table}: current {_room(size.current)}, history {_room(size.history)}")
+
+
+def _room(room: Freed) -> str:
+    return f"{octets(room.bytes)} in {room.files:,} files"
 
 
 def _snapshot(source: str, at: SnapshotStatus) -> str:

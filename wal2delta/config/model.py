@@ -218,6 +218,18 @@ class SnapshotConfig(Model):
             " later point, before it gives that table up."
         ),
     )
+    held: Literal["wait", "copy"] = Field(
+        "wait",
+        description="Held tables that a snapshot brings back, and tables that came into the publication, wait for a person"
+        " (`wait`), or a sensor of Dagster's copies them (`copy`).",
+    )
+    held_pause_s: Seconds = Field(
+        600.0,
+        ge=1,
+        le=86_400,
+        description="Such a table is copied again after this long at the earliest, in seconds, and after twice as long each"
+        " time within a day, at most a day.",
+    )
 
 
 class CompactionConfig(Model):

@@ -32,6 +32,7 @@ from wal2delta.config.model import SourceConfig
 from wal2delta.differences import Difference, TableChange, Verdict, compare, verdict
 from wal2delta.drain.publications import PublicationsChangedError
 from wal2delta.errors import TransientError
+from wal2delta.failpoints import failpoint
 from wal2delta.fingerprint import Fingerprint, LeafFacts, TableFacts
 from wal2delta.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
 from wal2delta.landing.catalog_record import CatalogRecord
@@ -195,9 +196,11 @@ class CatalogWatch:
         settled: bool = True,
     ) -> Manifest:
         chain = self._chain
+        failpoint("drain.before_fingerprint")
         put = put_fingerprint(
             chain.store, chain.paths, chain.incarnation, fingerprint, number=chain.next_number, writer=self._writer
         )
+        failpoint("drain.after_fingerprint")
         looked = reading.settled if settled or since is None else since
         link = append_catalog(chain, self._writer, CatalogRecord(since, reading.noticed, *put, tuple(changes)), looked)
         self._known, self.catalog_lsn = fingerprint, looked

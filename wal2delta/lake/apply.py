@@ -15,7 +15,7 @@ A commit is made on the version that was read or not at all: who loses that race
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -34,15 +34,15 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from wal2delta.errors import InvariantError, LakeError, TransientError
 from wal2delta.lake.by_merge import merge
 from wal2delta.lake.by_vectors import Unfit, commit_vectors
-from wal2delta.lake.contract import CHECKPOINT_INTERVAL, Applied, Change, CommitInfo, Make, TableSpec
-from wal2delta.lake.delta_log import NO_VERSION, Commit, newest_version, read_commit
+from wal2delta.lake.contract import CHECKPOINT_INTERVAL, USER_METADATA, Applied, Change, CommitInfo, Make, TableSpec
+from wal2delta.lake.delta_log import NO_VERSION, Commit, find_commit, newest_version, read_commit
+from wal2delta.lake.session import with_settings
 from wal2delta.lake.vectors_check import why_not
 
-__all__ = ["CHECKPOINT_INTERVAL", "Applied", "CommitInfo", "TableSpec", "append", "apply"]
+__all__ = ["CHECKPOINT_INTERVAL", "Applied", "CommitInfo", "TableSpec", "append", "apply", "conflicts"]
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # Delta would try again on top of whatever was committed meanwhile.
 _RETRIES = "spark.databricks.delta.maxCommitAttempts"
 _LOST = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
@@ -80,8 +80,8 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
     `session` must be the caller's own (`spark.newSession()`): its settings carry the transaction while a commit is made.
     `images` has all the table's columns; `create` makes the table where there is none; of `bounds`, `null_safe`, `few` and
     `keys_max` see `Change`. `expected_version` is the version the table should have (found out when None): commits after it
-    that change no data are passed over, any other that is not ours raises LakeError, one that is ours and not expected
-    InvariantError. A commit that someone else makes meanwhile raises TransientError, and ours is not made.
+    that change no data are passed over, any other that is not ours raises StrayCommitError, one that is ours and not
+    expected InvariantError. A commit that someone else makes meanwhile raises TransientError, and ours is not made.
     """
     expected = newest_version(path) if expected_version is None else expected_version
     before, done = _found(path, expected, commit, known=expected_version is not None)
@@ -89,7 +89,7 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
         return done
     if before == NO_VERSION and (create is None or images is None):
         raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
-    with _transaction(session, commit), _conflicts(path):
+    with _transaction(session, commit), conflicts(path):
         if before == NO_VERSION and create is not None and images is not None:
             made = "create"
             _append(images, path, commit, create.options(images.columns))
@@ -151,26 +151,19 @@ def tagged(rows: DataFrame, commit: CommitInfo) -> DataFrameWriter:
     )
 
 
-@contextmanager
-def _transaction(session: SparkSession, commit: CommitInfo) -> Iterator[None]:
+def _transaction(session: SparkSession, commit: CommitInfo) -> AbstractContextManager[None]:
     """MERGE takes its transaction from the session's settings; any other write in it would be tagged or skipped."""
     settings = {
         _TXN_APP: commit.app_id,
         _TXN_VERSION: str(commit.number),
-        _METADATA: commit.user_metadata,
+        USER_METADATA: commit.user_metadata,
         _RETRIES: "0",
     }
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            session.conf.unset(name)
+    return with_settings(session, settings)
 
 
 @contextmanager
-def _conflicts(path: str) -> Iterator[None]:
+def conflicts(path: str) -> Iterator[None]:
     """Turn a lost race for the table's next version into TransientError; nothing was committed then."""
     try:
         yield
@@ -186,11 +179,10 @@ def _found(path: str, expected: int, commit: CommitInfo, *, known: bool) -> tupl
     """The version to commit on, and what an earlier attempt committed, None where there was none."""
     if not known:
         newest = read_commit(path, expected)
-        ours = newest is not None and newest.txns.get(commit.app_id) == commit.number
-        found = newest if ours else None
+        found = newest if newest is not None and commit.is_in(newest) else None
         before = expected
     else:
-        before, found = _next(path, expected, commit)
+        before, found = find_commit(path, expected, commit.is_in)
     if found is None:
         return before, None
     if not commit.may_be_done:
@@ -198,23 +190,8 @@ def _found(path: str, expected: int, commit: CommitInfo, *, known: bool) -> tupl
     return before, _applied(found, "none", skipped=True)
 
 
-def _next(path: str, version: int, commit: CommitInfo) -> tuple[int, Commit | None]:
-    """The last version before ours or the newest, and ours where it is there. What changes no data is passed over."""
-    while (found := read_commit(path, version + 1)) is not None:
-        if found.txns.get(commit.app_id) == commit.number:
-            return version, found
-        if found.changes_data:
-            raise LakeError(
-                path,
-                f"version {found.version} was committed by someone else",
-                "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
-            )
-        version = found.version
-    return version, None
-
-
 def _outcome(path: str, before: int, commit: CommitInfo, make: str) -> Applied:
-    version, made = _next(path, before, commit)
+    version, made = find_commit(path, before, commit.is_in)
     if made is None:
         # A change that meets no row makes no commit.
         return Applied(version, 0, 0, make=make)

@@ -24,7 +24,7 @@ from wal2delta.config.model import Config
 from wal2delta.errors import ConfigError, InvariantError, LakeError
 from wal2delta.lake.columns import COMMIT_TIME, LSN, column_names, in_lake, pick
 from wal2delta.lake.documents import Cut, CutTable, Held
-from wal2delta.lake.open import parsed_at, read_layer, sources_of, table_name
+from wal2delta.lake.open import check_kept, one_source, parsed_at, read_layer, table_name
 from wal2delta.lake.records import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
 from wal2delta.lake.replay import in_cycles, replayed
 from wal2delta.landing.lake_paths import LakePaths
@@ -65,6 +65,9 @@ class LakeAsOf:
         name = table_name(table)
         if name not in self.tables:
             raise self._absent(name)
+        for cut in (self.cut, self.following):
+            if cut is not None:
+                check_kept(self.paths, cut)
         before = None if self.cut is None else self.cut.tables.get(name)
         after = before if self.following is None or name in self.held else self.following.tables[name]
         rows, at = self._rows(name, before, after)
@@ -124,11 +127,8 @@ def as_of(
     `source` may be left out where the lake has only one. Raises ConfigError for a bad `at`, LakeError where the lake does
     not go back or on as far. A time costs a look at the history of one cycle.
     """
-    names = sources_of(lake)
-    if source is None and len(names) != 1:
-        raise ConfigError("as_of", f"the lake has {len(names)} sources", "name one of them")
-    place = str(lake.lake if isinstance(lake, Config) else lake)
-    store, paths = open_store(place), LakePaths(place, source or names[0])
+    paths = one_source("as_of", lake, source)
+    store = open_store(paths.lake)
     wanted = parsed_at(at)
     if isinstance(wanted, Lsn):
         return _at_position(spark, store, paths, wanted)

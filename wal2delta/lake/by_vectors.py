@@ -34,8 +34,10 @@ from wal2delta.lake.exact import quoted
 
 # Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
 LITERAL_KEYS_MAX = 400
+LITERAL_BYTES_MAX = 1 << 20
 # Above, the keys that are sent to every task, and the places that come to the driver (100 bytes each), are too many.
 KEYS_MAX = 1_000_000
+KEYS_BYTES_MAX = 256 << 20
 # Each costs some calls into the JVM (0.3 ms); a table with more is one whose small files wait for OPTIMIZE.
 FILES_MAX = 5_000
 # The features under which the conformance suite has run.
@@ -78,6 +80,8 @@ def commit_vectors(session: SparkSession, path: str, change: Change, commit: Com
         return
     files = txn.files()
     keys = _literals(change, change.deletes)
+    if keys is None and not _keys_fit(change, change.deletes):
+        raise Unfit("bytes of keys")
     near = [f for f in files if _may_hold(f, txn, change, keys)]
     txn.read_all(files)
     found = _places(txn.frame(near), change, change.deletes, keys) if near else {}
@@ -88,9 +92,14 @@ def commit_vectors(session: SparkSession, path: str, change: Change, commit: Com
         txn.commit(commit.app_id, commit.number, inserted=inserted, deleted=deleted)
 
 
+def is_known(txn: Transaction) -> bool:
+    """Whether the table is of the kind that was tried: no partitions, no feature beyond those."""
+    return not txn.is_partitioned and txn.features <= _KNOWN_FEATURES
+
+
 def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
     """The images in the table's order of columns; raises `Unfit` for what this make was not tried with."""
-    if txn.is_partitioned or not txn.features <= _KNOWN_FEATURES:
+    if not is_known(txn):
         raise Unfit("features")
     if not txn.has_property("delta.enableDeletionVectors", "true") or txn.file_count > FILES_MAX:
         raise Unfit("files")
@@ -119,7 +128,19 @@ def _literals(change: Change, deletes: DataFrame) -> list[Any] | None:
     values = {
         bytes(v) if isinstance(v := row[0], bytearray) else v for row in deletes.select(col(field.name)).collect()
     }
+    if sum(len(v) for v in values if isinstance(v, str | bytes)) > LITERAL_BYTES_MAX:
+        return None
     return [*sorted(v for v in values if v is not None), *([None] if None in values else [])]
+
+
+def _keys_fit(change: Change, deletes: DataFrame) -> bool:
+    """Whether the keys are few enough bytes for every task; a job where they are texts that the driver does not hold."""
+    wide = [k for k in change.key if isinstance(deletes.schema[k].dataType, T.StringType | T.BinaryType)]
+    if not wide or deletes._jdf.queryExecution().optimizedPlan().nodeName() == "LocalRelation":  # noqa: SLF001  no public name for the plan
+        return True
+    size = deletes.select(sum((F.coalesce(F.octet_length(col(k)), F.lit(0)) for k in wide), F.lit(0)).alias("size"))
+    total = size.agg(F.sum(F.col("size").cast("bigint"))).collect()[0][0]
+    return total is None or int(total) <= KEYS_BYTES_MAX
 
 
 def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Sequence[Any] | None) -> bool:

@@ -24,7 +24,7 @@ from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.columns import KEY, OP, ORD, TEXT, col, column_names, in_lake, merge_key, pick, row_key
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.exact import quoted
-from wal2delta.lake.open import read_layer, sources_of, table_name
+from wal2delta.lake.open import one_source, read_layer, table_name
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_numbers, read_cut
 from wal2delta.lake.replay import in_cycles, with_keys
@@ -80,17 +80,13 @@ def changes(
     `source` may be left out where the lake has only one. Raises ConfigError for cuts in the wrong order, LakeError where
     there is no such cut.
     """
-    names = sources_of(lake)
-    if source is None and len(names) != 1:
-        raise ConfigError("changes", f"the lake has {len(names)} sources", "name one of them")
-    place = str(lake.lake if isinstance(lake, Config) else lake)
-    paths = LakePaths(place, source or names[0])
-    known = cut_numbers(open_store(place), paths)
+    paths = one_source("changes", lake, source)
+    known = cut_numbers(open_store(paths.lake), paths)
     end = (known[-1] if known else 0) if last is None else last
     if not 0 <= first <= end:
         raise ConfigError("changes", f"cut {first} does not lie before cut {end}", "give the earlier cut first")
     _check_kept(paths, known, first, end)
-    return CutChanges(spark, place, paths.source, CycleNumber(first), CycleNumber(end))
+    return CutChanges(spark, paths.lake, paths.source, CycleNumber(first), CycleNumber(end))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Who makes the commit belongs to `apply`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,10 +13,15 @@ from typing import Literal
 from pyspark.sql import DataFrame
 
 from wal2delta.lake.columns import needs_mapping
+from wal2delta.lake.delta_log import Commit
+from wal2delta.lake.documents import Intent
 from wal2delta.lake.exact import quoted
+from wal2delta.names import TableName
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
 CHECKPOINT_INTERVAL = 50
+# The session's setting that a commit takes its `userMetadata` from, where no writer's option gives it.
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # `auto`: deletion vectors in one commit where that is known to work, else MERGE; `merge`: always MERGE.
 Make = Literal["auto", "merge"]
 # Delta refuses a version by its own age, though all its files are there, and forgets it by its age too: an idle table at the
@@ -35,6 +41,21 @@ class CommitInfo:
     number: int
     user_metadata: str
     may_be_done: bool = False
+
+    def is_in(self, commit: Commit) -> bool:
+        """Whether a commit of the table's log is this one."""
+        return commit.txns.get(self.app_id) == self.number
+
+    def is_followed_by(self, commit: Commit) -> bool:
+        """Whether a commit is of a later number: the lake's cycles are older than its table then."""
+        return commit.txns.get(self.app_id, self.number) > self.number
+
+
+def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName, *, may_be_done: bool) -> CommitInfo:
+    """The identity of a table's commit in a cycle; `layer` is `history` or `current`."""
+    app = f"wal2delta/{source}/{intent.incarnation}/{layer}/{table.key}"
+    told = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
+    return CommitInfo(app, intent.number, json.dumps(told, sort_keys=True), may_be_done)
 
 
 @dataclass(frozen=True, slots=True)

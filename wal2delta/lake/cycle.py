@@ -34,8 +34,9 @@ from wal2delta.lake.lease import Lease
 from wal2delta.lake.plan import Plan
 from wal2delta.lake.records import write_cut, write_intent
 from wal2delta.lake.reshape import reshape_table
-from wal2delta.lake.schema_events import ShapeChange, publish_schemas, record_changes, shape_changes
+from wal2delta.lake.schema_events import HELD, ShapeChange, publish_schemas, record_changes, shape_changes
 from wal2delta.lake.snapshots import read_snapshot
+from wal2delta.lake.strays import stray_commits_hold, without_strays
 from wal2delta.lake.table_cycle import CycleContext, Entering, Work, Written, write_table
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.reader import Slice, slices, verify, verify_file
@@ -95,7 +96,7 @@ def finish_cycle(
     """
     context = CycleContext(chain, intent, lease, resumed, make)
     written, refused = _write_tables(spark, context, _works(context, previous), threads)
-    changes = [c for c in shape_changes(intent, previous) if c.table in written]
+    changes = [c for c in shape_changes(intent, previous) if c.done == HELD or c.table in written]
     record_changes(spark.newSession(), lease.paths, intent, changes, resumed=resumed)
     failpoint("cycle.after_tables")
     _sync(context, [t for t, w in written.items() if w.touched], schemas=bool(changes))
@@ -149,6 +150,21 @@ def _write_tables(
 
 
 def _write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
+    """Write one table on nothing but what the cut before names; a stray commit is taken back where a snapshot comes."""
+    with stray_commits_hold(context.lease.paths, work.table):
+        before = without_strays(
+            session,
+            context.lease,
+            work.table,
+            work.before,
+            lambda layer: context.commit_info(layer, work.table),
+            take_back=work.entering is not None or work.table in context.intent.held,
+        )
+        written = _write_verified(session, context, replace(work, before=before))
+    return written if before == work.before else replace(written, touched=True)
+
+
+def _write_verified(session: SparkSession, context: CycleContext, work: Work) -> Written:
     """Write one table from files that are what was made durable: a flipped bit may well be a readable, other value."""
     if work.reshape is not None:
         return reshape_table(session, context, work, work.reshape)

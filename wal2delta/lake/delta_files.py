@@ -61,9 +61,12 @@ class TableFiles:
 
 
 def table_files(path: str, oldest: int) -> TableFiles:
-    """Read the log; raises LakeError where it does not go back to `oldest`."""
+    """Read the log; raises LakeError where there is none, or it does not go back to `oldest`, or on to it."""
     log = Path(path) / _LOG
-    names = sorted(entry.name for entry in log.iterdir())
+    try:
+        names = sorted(entry.name for entry in log.iterdir())
+    except FileNotFoundError:
+        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again") from None
     commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
     checkpoints: dict[int, list[str]] = {}
     for name in names:
@@ -71,11 +74,15 @@ def table_files(path: str, oldest: int) -> TableFiles:
         if match is not None and int(match[1]) <= oldest:
             checkpoints.setdefault(int(match[1]), []).append(name)
     checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    last = max(commits, default=-1)
+    if last < oldest:
+        # Nothing would be needed from there on, so all that the table has would go.
+        raise LakeError(path, f"its log ends at version {last}, before version {oldest}", "restore it from a backup")
     live: dict[str, DataFile] = {}
     for name in checkpoints.get(checkpoint, []):
         live |= {file.path: file for file in _of_checkpoint(log / name)}
     needed = set(live.values()) if checkpoint == oldest else set()
-    for version in range(checkpoint + 1, max(commits, default=-1) + 1):
+    for version in range(checkpoint + 1, last + 1):
         if version not in commits:
             raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
         removed, added = _of_commit(log / commits[version])

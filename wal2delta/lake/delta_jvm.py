@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -81,6 +81,17 @@ class TableFile:
 
     action: Any
     url: str
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return int(self.action.size())
+
+    @property
+    def lost_rows(self) -> float:
+        """The part of its rows that its deletion vector takes away."""
+        found = self.action.deletedToPhysicalRecordsRatio()
+        return float(found.get()) if found.isDefined() else 0.0
 
     def key_range(self, physical: str) -> tuple[Any, Any] | None:
         """The least and greatest value of a column by the file's statistics; None where they don't say."""
@@ -208,6 +219,23 @@ class Transaction:
         self._actions += made
         counts = [_known(action.numPhysicalRecords()) for action in made]
         return sum(c for c in counts if c is not None)
+
+    def rewrite(self, files: Sequence[TableFile], order: str) -> None:
+        """Replace some files by one with the same rows, sorted by the column `order`; evaluates them."""
+        jvm, now = self.jvm, int(time.time() * 1000)
+        rows = self.frame(files).coalesce(1).sortWithinPartitions(order)
+        for made in jvm.items(self._txn.writeFiles(rows._jdf, jvm.none, True, jvm.seq(()))):
+            rest = (getattr(made, f"copy$default${n}")() for n in range(6, 14))
+            self._actions.append(
+                made.copy(made.path(), made.partitionValues(), made.size(), made.modificationTime(), False, *rest)
+            )
+        self._actions += [file.action.removeWithTimestamp(now, False) for file in files]
+
+    def commit_rewrite(self) -> int:
+        """Commit what was rewritten, which changes no data; gives the version. In the table's history it is an OPTIMIZE."""
+        jvm = self.jvm
+        operation = getattr(jvm.delta, "DeltaOperations$Optimize")(jvm.seq(()), jvm.seq(()), False, jvm.none, False)
+        return int(self._txn.commit(jvm.seq(self._actions), operation))
 
     @property
     def is_empty(self) -> bool:

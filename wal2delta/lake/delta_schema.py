@@ -22,11 +22,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from wal2delta.errors import BEGIN_AGAIN, InvariantError, LakeError, TableError
+from wal2delta.errors import BEGIN_AGAIN, InvariantError, TableError
 from wal2delta.lake.columns import PUT_AWAY
-from wal2delta.lake.contract import Applied, CommitInfo
-from wal2delta.lake.delta_log import read_commit
+from wal2delta.lake.contract import USER_METADATA, Applied, CommitInfo
+from wal2delta.lake.delta_jvm import Jvm
+from wal2delta.lake.delta_log import find_commit
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.session import with_settings
 
 _ID = "delta.columnMapping.id"
 _PHYSICAL = "delta.columnMapping.physicalName"
@@ -35,7 +37,6 @@ _MAX_ID = "delta.columnMapping.maxColumnId"
 _WIDENING = "delta.enableTypeWidening"
 _CHANGES = "delta.typeChanges"
 _STATISTICS = "delta.dataSkippingStatsColumns"
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,14 @@ def change_schema(
 
     Nothing to change and no rows: no commit. Errors as `apply`.
     """
-    done = _after(path, expected_version, commit)
+    done = _made(path, expected_version, commit)
     if done is not None and not commit.may_be_done:
         raise InvariantError(path, f"cycle {commit.number} is in version {done.version} already", "report this")
     if done is not None:
         return done
-    jvm: Any = session._jvm  # noqa: SLF001  Delta's transaction has no Python API, here and below
-    delta = jvm.org.apache.spark.sql.delta
-    none = jvm.scala.Option.empty()
-    opened = delta.DeltaLog.forTable(session._jsparkSession, path).startTransaction(none, none)  # noqa: SLF001  as above
-    action = _module(delta.actions, "Action$")
+    jvm = Jvm(session)
+    opened = jvm.delta.DeltaLog.forTable(jvm.jsession, path).startTransaction(jvm.none, jvm.none)
+    action = _module(jvm.delta.actions, "Action$")
     metadata = json.loads(opened.metadata().json())
     if not _change(metadata["metaData"], change) and rows is None:
         return Applied(expected_version, 0, 0)
@@ -91,37 +90,24 @@ def change_schema(
     except Py4JJavaError as error:
         told = str(error.java_exception.getMessage()).partition("\n")[0]
         raise TableError(path, f"Delta refuses the change of its columns: {told}", BEGIN_AGAIN) from error
-    actions = [delta.actions.SetTransaction(commit.app_id, commit.number, none)]
+    actions = [jvm.delta.actions.SetTransaction(commit.app_id, commit.number, jvm.none)]
     if rows is not None:
         if replace:
-            actions += [file.remove() for file in _listed(jvm, opened.filterFiles())]
-        actions += _listed(jvm, opened.writeFiles(rows._jdf))  # noqa: SLF001  as above
+            actions += [file.remove() for file in jvm.items(opened.filterFiles())]
+        actions += jvm.items(opened.writeFiles(rows._jdf))  # noqa: SLF001  Delta's transaction has no Python API
     # A commit takes its metadata from the settings of the thread's session.
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001  as above
-    session.conf.set(_METADATA, commit.user_metadata)
-    try:
-        opened.commit(_seq(jvm, actions), _module(delta, "DeltaOperations$ManualUpdate$"))
-    finally:
-        session.conf.unset(_METADATA)
-    made = _after(path, expected_version, commit)
+    with with_settings(session, {USER_METADATA: commit.user_metadata}):
+        opened.commit(jvm.seq(actions), _module(jvm.delta, "DeltaOperations$ManualUpdate$"))
+    made = _made(path, expected_version, commit)
     if made is None:
         raise InvariantError(path, f"cycle {commit.number} left no commit", "report this")
     return made
 
 
-def _after(path: str, version: int, commit: CommitInfo) -> Applied | None:
-    """Our commit after `version`, or None. Others that change no data are passed over; raises LakeError at any that does."""
-    while (found := read_commit(path, version + 1)) is not None:
-        version = found.version
-        if found.txns.get(commit.app_id) == commit.number:
-            return Applied(version, 0, 0, skipped=True)
-        if found.changes_data:
-            raise LakeError(
-                path,
-                f"version {version} was committed by someone else",
-                "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
-            )
-    return None
+def _made(path: str, version: int, commit: CommitInfo) -> Applied | None:
+    """Our commit after `version`, None where it was not made. Raises as `find_commit`."""
+    found = find_commit(path, version, commit.is_in)[1]
+    return None if found is None else Applied(found.version, 0, 0, skipped=True)
 
 
 def _change(metadata: dict[str, Any], change: SchemaChange) -> bool:
@@ -196,14 +182,3 @@ def _json_type(spark_type: str) -> Any:
 
 def _module(package: Any, name: str) -> Any:
     return getattr(getattr(package, name), "MODULE$")
-
-
-def _seq(jvm: Any, items: Iterable[Any]) -> Any:
-    made = jvm.java.util.ArrayList()
-    for item in items:
-        made.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
-
-
-def _listed(jvm: Any, items: Any) -> list[Any]:
-    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(items))

@@ -169,7 +169,8 @@ class Held:
     def named(self, source: str, table: TableName) -> Held:
         """The same with its remedy's SOURCE and TABLE filled in, to be typed as it stands."""
         typed = f"{source} --tables {shlex.quote(write_table(table))}"
-        return replace(self, remedy=self.remedy.replace("SOURCE --tables TABLE", typed))
+        remedy = self.remedy.replace("SOURCE --tables TABLE", typed)
+        return replace(self, remedy=remedy.replace("bootstrap SOURCE ", f"bootstrap {source} "))
 
     def to_json(self) -> dict[str, Any]:
         return {"at_lsn": str(self.at_lsn), "reason": self.reason, "remedy": self.remedy}

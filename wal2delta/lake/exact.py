@@ -10,16 +10,15 @@ deterministic functions: it may stand in a join, an aggregate or a MERGE, and do
 or ANSI mode.
 
 Floats go by their bits, because Java's decimal digits are not PostgreSQL's. Spark has no function from a float to its
-bits; `format_string('%a', x)` gives Java's hexadecimal float, which has the bits in it. Measured on 1 M doubles, two
-cores, hash included: 0.66 s so, 0.36 s by a Catalyst `StaticInvoke` of `Double.doubleToRawLongBits` (internal names
-over py4j, no SQL text), 0.43 s for a plain cast to text; `reflect` counts as non-deterministic and is refused in
-aggregates.
+bits; `format_string('%a', x)` gives Java's hexadecimal float, which has the bits in it, at six times the cost of a plain
+cast to text. `jvm_functions` has a cheaper road with internal names and no SQL text, which proofs take; `reflect` counts as
+non-deterministic and is refused in aggregates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -27,6 +26,7 @@ from pyspark.sql import types as T
 
 from wal2delta.errors import ConfigError, InvariantError
 from wal2delta.schema import Column, SchemaVersion
+from wal2delta.values.cast import beside_patterns
 from wal2delta.values.types import KINDS, element_kind, precision_scale
 
 TEXT_COLUMN = "_w2d_text"
@@ -39,6 +39,10 @@ _ESCAPED, _ESCAPE = r'(["\\])', r"\\$1"
 # Kinds that are typed in the lake and whose texts are never empty and have no END in them; a sized numeric is one too.
 _ENDED_KINDS = WHOLE_KINDS - _STRINGS | {"date", "timestamp", "timestamptz"}
 END = "|"
+# Begins what a text and a value that contradict each other are written as; no text of a kind that has hidden ones does.
+_WRONG = "~"
+# An array of one dimension, counted from 1: the lake has it as an array where it holds each element.
+_PLAIN_ARRAY = r"\A\{[^{]"
 _WHOLE_NUMBERS = frozenset({"int2", "int4", "int8"})
 _PLAIN_SCALE_MAX = 6  # Java writes a BigDecimal of a larger scale as 0E-7 where it is small
 
@@ -59,7 +63,8 @@ def exact_form(column: Column, name: str, text_column: str | None = TEXT_COLUMN)
 def exact_sql(column: Column, name: str, text_column: str | None = TEXT_COLUMN) -> str:
     """The same as Spark SQL text.
 
-    The column goes first: a value in it is what readers see, so a text that contradicts it must not hide it.
+    A hidden text counts where the column is null and its type does not hold the value; any other contradicts what readers
+    see, and makes a form that no value of the source has.
     """
     return framed(_text_sql(column, name, text_column))
 
@@ -71,9 +76,41 @@ def exact_text(column: Column, name: str, text_column: str | None = TEXT_COLUMN)
 
 def _text_sql(column: Column, name: str, text_column: str | None) -> str:
     text = _text_of_kind(column, quoted(name))
-    if text_column is None or column.attnum <= 0 or column.kind in WHOLE_KINDS:
+    beside = _beside(column, text_column)
+    if beside is None:
         return text
-    return f"coalesce({text}, get_json_object({quoted(text_column)}, '$.{column.attnum}'))"
+    return (
+        f"case when {beside.none} then {text} when {text} is null and {beside.proper} then {beside.text}"
+        f" else concat('{_WRONG}', coalesce({text}, ''), '{_WRONG}', {beside.text}) end"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The SQL of a value's hidden text, of whether there is none, and of whether the type does not hold such a value."""
+
+    text: str
+    none: str
+    proper: str
+
+
+def _beside(column: Column, text_column: str | None) -> _Beside | None:
+    """The hidden text of the column's value, None where the type holds all values.
+
+    A text beside a value, or in place of one that readers should see, is no text that a writer of ours has put there.
+    """
+    if text_column is None or column.attnum <= 0 or column.kind in WHOLE_KINDS:
+        return None
+    hidden = f"get_json_object({quoted(text_column)}, '$.{column.attnum}')"
+    # Few rows have any hidden text.
+    none = f"({quoted(text_column)} is null or {hidden} is null)"
+    patterns = beside_patterns(column)
+    proper = "true"
+    if element_kind(column.kind) in WHOLE_KINDS:
+        proper = f"not ({hidden} rlike r'{_PLAIN_ARRAY}')"
+    elif patterns is not None:
+        proper = f"({hidden} rlike r'{patterns[0]}' and not ({hidden} rlike r'{patterns[1]}'))"
+    return _Beside(hidden, none, proper)
 
 
 def is_ended(column: Column) -> bool:
@@ -81,13 +118,25 @@ def is_ended(column: Column) -> bool:
     return column.kind in _ENDED_KINDS or (column.kind == "numeric" and precision_scale(column.typmod) is not None)
 
 
-def _ended_sql(column: Column, name: str, text_column: str | None) -> str:
-    """`<text>|`, NULL as `|`. A hidden text that is none of the kind's must not look like another row's values."""
-    text = _text_of_kind(column, quoted(name))
-    if text_column is not None and column.attnum > 0 and column.kind not in WHOLE_KINDS:
-        hidden = f"get_json_object({quoted(text_column)}, '$.{column.attnum}')"
-        text = f"coalesce({text}, if({hidden} = '', '~', translate({hidden}, '{END}', '~')))"
-    return f"concat(coalesce({text}, ''), '{END}')"
+def ended_form(
+    column: Column, name: str, text_column: str | None = TEXT_COLUMN, typed: SparkColumn | None = None
+) -> SparkColumn:
+    """`<text>|`, NULL as `|`; `typed` is another text of the typed value than the kind's own.
+
+    A hidden text that is none of the kind's does not look like another row's values.
+    """
+    text = F.expr(_text_of_kind(column, quoted(name))) if typed is None else typed
+    beside = _beside(column, text_column)
+    if beside is not None:
+        hidden = F.expr(f"translate({beside.text}, '{END}', '{_WRONG}')")
+        wrong = F.concat(F.lit(_WRONG), F.coalesce(text, F.lit("")), F.lit(_WRONG), hidden)
+        text = F.when(F.expr(beside.none), text).when(text.isNull() & F.expr(beside.proper), hidden).otherwise(wrong)
+    return F.concat(F.coalesce(text, F.lit("")), F.lit(END))
+
+
+def typed_text(kind: str, name: str) -> str:
+    """The SQL of the exact text of a typed value of a kind without parameters, in the Spark column `name`."""
+    return _BY_KIND[kind](quoted(name))
 
 
 def framed(text: str) -> str:
@@ -104,7 +153,7 @@ def row_forms(
     """
     spark_names = [c.name for c in version.columns] if names is None else list(names)
     return [
-        F.expr(_ended_sql(c, n, text_column)) if is_ended(c) else exact_form(c, n, text_column)
+        ended_form(c, n, text_column) if is_ended(c) else exact_form(c, n, text_column)
         for c, n in zip(version.columns, spark_names, strict=True)
     ]
 

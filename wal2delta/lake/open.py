@@ -64,6 +64,7 @@ class OpenedLake:
         name = table_name(table)
         at = self.cut(source).table(name, source)
         paths = LakePaths(self.lake, source)
+        check_kept(paths, self.cut(source))
         frame = read_layer(self.spark, paths, name, at, layer)
         return frame if hidden else pick(frame, column_names(in_lake(at.version)))
 
@@ -97,6 +98,14 @@ def sources_of(lake: Config | str | Path) -> list[str]:
     return [name for name in names if "cycles" in store.folders(name)]
 
 
+def one_source(what: str, lake: Config | str | Path, source: str | None) -> LakePaths:
+    """The paths of `source`, or of the only one; raises ConfigError for `what`, where it must be named."""
+    names = sources_of(lake)
+    if source is None and len(names) != 1:
+        raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
+    return LakePaths(str(lake.lake if isinstance(lake, Config) else lake), source or names[0])
+
+
 def read_layer(
     spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, layer: Layer = "current"
 ) -> DataFrame:
@@ -105,6 +114,16 @@ def read_layer(
     if layer == "history":
         key, version = paths.history(table), at.history_version
     return spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))
+
+
+def check_kept(paths: LakePaths, cut: Cut) -> None:
+    """That what the cut names is still there, which a reader may have opened long ago; raises LakeError where it is not."""
+    if not open_store(paths.lake).exists(paths.cut(cut.number)):
+        raise LakeError(
+            f"{paths.source}: cut {cut.number}",
+            "it is not kept any more, and files that only it needed are gone",
+            "open the lake again, at a cut that is kept (`retention.cuts_s` says for how long)",
+        )
 
 
 def parsed_at(at: At) -> str | Lsn | int | datetime:

@@ -244,10 +244,15 @@ def _end_of_range(chain: Chain, watch: _Watch, limit: Lsn, cycle_rows: int) -> L
 def _timely(
     chain: Chain, pending: Mapping[TableName, Pending], cut: Cut | None, start: Lsn
 ) -> tuple[dict[TableName, Pending], dict[TableName, Held]]:
-    """The snapshots that can enter, and why the others can't: their table has another shape by now."""
+    """The snapshots that can enter, and why the others can't.
+
+    Their table has another shape by now, or what followed them has been removed from the landing.
+    """
     timely: dict[TableName, Pending] = {}
     refused: dict[TableName, Held] = {}
-    oldest = min((p.consistent_point for p in pending.values()), default=start)
+    chain.rebase()
+    lost = {t for t, p in pending.items() if chain.base is not None and p.consistent_point < chain.kept_from}
+    oldest = min((p.consistent_point for t, p in pending.items() if t not in lost), default=start)
     passed = list(_shapes(chain.between(oldest, start))) if oldest < start else []
     for table, found in pending.items():
         version = found.table.version
@@ -255,7 +260,10 @@ def _timely(
         newer = [e.version for e in passed if e.version.table == table and e.from_lsn > found.consistent_point]
         newer = [v for v in newer if v.id != version.id]
         at = found.consistent_point if known is None else known.at_lsn
-        if newer:
+        if table in lost:
+            reason = f"what followed its snapshot at {found.consistent_point} was removed from the landing"
+            refused[table] = Held(at, f"{reason}, up to {chain.kept_from}", RESNAPSHOT)
+        elif newer:
             refused[table] = Held(at, f"after its snapshot {describe_change(version, newer[0])}", RESNAPSHOT)
         else:
             timely[table] = found

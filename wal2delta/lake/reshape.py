@@ -12,6 +12,7 @@ Delta tables need no change (a length, NOT NULL) gets no commit.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,7 @@ from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_schema import SchemaChange, away_name, change_schema
 from wal2delta.lake.evolution import Evolution, Reshape, evolve
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
+from wal2delta.lake.open import read_layer
 from wal2delta.lake.plan import snapshot_ordinal
 from wal2delta.lake.snapshot_entry import as_current
 from wal2delta.lake.table_cycle import CycleContext, Work, Written
@@ -56,33 +58,31 @@ def reshape_table(session: SparkSession, context: CycleContext, work: Work, want
     rewritten = bool(missing) or not found.keeps_hidden
     paths = context.lease.paths
     current_path = paths.url(paths.current(work.table))
-    persisted = session.read.format("delta").option("versionAsOf", before.current_version).load(current_path)
-    kept: list[DataFrame] = []
-    rows = _numbered_rows(session, context, found, persisted, missing, kept) if rewritten else None
-    corrected = _corrections(session, context, found, rows, kept) if rows is not None and missing else None
-    context.lease.check()
-    history = change_schema(
-        session,
-        paths.url(paths.history(work.table)),
-        _change(found, current=False),
-        context.commit_info("history", work.table),
-        rows=corrected,
-        expected_version=before.history_version,
-    )
-    failpoint("cycle.after_history")
-    context.lease.check()
-    current = change_schema(
-        session,
-        current_path,
-        _change(found, current=True),
-        context.commit_info("current", work.table),
-        rows=None if rows is None else pick(rows, current_columns(in_lake(found.new))),
-        replace=True,
-        expected_version=before.current_version,
-    )
-    failpoint("cycle.after_current")
-    for frame in kept:
-        frame.unpersist()
+    persisted = read_layer(session, paths, work.table, before)
+    with ExitStack() as kept:
+        rows = _numbered_rows(session, context, found, persisted, missing, kept) if rewritten else None
+        corrected = _corrections(session, context, found, rows, kept) if rows is not None and missing else None
+        context.lease.check()
+        history = change_schema(
+            session,
+            paths.url(paths.history(work.table)),
+            _change(found, current=False),
+            context.commit_info("history", work.table),
+            rows=corrected,
+            expected_version=before.history_version,
+        )
+        failpoint("cycle.after_history")
+        context.lease.check()
+        current = change_schema(
+            session,
+            current_path,
+            _change(found, current=True),
+            context.commit_info("current", work.table),
+            rows=None if rows is None else pick(rows, current_columns(in_lake(found.new))),
+            replace=True,
+            expected_version=before.current_version,
+        )
+        failpoint("cycle.after_current")
     at = replace(
         before,
         version=wanted.version,
@@ -98,7 +98,7 @@ def _numbered_rows(  # noqa: PLR0917  the table, what it becomes, and what is to
     found: Evolution,
     persisted: DataFrame,
     missing: Mapping[int, str],
-    kept: list[DataFrame],
+    kept: ExitStack,
 ) -> DataFrame:
     """Current's rows in the new shape with its hidden columns anew; `_w2d_ord` tells them apart."""
     new = in_lake(found.new)
@@ -108,12 +108,12 @@ def _numbered_rows(  # noqa: PLR0917  the table, what it becomes, and what is to
         # Each copy keeps its number: as_current takes it from the ordinal.
         return as_current(new, rows.withColumn(ORD, F.col(DUP)).drop(DUP))
     made = numbered(session, rows.drop(DUP), snapshot_ordinal(context.intent.number))
-    kept.append(made.kept)
+    kept.callback(made.kept.unpersist)
     return as_current(new, made.frame)
 
 
 def _corrections(
-    session: SparkSession, context: CycleContext, found: Evolution, rows: DataFrame, kept: list[DataFrame]
+    session: SparkSession, context: CycleContext, found: Evolution, rows: DataFrame, kept: ExitStack
 ) -> DataFrame:
     """History's rows of what a default gave to rows that had no such column: each goes, and comes as it now is."""
     new, at = in_lake(found.new), context.intent.end_lsn
@@ -122,7 +122,8 @@ def _corrections(
     first = snapshot_ordinal(context.intent.number)
     gone = numbered(session, as_current(new, bare).drop(ORD), first)
     come = numbered(session, rows.drop(ORD), first + gone.count)
-    kept += [gone.kept, come.kept]
+    kept.callback(gone.kept.unpersist)
+    kept.callback(come.kept.unpersist)
     events = state_rows(new, gone.frame, CORRECT_DELETE, at).unionAll(state_rows(new, come.frame, CORRECT_INSERT, at))
     return few_files(events, gone.count + come.count)
 

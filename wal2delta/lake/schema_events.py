@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from wal2delta.lake.apply import append
 from wal2delta.lake.columns import in_lake
 from wal2delta.lake.contract import CommitInfo, TableSpec
-from wal2delta.lake.documents import Cut, CutTable, Intent
+from wal2delta.lake.documents import Cut, CutTable, Held, Intent
 from wal2delta.lake.evolution import describe_change
 from wal2delta.lake.fields import write_document
 from wal2delta.landing.lake_paths import LakePaths
@@ -24,6 +24,7 @@ from wal2delta.schema import SchemaVersion
 from wal2delta.values.types import spark_type
 
 SCHEMA_FORMAT = "wal2delta.schema/1"
+HELD = "held"
 _COLUMNS = (
     "cycle bigint, incarnation int, position string, created_at string, table string, detail string, done string,"
     " schema_id string"
@@ -32,7 +33,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ShapeChange:
-    """A table that a cycle gave another shape: what differs, and how it was done (`in place`, `for a snapshot`)."""
+    """A table that a cycle gave another shape: what differs, and how it was done (`in place`, `for a snapshot`).
+
+    Or one that is `held` from this cycle on: why the change was not applied.
+    """
 
     table: TableName
     detail: str
@@ -41,9 +45,9 @@ class ShapeChange:
 
 
 def shape_changes(intent: Intent, previous: Cut | None) -> list[ShapeChange]:
-    """What a cycle of kind `schema` does, in the order of the tables' names."""
+    """What a cycle of kind `schema` does, and what any cycle begins to hold for a change; in the order of the names."""
     before: Mapping[TableName, CutTable] = {} if previous is None else previous.tables
-    return [
+    done = [
         ShapeChange(
             table,
             describe_change(before[table].version, wanted.reshape.version),
@@ -53,6 +57,23 @@ def shape_changes(intent: Intent, previous: Cut | None) -> list[ShapeChange]:
         for table, wanted in sorted(intent.tables.items())
         if wanted.reshape is not None
     ]
+    return sorted([*done, *_not_applied(intent, previous, {c.table for c in done})], key=lambda c: c.table)
+
+
+def _not_applied(intent: Intent, previous: Cut | None, done: set[TableName]) -> list[ShapeChange]:
+    """What the plan has put into `held`: what rows are refused for while they are written comes into the cut alone."""
+    if previous is None or previous.incarnation != intent.incarnation:
+        # In a crossing every table is held until its snapshot is there: no table has changed.
+        return []
+    return [
+        ShapeChange(table, held.reason, HELD, previous.tables[table].version.id)
+        for table, held in intent.held.items()
+        if table in previous.tables and table not in done and _is_new(held, previous.held.get(table))
+    ]
+
+
+def _is_new(held: Held, before: Held | None) -> bool:
+    return before is None or before.reason != held.reason
 
 
 def record_changes(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
@@ -54,3 +56,15 @@ def build_session(spark: SparkConfig, app_name: str) -> SparkSession:
     session: SparkSession = configure_spark_with_delta_pip(builder).getOrCreate()
     session.sparkContext.setLogLevel(spark.conf.get("wal2delta.logLevel", "ERROR"))
     return session
+
+
+@contextmanager
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a caller's own session for as long as the block runs; they are unset afterwards."""
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)

@@ -20,13 +20,13 @@ from wal2delta.lake.changes import count_changes
 from wal2delta.lake.documents import RESNAPSHOT, CutTable, Held
 from wal2delta.lake.evolution import Evolution, Reshape, default_fits, describe_change, evolve, obstacle
 from wal2delta.lake.records import cut_numbers, read_cut
-from wal2delta.landing.catalog_links import catalog_links
+from wal2delta.landing.catalog_links import catalog_links, newest_catalog
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry
 from wal2delta.landing.reader import Slice
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
-from wal2delta.schema import SchemaVersion
+from wal2delta.schema import Column, SchemaVersion
 
 _NEW_FILES = frozenset({Difference.FILE, Difference.REWRITTEN, Difference.PARTITION_FILE})
 
@@ -83,9 +83,10 @@ def missing_values(chain: Chain, at: CutTable, found: Evolution, since: Lsn) -> 
             text = _value(added, change)
             if text is None:
                 continue
-            if not default_fits(column, text):
-                raise UnprovenError(f"the default of {column.name} is kept as text only")
-            missing[added.attnum] = text
+            missing[added.attnum] = _fitting(column, text)
+    if wanted and since <= (chain.newest.catalog_lsn or Lsn.ZERO):
+        missing |= _still_kept(chain, found, wanted)
+        wanted = {a: c for a, c in wanted.items() if a not in missing}
     if wanted and since <= (chain.newest.catalog_lsn or Lsn.ZERO):
         raise UnprovenError(f"the catalog's records do not have {', '.join(c.name for c in wanted.values())}")
     return None if wanted else missing
@@ -151,6 +152,25 @@ def _decide(chain: Chain, manifest: Manifest, at: CutTable, entries: list[Schema
         into.waits.add(table)
     elif at.version.id != last.id:
         into.reshape[table] = Reshape(last, known[0] or {})
+
+
+def _still_kept(chain: Chain, found: Evolution, wanted: Mapping[int, Column]) -> dict[int, str]:
+    """What the catalog keeps of these columns at the newest reading, where the records of their coming have been removed.
+
+    A fast default is set when the column is added, stays as it is, and goes with the first rewrite: where there is one, all
+    older rows read it. Where there is none, nothing is known.
+    """
+    newest = newest_catalog(chain)
+    table = None if newest is None else newest.tables.get(found.new.oid)
+    kept = {} if table is None else {c.attnum: c.missing for c in table.columns}
+    values = {a: element_of_one(text) for a in wanted if (text := kept.get(a)) is not None}
+    return {a: _fitting(wanted[a], value) for a, value in values.items() if value is not None}
+
+
+def _fitting(column: Column, text: str) -> str:
+    if not default_fits(column, text):
+        raise UnprovenError(f"the default of {column.name} is kept as text only")
+    return text
 
 
 def _value(added: AddedColumn, change: TableChange) -> str | None:

@@ -49,8 +49,9 @@ from wal2delta.values.types import arrow_type, spark_type
 # a few times over (10 MB of a relation are 30 MB in the JVM).
 SMALL_ROWS_MAX = 20_000
 SMALL_BYTES_MAX = 16 << 20
-# What one look at a file may bring beyond that: few rows, because a row may be large.
+# What one look at a file may bring beyond that: few rows, because a row may be large; fewer, where they are by far.
 _ROWS_AT_ONCE = 256
+FIRST_BYTES_MAX = 64 << 20
 _ROW = "_w2d_row"
 _HIDDEN = (LSN, SEQ, _ROW, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
 _TYPES = {
@@ -135,8 +136,15 @@ def _read(
 
 def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(piece.url) as file:
-        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=names):
+        for batch in file.iter_batches(batch_size=_rows_at_once(file.metadata), columns=names):
             yield batch if piece.whole else batch.filter(in_range_mask(batch.column(LSN), start, end))
+
+
+def _rows_at_once(file: pq.FileMetaData) -> int:
+    """How many rows of this file's mean size stay below the bound; columns of rows are not written by dictionary."""
+    size = max((int(file.row_group(i).total_byte_size) for i in range(file.num_row_groups)), default=0)
+    rows = max(1, int(file.num_rows) // max(1, int(file.num_row_groups)))
+    return max(1, min(_ROWS_AT_ONCE, FIRST_BYTES_MAX * rows // max(1, size)))
 
 
 def _with_key(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> pa.Table:

@@ -240,16 +240,20 @@ def retire(store: Store, paths: LakePaths, cut: Cut) -> None:
 
 
 def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
-    """The chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake."""
+    """The chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
+
+    Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
+    """
     found = []
     for incarnation in incarnations(store, paths):
         for folder in snapshot_folders(store, paths, incarnation) if incarnation <= cut.incarnation else ():
-            if not store.exists(part_key(folder, 0)):
+            there = {key for key in store.list(folder) if key.endswith(".parquet")}
+            if not there or not store.exists(part_key(folder, 0)):
                 continue
             part = read_snapshot(store, paths, folder)
             for table, copied in part.tables.items():
                 if incarnation < cut.incarnation or not _waits(cut, table, (incarnation, part.consistent_point)):
-                    found += [key for c in copied.chunks if store.exists(key := f"{folder}/{c.path}")]
+                    found += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in there]
     return found
 
 

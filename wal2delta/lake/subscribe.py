@@ -22,9 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from wal2delta.config.model import Config
-from wal2delta.errors import ConfigError
 from wal2delta.lake.changes_between import CutChanges, changes
-from wal2delta.lake.open import sources_of
+from wal2delta.lake.open import one_source
 from wal2delta.lake.records import newest_number
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -50,10 +49,8 @@ def subscribe(
     `available_now` it ends when what was there at its start is delivered. `deliver` is called on the driver; what it raises
     ends the stream, and the batch comes again. Raises ConfigError where `source` must be named.
     """
-    names = sources_of(lake)
-    if source is None and len(names) != 1:
-        raise ConfigError("subscribe", f"the lake has {len(names)} sources", "name one of them")
-    place, name = str(lake.lake if isinstance(lake, Config) else lake), source or names[0]
+    paths = one_source("subscribe", lake, source)
+    place, name = paths.lake, paths.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
         lake=str(open_store(place).url("")), source=name, first=first, cuts_per_batch=cuts_per_batch

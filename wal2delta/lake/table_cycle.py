@@ -9,7 +9,6 @@ row, current keeps its version while history gets its commit: the cut names both
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -30,7 +29,7 @@ from wal2delta.lake.columns import (
     in_lake,
     merge_key,
 )
-from wal2delta.lake.contract import Make
+from wal2delta.lake.contract import Make, commit_of_cycle
 from wal2delta.lake.converted import converted
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_log import NO_VERSION
@@ -39,6 +38,7 @@ from wal2delta.lake.evolution import Reshape, evolve
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, gap_row, state_rows
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
+from wal2delta.lake.open import read_layer
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
 from wal2delta.lake.shape_plan import older_shapes, proven_values
@@ -67,14 +67,7 @@ class CycleContext:
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """The identity of a table's commit in this cycle; `layer` is `history` or `current`."""
-        paths = self.lease.paths
-        app = f"wal2delta/{paths.source}/{self.intent.incarnation}/{layer}/{table.key}"
-        told = {
-            "cycle": self.intent.number,
-            "incarnation": self.intent.incarnation,
-            "position": str(self.intent.end_lsn),
-        }
-        return CommitInfo(app, self.intent.number, json.dumps(told, sort_keys=True), may_be_done=self.resumed)
+        return commit_of_cycle(self.lease.paths.source, self.intent, layer, table, may_be_done=self.resumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +314,7 @@ def _base(session: SparkSession, context: CycleContext, work: Work, counts: Coun
 
 
 def _current(session: SparkSession, context: CycleContext, work: Work, before: CutTable) -> DataFrame:
-    path = context.lease.paths.url(context.lease.paths.current(work.table))
-    return session.read.format("delta").option("versionAsOf", before.current_version).load(path)
+    return read_layer(session, context.lease.paths, work.table, before)
 
 
 def _append_history(session: SparkSession, context: CycleContext, work: Work, events: DataFrame, count: int) -> Applied:

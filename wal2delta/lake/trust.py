@@ -11,10 +11,12 @@ A record says that a table differs since some place in (`since`, `noticed`]. So
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from wal2delta.config.table_names import write_table
 from wal2delta.differences import DECISIONS, Difference, TableChange, Verdict
 from wal2delta.lake.documents import RESNAPSHOT, Held
 from wal2delta.landing.catalog_links import catalog_links
@@ -43,6 +45,7 @@ _REASONS = {
     Difference.UNREAD: "its publication was not read until then",
     Difference.LEFT: "it is not published any more",
     Difference.DROPPED: "it was dropped",
+    Difference.BECAME_PARTITION: "it was attached as a partition",
     Difference.RENAMED: "it was renamed",
 }
 _GONE = (
@@ -72,8 +75,14 @@ class Doubt:
         renamed = "" if self.change.renamed_to is None else f" to {self.change.renamed_to}"
         past = "" if at <= self.since else f"; it stands at {at}, and what it has from {self.since} on can't be trusted"
         reason = f"{'; '.join(told)}{renamed} (noticed at {self.noticed}, since {self.since} at the earliest){past}"
+        return Held(at, reason, self._remedy())
+
+    def _remedy(self) -> str:
+        if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:
+            root = RESNAPSHOT.replace("TABLE", shlex.quote(write_table(self.change.renamed_to)))
+            return f"what the lake has of it is kept, and its rows come under {self.change.renamed_to}: {root}"
         gone = any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
-        return Held(at, reason, _GONE if gone else RESNAPSHOT)
+        return _GONE if gone else RESNAPSHOT
 
 
 def doubts(chain: Chain, position: Lsn) -> list[Doubt]:

@@ -3,7 +3,7 @@
 Which table needs which belongs to `wal2delta.pipeline.maintain`; cycles with changes to `cycle`; removing files to
 `delta_files`. The steps and their order are those of any cycle: intent, one commit per table, sync, cut.
 
-    maintenance  OPTIMIZE of history and current; or history's rows up to a cut become the rows as they were at it
+    maintenance  small files put together (`optimize`); or history's rows up to a cut become the rows as they were at it
     repair       current becomes what history adds up to, by correction
 
 A commit is found again by its cycle's number: OPTIMIZE carries it in `userMetadata` alone, Delta gives it no transaction.
@@ -11,18 +11,16 @@ A commit is found again by its cycle's number: OPTIMIZE carries it in `userMetad
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from wal2delta.errors import LakeError
+from wal2delta.errors import LakeError, TableError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.apply import Applied, CommitInfo, apply, tagged
+from wal2delta.lake.apply import apply, tagged
 from wal2delta.lake.columns import (
     DUP,
     KEY,
@@ -38,16 +36,18 @@ from wal2delta.lake.columns import (
     pick,
     row_key,
 )
-from wal2delta.lake.delta_log import read_commit
-from wal2delta.lake.documents import Cut, CutTable, HistoryLow, Intent, TableIntent
+from wal2delta.lake.contract import Applied, CommitInfo, commit_of_cycle
+from wal2delta.lake.delta_log import find_commit
+from wal2delta.lake.documents import Cut, CutTable, Held, HistoryLow, Intent, TableIntent
 from wal2delta.lake.durable import sync_tables
-from wal2delta.lake.exact import quoted
 from wal2delta.lake.lease import Lease
 from wal2delta.lake.open import read_layer
+from wal2delta.lake.optimize import put_together
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import write_cut, write_intent
 from wal2delta.lake.replay import added_up, after_truncates, replayed, with_keys
-from wal2delta.landing.fields import now_text
+from wal2delta.lake.strays import stray_commits_hold
+from wal2delta.landing.fields import now_text, time_of
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
@@ -55,13 +55,6 @@ from wal2delta.schema import SchemaVersion
 
 # The kinds of these cycles.
 UPKEEP = ("maintenance", "repair")
-SMALL_BYTES = 16 << 20
-_TARGET_BYTES = 128 << 20
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_OPTIMIZE = {
-    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
-    "spark.databricks.delta.optimize.maxFileSize": str(_TARGET_BYTES),
-}
 _DIGEST, _SIGN = "_w2d_digest", "_w2d_sign"
 
 
@@ -87,27 +80,50 @@ def begin_upkeep(lease: Lease, cut: Cut, kind: str, tables: Mapping[TableName, T
 
 
 def finish_upkeep(
-    spark: SparkSession, lease: Lease, *, intent: Intent, sha256: str, previous: Cut, archive: Path | None
-) -> Cut:
-    """The other steps, whoever began them; commits of an earlier attempt are found and not made again.
+    spark: SparkSession,
+    lease: Lease,
+    *,
+    intent: Intent,
+    sha256: str,
+    previous: Cut,
+    archive: Path | None,
+    between: Callable[[], None] = lambda: None,
+) -> tuple[Cut, Mapping[TableName, Held]]:
+    """The other steps, whoever began them: the cut, and the tables in which nothing could be done, with the reason.
 
-    `archive` is where rows are written before they leave history, and restored from.
+    Commits of an earlier attempt are found and not made again.
+
+    `archive` is where rows are written before they leave history, and restored from; `between` is called before each
+    table, and may end the work there by raising.
     """
-    tables = dict(previous.tables)
+    tables, refused = dict(previous.tables), dict[TableName, Held]()
     for name, wanted in intent.tables.items():
-        tables[name] = _Upkeep(spark.newSession(), lease, intent, name, tables[name], archive).run(wanted)
+        between()
+        upkeep = _Upkeep(spark.newSession(), lease, intent, name, tables[name], archive)
+        try:
+            with stray_commits_hold(lease.paths, name):
+                tables[name] = upkeep.run(wanted)
+        except TableError as error:
+            found = Held(tables[name].at_lsn, error.reason, error.remedy)
+            refused[name] = found.named(lease.paths.source, name)
     failpoint("upkeep.after_tables")
     paths = lease.paths
     places = [Path(paths.url(key)) for t in intent.tables for key in (paths.history(t), paths.current(t))]
-    since = datetime.fromisoformat(intent.created_at.replace("Z", "+00:00")).timestamp()
+    since = time_of(intent.created_at).timestamp()
     sync_tables(places, Path(paths.url(paths.source)).parent, since)
     lease.check()
     cut = replace(
-        previous, number=intent.number, kind=intent.kind, tables=tables, intent_sha256=sha256, created_at=now_text()
+        previous,
+        number=intent.number,
+        kind=intent.kind,
+        tables=tables,
+        held={**refused, **previous.held},
+        intent_sha256=sha256,
+        created_at=now_text(),
     )
     write_cut(lease.store, paths, cut)
     failpoint("upkeep.after_cut")
-    return cut
+    return cut, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +142,37 @@ class _Upkeep:
         return in_lake(self.at.version)
 
     def run(self, wanted: TableIntent) -> CutTable:
+        self._check_ours()
         if self.intent.kind == "repair":
             return replace(self.at, current_version=self._rebuilt().version)
         if wanted.history_through is not None:
             return self._trimmed(wanted.history_through) if wanted.history_through else self._restored()
         paths = self.lease.paths
-        history = self._optimized(paths.history(self.name), self.at.history_version)
+        history = self._optimized(paths.history(self.name), self.at.history_version, order=ORD)
         failpoint("upkeep.after_history")
         current = self._optimized(paths.current(self.name), self.at.current_version)
         return replace(self.at, history_version=history, current_version=current)
 
-    def _commit(self, layer: str) -> CommitInfo:
-        intent = self.intent
-        app = f"wal2delta/{self.lease.paths.source}/{intent.incarnation}/{layer}/{self.name.key}"
-        told = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
-        return CommitInfo(app, intent.number, json.dumps(told, sort_keys=True), may_be_done=True)
+    def _check_ours(self) -> None:
+        """Raise StrayCommitError where someone else has written one of both tables, before either is touched."""
+        paths, told = self.lease.paths, self._commit("").user_metadata
+        self._found(paths.url(paths.history(self.name)), self.at.history_version, told)
+        self._found(paths.url(paths.current(self.name)), self.at.current_version, told)
 
-    def _optimized(self, key: str, expected: int) -> int:
+    def _commit(self, layer: str) -> CommitInfo:
+        return commit_of_cycle(self.lease.paths.source, self.intent, layer, self.name, may_be_done=True)
+
+    def _optimized(self, key: str, expected: int, order: str | None = None) -> int:
         path, told = self.lease.paths.url(key), self._commit("").user_metadata
         if not self._found(path, expected, told)[1]:
             self.lease.check()
-            for name, value in {**_OPTIMIZE, _METADATA: told}.items():
-                self.session.conf.set(name, value)
-            self.session.sql(f"OPTIMIZE delta.{quoted(path)}")
-            self.session.conf.unset(_METADATA)
+            put_together(self.session, path, told, order)
         return self._found(path, expected, told)[0]
 
     def _found(self, path: str, expected: int, told: str) -> tuple[int, bool]:
         """The version of the cycle's commit, else the newest; whether it is there. What changes no data is passed over."""
-        version = expected
-        while (found := read_commit(path, version + 1)) is not None:
-            version = found.version
-            if found.user_metadata == told:
-                return version, True
-            if found.changes_data:
-                raise LakeError(
-                    path,
-                    f"version {version} was committed by someone else",
-                    "let nothing but wal2delta write this table, and begin the source's lake again (docs/operations.md)",
-                )
-        return version, False
+        version, found = find_commit(path, expected, lambda commit: commit.user_metadata == told)
+        return (version, False) if found is None else (found.version, True)
 
     def _trimmed(self, through: CycleNumber) -> CutTable:
         """History's rows up to cut `through`: those that were the table's rows then stay as they are, the others go."""

@@ -4,13 +4,15 @@ Which links may go belongs to `retention.py`, reading a chain to `chain.py`.
 
 A base is put before the first link below it is removed. It carries what those links vouched for, the checksum and the end of
 the one before it, so that what is kept is still provably a chain without a gap; and it keeps the fence: a writer that was
-left behind may well put a link whose number is free again, but not without seeing that the chain begins after it.
+left behind may well put a link whose number is free again, but not without seeing that the chain begins after it. It names
+the one link below it that is still read, that with the newest reading of the catalog: nothing else there is ever looked at.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from wal2delta.errors import LakeError
 from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object
@@ -19,45 +21,54 @@ from wal2delta.landing.store import Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 
-FORMAT = "wal2delta.base/1"
+FORMAT = "wal2delta.base/2"
+# Without `catalog`: the newest link with a record that lies below such a base is the one.
+_FORMAT_1 = "wal2delta.base/1"
 _NAME = re.compile(r"[0-9]{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The first link that is kept: its number, where it starts, and the checksum of the link before it as it was stored."""
+    """The first link that is kept: its number, where it starts, and the checksum of the link before it as it was stored.
+
+    `catalog` is the number of the link below it that is kept for its record of the catalog, None where none is;
+    `names_catalog` is False of a document of format 1, which did not say.
+    """
 
     incarnation: Incarnation
     number: int
     start_lsn: Lsn
     previous_sha256: str
     created_at: str
+    catalog: int | None = None
+    names_catalog: bool = True
 
     def to_bytes(self) -> bytes:
-        """The canonical document."""
-        return canonical(
-            {
-                "format": FORMAT,
-                "incarnation": int(self.incarnation),
-                "number": self.number,
-                "start_lsn": str(self.start_lsn),
-                "previous_sha256": self.previous_sha256,
-                "created_at": self.created_at,
-            }
-        )
+        """The canonical document, of the format it was read in."""
+        told: dict[str, Any] = {
+            "format": FORMAT if self.names_catalog else _FORMAT_1,
+            "incarnation": int(self.incarnation),
+            "number": self.number,
+            "start_lsn": str(self.start_lsn),
+            "previous_sha256": self.previous_sha256,
+            "created_at": self.created_at,
+        }
+        return canonical(told | {"catalog": self.catalog} if self.names_catalog else told)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Base:
         """The inverse; raises LakeError naming `name` and the first thing wrong."""
         try:
             fields = Fields(parse_object(data))
-            fields.one_of("format", [FORMAT])
+            names = fields.one_of("format", [FORMAT, _FORMAT_1]) == FORMAT
             found = cls(
                 Incarnation(fields.count("incarnation")),
                 fields.count("number"),
                 fields.lsn("start_lsn"),
                 fields.text("previous_sha256"),
                 fields.text("created_at"),
+                fields.optional("catalog", lambda: fields.count("catalog")) if names else None,
+                names,
             )
             fields.end()
         except Malformed as error:

@@ -110,14 +110,30 @@ def read_fingerprint(chain: Chain, manifest: Manifest) -> Fingerprint:
 
 
 def _links(chain: Chain) -> Iterator[Manifest]:
-    """Those with a record, the newest first."""
+    """Those with a record, the newest first: what is kept, and the one below the base that the base names.
+
+    A writer that was left behind may have put a fingerprint below the base, and a link that names it: neither is read.
+    """
+    chain.rebase()
     folder = chain.paths.catalogs(chain.incarnation)
     names = {key.rpartition("/")[2] for key in chain.store.list(folder)}
     numbers = {int(match["number"]) for name in names if (match := _NAME.fullmatch(name))}
-    for number in sorted((n for n in numbers if n < chain.next_number), reverse=True):
+    first = chain.first_number
+    kept = {n for n in numbers if first <= n < chain.next_number}
+    for number in sorted(kept, reverse=True):
         manifest = chain.manifest(number)
         if manifest.catalog is not None:
             yield manifest
-        if number < chain.first_number:
-            # The newest one. Those before it are gone, or on their way.
-            return
+    below = _kept_below(chain, {n for n in numbers if n < first})
+    if below is not None:
+        yield chain.manifest(below)
+
+
+def _kept_below(chain: Chain, numbers: set[int]) -> int | None:
+    base = chain.base
+    if base is None or base.names_catalog:
+        return None if base is None else base.catalog
+    # Format 1 did not name it. A fingerprint without its link was left by a writer that was killed.
+    keys = {n: chain.paths.manifest(chain.incarnation, n) for n in sorted(numbers, reverse=True)}
+    there = (n for n, key in keys.items() if chain.store.exists(key))
+    return next((n for n in there if chain.manifest(n).catalog is not None), None)

@@ -141,7 +141,7 @@ class Chain:
         Raises LakeError for a position whose links have been removed. A drain has its chain open for weeks, so what has been
         removed is looked at each time.
         """
-        self._rebase()
+        self.rebase()
         if self.base is not None and position < self.base.start_lsn:
             raise LakeError(
                 f"{self.paths.source}: landing after {position}",
@@ -215,7 +215,8 @@ class Chain:
         self.newest, self._newest_sha256 = link, hashlib.sha256(data).hexdigest()
         return link
 
-    def _rebase(self) -> None:
+    def rebase(self) -> None:
+        """See where the chain begins by now; costs one listing of a small folder."""
         if newest_base_number(self.store, self.paths, self.incarnation) > self.first_number:
             self.base = read_base(self.store, self.paths, self.incarnation)
 
@@ -225,7 +226,7 @@ class Chain:
         for _ in range(_LISTINGS_MAX):
             # Links may be on their way out meanwhile; below the base there may be what a removal has left, or a writer
             # that was left behind has put.
-            self._rebase()
+            self.rebase()
             lowest = self.paths.manifest(self.incarnation, self.first_number)
             keys = [key for key in self.store.list(folder) if key >= lowest]
             newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1

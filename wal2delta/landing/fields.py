@@ -49,6 +49,11 @@ def now_text() -> str:
     return _text(datetime.now(timezone.utc))
 
 
+def time_of(text: str) -> datetime:
+    """The time that a document says; Python 3.10 does not read the Z."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
 def time_text(us: int | None) -> str | None:
     """ISO 8601 in UTC with six decimals, of microseconds since 1970."""
     return None if us is None else _text(_EPOCH + timedelta(microseconds=us))

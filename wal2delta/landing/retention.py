@@ -12,15 +12,17 @@ newest reading of the catalog: what follows is compared with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 
 from wal2delta.failpoints import failpoint
 from wal2delta.landing.base import Base
 from wal2delta.landing.catalog_links import catalog_links, newest_link
 from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain
-from wal2delta.landing.fields import now_text
+from wal2delta.landing.fields import now_text, time_of
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError
 from wal2delta.lsn import Lsn
 
@@ -37,6 +39,11 @@ class Freed:
         return Freed(self.files + other.files, self.bytes + other.bytes)
 
 
+def summed(parts: Iterable[Freed]) -> Freed:
+    """All parts together."""
+    return reduce(Freed.plus, parts, Freed())
+
+
 def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetime) -> int:
     """The first link that has to stay; reads the links before it.
 
@@ -51,7 +58,7 @@ def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetim
     records = [m.number for m in catalog_links(chain, position) if m.number > 0]
     limit = min([limit, *records])
     number = chain.first_number
-    while number < limit and _written(chain.manifest(number).created_at) < older_than:
+    while number < limit and time_of(chain.manifest(number).created_at) < older_than:
         number += 1
     return number
 
@@ -61,7 +68,9 @@ def put_base(chain: Chain, number: int) -> None:
     link = chain.manifest(number)
     if link.previous_sha256 is None or number <= chain.first_number:
         return
-    base = Base(chain.incarnation, number, link.start_lsn, link.previous_sha256, now_text())
+    base = Base(
+        chain.incarnation, number, link.start_lsn, link.previous_sha256, now_text(), _record_below(chain, number)
+    )
     with suppress(AlreadyExistsError):
         chain.store.put_if_absent(chain.paths.base(chain.incarnation, number), base.to_bytes())
     failpoint("maintain.after_base")
@@ -70,14 +79,21 @@ def put_base(chain: Chain, number: int) -> None:
 def below(chain: Chain, number: int) -> list[str]:
     """The keys of what lies below link `number`: files first, then links from the oldest on, then bases."""
     paths, incarnation = chain.paths, chain.incarnation
-    newest = newest_link(chain)
-    kept = set() if newest is None else {newest.number}
+    base = chain.base
+    named = base is not None and base.number == number and base.names_catalog
+    kept = {base.catalog if base is not None and named else _record_below(chain, number)}
     keys = [k for k in chain.store.list(paths.data(incarnation)) if _number(k) < number]
     keys += [k for k in chain.store.list(paths.catalogs(incarnation)) if _number(k) < number and _number(k) not in kept]
     keys += [
         k for k in chain.store.list(paths.manifests(incarnation)) if 0 < _number(k) < number and _number(k) not in kept
     ]
     return keys + [k for k in chain.store.list(paths.bases(incarnation)) if _number(k) < number]
+
+
+def _record_below(chain: Chain, number: int) -> int | None:
+    """The link below `number` that stays for its record of the catalog: the newest one, unless a later link has one."""
+    newest = newest_link(chain)
+    return newest.number if newest is not None and newest.number < number else None
 
 
 def freed(chain: Chain, keys: list[str]) -> Freed:
@@ -106,7 +122,3 @@ def _number(key: str) -> int:
     digits = key.rpartition("/")[2][:20]
     # What has no number is not ours to judge.
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else 1 << 63
-
-
-def _written(created_at: str) -> datetime:
-    return datetime.fromisoformat(created_at.replace("Z", "+00:00"))

@@ -23,6 +23,7 @@ from wal2delta.lake.records import newest_cut, newest_number, read_intent
 from wal2delta.lake.schema_events import ShapeChange
 from wal2delta.lake.snapshots import pending_snapshots, read_snapshot, retire
 from wal2delta.lake.upkeep import UPKEEP, finish_upkeep
+from wal2delta.lake.vectors_check import why_not
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, local_folder, open_store
@@ -51,7 +52,7 @@ class TableCut:
 class CutReport:
     """A finished cycle: `tables` are those that were written; `position` is one of `incarnation`.
 
-    `shapes` says what changed in the shapes of tables.
+    `shapes` says what changed in the shapes of tables, or why such a change holds a table from here on.
     """
 
     number: CycleNumber
@@ -87,6 +88,13 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
         done = run.finish_interrupted()
         for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
             done += run.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
+        why = why_not(spark) if done and source.compaction.apply == "auto" else None
+        if why is not None:
+            report(
+                Event(
+                    "compact.apply", f"changes are merged, which is slower than deletion vectors: {why}", {"why": why}
+                )
+            )
         return done
 
 
@@ -140,7 +148,7 @@ class _Run:
         intent, sha256 = found
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
         if intent.kind in UPKEEP and previous is not None:
-            cut = finish_upkeep(
+            cut, _ = finish_upkeep(
                 self.spark, self.lease, intent=intent, sha256=sha256, previous=previous, archive=self.archive
             )
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]

@@ -367,8 +367,9 @@ class _Drain:
         return True
 
     def _count_followed(self) -> None:
-        """What another drain has landed since the start."""
-        for manifest in self._chain.between(self._start, self._chain.end):
+        """What another drain has landed since the start, as far as the retention has left it."""
+        self._chain.rebase()
+        for manifest in self._chain.between(max(self._start, self._chain.kept_from), self._chain.end):
             self._totals.add(manifest)
 
     def _result(self, reason: str) -> DrainReport:

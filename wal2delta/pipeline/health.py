@@ -15,6 +15,7 @@ from enum import Enum
 
 from wal2delta.config.model import HealthConfig
 from wal2delta.landing.chain import Chain
+from wal2delta.landing.fields import time_of
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.slot import SlotState
 
@@ -96,8 +97,7 @@ def _rate(chain: Chain | None, end_of_wal: Lsn, now: datetime) -> tuple[float | 
 
 
 def _age_s(chain: Chain, number: int, now: datetime) -> float:
-    written = datetime.fromisoformat(chain.manifest(number).created_at.replace("Z", "+00:00"))
-    return (now - written).total_seconds()
+    return (now - time_of(chain.manifest(number).created_at)).total_seconds()
 
 
 def _unread_s(slot: SlotState, chain: Chain | None, now: datetime) -> float | None:

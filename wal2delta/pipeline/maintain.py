@@ -9,6 +9,7 @@ table to `wal2delta.lake.delta_files`; when it runs to its callers.
     4 tables    files and log that no kept cut needs
     5 landing   links that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of those that have entered
+    7 views     that read the source: their small files, cuts and files (`maintain_views`)
 
 Each step takes away what the steps before made unneeded, oldest first, and finds by itself what a killed run has left.
 A cut that is kept is readable: all that it names stays until the cut is gone.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,35 +28,42 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.config.model import Config, RetentionConfig
-from wal2delta.errors import LakeError
+from wal2delta.errors import LakeError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.columns import COMMIT_TIME, ORD
 from wal2delta.lake.delta_files import table_files, unneeded
 from wal2delta.lake.documents import Cut, TableIntent
 from wal2delta.lake.lease import Lease, newest_epoch
 from wal2delta.lake.open import read_layer
+from wal2delta.lake.optimize import is_fragmented
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_numbers, newest_cut, read_cut
 from wal2delta.lake.snapshots import entered_chunks, open_points, pending_snapshots
-from wal2delta.lake.upkeep import SMALL_BYTES, archived, begin_upkeep, finish_upkeep
+from wal2delta.lake.upkeep import archived, begin_upkeep, finish_upkeep
 from wal2delta.landing.beginning import has_head, incarnations
 from wal2delta.landing.chain import Chain
+from wal2delta.landing.fields import time_of
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.retention import Freed, below, first_needed, freed, put_base, remove_below
-from wal2delta.landing.store import Store, open_store
+from wal2delta.landing.retention import Freed, below, first_needed, freed, put_base, remove_below, summed
+from wal2delta.landing.store import NotFoundError, Store, open_store
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.pipeline.compact import archive_folder, finish_interrupted, leased
-from wal2delta.report import Event, Report
+from wal2delta.pipeline.maintain_views import maintain_views, stop_here, views_plan
+from wal2delta.report import Event, Report, Stop
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done: the cycles that ended, the tables in them, and what each step removed (or would remove)."""
+    """What was done: the cycles that ended, the tables in them, and what each step removed (or would remove).
+
+    `views` are those whose files were put together.
+    """
 
     cycles: tuple[CycleNumber, ...] = ()
     trimmed: tuple[TableName, ...] = ()
     optimized: tuple[TableName, ...] = ()
     repaired: tuple[TableName, ...] = ()
+    views: tuple[str, ...] = ()
     freed: Mapping[str, Freed] = field(default_factory=dict)
 
     @property
@@ -77,60 +86,74 @@ def maintain(
     rebuild: Iterable[TableName] = (),
     restore: Iterable[TableName] = (),
     now: datetime | None = None,
+    stop: Stop | None = None,
 ) -> Maintained:
     """Keep one source's lake as its policy says; `rebuild` makes these current tables from history first.
 
     `restore` brings back what the archive has of these tables' history, and removes nothing of any history in this run.
-    Raises LakeError where there is no cut yet, TransientError where another process holds the lease.
+    Raises LakeError where there is no cut yet, TransientError where another process holds the lease, or where `stop` was
+    asked for between two tables or steps.
     """
     source, moment = config.source(name), now or datetime.now(timezone.utc)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    stop = stop or Stop()
     with leased(None, store, paths) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
-        work = _Work(spark, lease, source.retention, report, moment)
-        repaired, restored = tuple(rebuild), tuple(restore)
-        _check_asked(store, paths, archive_folder(source.retention), repaired, restored)
-        if repaired:
-            cycles.append(work.cycle("repair", dict.fromkeys(repaired)))
-        if restored:
-            cycles.append(work.cycle("maintenance", dict.fromkeys(restored, CycleNumber(0))))
-        trims = {} if restored else work.to_trim()
-        if trims:
-            cycles.append(work.cycle("maintenance", trims))
-        small = work.to_optimize()
-        if small:
-            cycles.append(work.cycle("maintenance", dict.fromkeys(small)))
-        done = Maintained(
-            tuple(cycles), tuple(sorted(trims)), small, repaired, _remove(store, paths, source.retention, moment)
-        )
+        work = _Work(spark, lease, source.retention, report, moment, stop, cycles)
+        asked, restored = tuple(rebuild), tuple(restore)
+        _check_asked(store, paths, archive_folder(source.retention), asked, restored)
+        repaired = work.cycle("repair", dict.fromkeys(asked))
+        work.cycle("maintenance", dict.fromkeys(restored, CycleNumber(0)))
+        trimmed = work.cycle("maintenance", {} if restored else work.to_trim())
+        small = work.cycle("maintenance", dict.fromkeys(work.to_optimize()))
+        removed = _remove(store, paths, source.retention, moment, stop)
+    views = maintain_views(config, name, spark, report, stop=stop, now=moment)
+    done = Maintained(tuple(cycles), trimmed, small, repaired, views.optimized, {**removed, "views": views.freed})
     told = {"files": done.files, "bytes": done.bytes, "cycles": [int(c) for c in done.cycles]}
     report(Event("maintain.done", f"removed {done.files} files of {done.bytes} bytes", told))
     return done
 
 
 def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> Maintained:
-    """What a run would put together and remove now, without Spark and without a change; what leaves history is left out."""
+    """What a run would put together and remove now, without Spark and without a change; what leaves history is left out.
+
+    Takes no lease. Raises LakeError where there is no cut yet, TransientError where what it looks at goes meanwhile.
+    """
     source, moment = config.source(name), now or datetime.now(timezone.utc)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
     cut = newest_cut(store, paths)
     if cut is None:
         raise _no_cut(name)
-    small = _fragmented(paths, cut, source.retention)
-    return Maintained(optimized=small, freed=_would_remove(store, paths, source.retention, moment))
+    try:
+        small = _fragmented(paths, cut, source.retention)
+        views, freed = views_plan(config, name, moment), _would_remove(store, paths, source.retention, moment)
+    except (NotFoundError, FileNotFoundError) as error:
+        raise TransientError(
+            f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
+        ) from error
+    return Maintained(optimized=small, views=views.optimized, freed={**freed, "views": views.freed})
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The cycles of one run."""
+    """The cycles of one run; `cycles` has their numbers."""
 
     spark: SparkSession
     lease: Lease
     retention: RetentionConfig
     report: Report
     now: datetime
+    stop: Stop
+    cycles: list[CycleNumber]
 
-    def cycle(self, kind: str, tables: Mapping[TableName, CycleNumber | None]) -> CycleNumber:
-        """One cycle over some tables; the number is where their history becomes a state, if it does."""
+    def cycle(self, kind: str, tables: Mapping[TableName, CycleNumber | None]) -> tuple[TableName, ...]:
+        """One cycle over some tables; the number is where their history becomes a state, if it does.
+
+        Returns those in which it was done: a table that someone else has written is left as it is, and held.
+        """
+        if not tables:
+            return ()
+        stop_here(self.lease.paths.source, self.stop)
         cut = self._cut()
         name = self.lease.paths.source
         wanted = {
@@ -139,9 +162,16 @@ class _Work:
         }
         intent, sha256 = begin_upkeep(self.lease, cut, kind, wanted)
         archive = archive_folder(self.retention)
-        finish_upkeep(self.spark, self.lease, intent=intent, sha256=sha256, previous=cut, archive=archive)
-        self.report(Event("maintain.cycle", f"cycle {intent.number} ({kind})", {"tables": sorted(map(str, tables))}))
-        return intent.number
+        between = partial(stop_here, name, self.stop)
+        _, refused = finish_upkeep(
+            self.spark, self.lease, intent=intent, sha256=sha256, previous=cut, archive=archive, between=between
+        )
+        self.cycles.append(intent.number)
+        done = tuple(sorted(tables.keys() - refused.keys()))
+        self.report(Event("maintain.cycle", f"cycle {intent.number} ({kind})", {"tables": list(map(str, done))}))
+        for table, held in refused.items():
+            self.report(Event("maintain.held", f"{table}: {held.reason}; {held.remedy}", {"table": str(table)}))
+        return done
 
     def to_trim(self) -> dict[TableName, CycleNumber]:
         """The tables with changes that are too old, and the cycle up to which they are: one for all tables."""
@@ -209,30 +239,34 @@ def _no_cut(source: str) -> LakeError:
 
 def _fragmented(paths: LakePaths, cut: Cut, retention: RetentionConfig) -> tuple[TableName, ...]:
     found = []
-    for table, at in sorted(cut.tables.items()):
+    # A held table gets no new files, and where somebody else has written it nothing can be done in it.
+    for table, at in sorted((t, at) for t, at in cut.tables.items() if t not in cut.held):
         for key, version in ((paths.history(table), at.history_version), (paths.current(table), at.current_version)):
-            newest = table_files(paths.url(key), version).newest
-            if sum(1 for file in newest if file.bytes < SMALL_BYTES) >= retention.small_files:
+            if is_fragmented(paths.url(key), version, retention.small_files):
                 found.append(table)
                 break
     return tuple(found)
 
 
-def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> dict[str, Freed]:
+def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, stop: Stop) -> dict[str, Freed]:
     """Steps 3 to 6."""
+    stop_here(paths.source, stop)
     total = {"cuts": _delete(store, old_documents(store, paths, retention, now))}
     failpoint("maintain.after_cuts")
+    stop_here(paths.source, stop)
     total["tables"] = Freed()
     for place, size in _table_files(store, paths, old=()):
         place.unlink(missing_ok=True)
         total["tables"] = total["tables"].plus(Freed(1, size))
     failpoint("maintain.after_tables")
+    stop_here(paths.source, stop)
     total["landing"] = Freed()
     for incarnation, number in _landings(store, paths, retention, now):
         put_base(Chain.open(store, paths, incarnation), number)
         chain = Chain.open(store, paths, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
+    stop_here(paths.source, stop)
     total["snapshots"] = _delete(store, _chunks(store, paths))
     return total
 
@@ -240,15 +274,10 @@ def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: dat
 def _would_remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> dict[str, Freed]:
     documents = old_documents(store, paths, retention, now)
     chains = [(Chain.open(store, paths, i), number) for i, number in _landings(store, paths, retention, now)]
-    tables, landing = Freed(), Freed()
-    for _, size in _table_files(store, paths, old=documents):
-        tables = tables.plus(Freed(1, size))
-    for chain, number in chains:
-        landing = landing.plus(freed(chain, below(chain, number)))
     return {
         "cuts": _sizes(store, documents),
-        "tables": tables,
-        "landing": landing,
+        "tables": summed(Freed(1, size) for _, size in _table_files(store, paths, old=documents)),
+        "landing": summed(freed(chain, below(chain, number)) for chain, number in chains),
         "snapshots": _sizes(store, _chunks(store, paths)),
     }
 
@@ -262,8 +291,7 @@ def old_documents(store: Store, paths: LakePaths, retention: RetentionConfig, no
     limit = now - timedelta(seconds=retention.cuts_s)
     gone: list[str] = []
     for number, following in pairwise(numbers):
-        followed_at = read_cut(store, paths, following).created_at
-        if datetime.fromisoformat(followed_at.replace("Z", "+00:00")) >= limit:
+        if time_of(read_cut(store, paths, following).created_at) >= limit:
             break
         gone += [paths.intent(number), paths.cut(number)]
     epoch = newest_epoch(store, paths)
@@ -308,10 +336,7 @@ def _chunks(store: Store, paths: LakePaths) -> list[str]:
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> Freed:
-    total = Freed()
-    for key in keys:
-        total = total.plus(Freed(1, store.size(key)))
-    return total
+    return summed(Freed(1, store.size(key)) for key in keys)
 
 
 def _delete(store: Store, keys: list[str]) -> Freed:

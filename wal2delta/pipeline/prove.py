@@ -28,6 +28,7 @@ from wal2delta.lake.columns import in_lake
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.evolution import describe_change
 from wal2delta.lake.lease import Lease, hold_lease
+from wal2delta.lake.open import read_layer
 from wal2delta.lake.records import newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -39,7 +40,7 @@ from wal2delta.postgres.catalog import PublishedTable, read_tables
 from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError
 from wal2delta.proof.compare import Buckets, DifferingKey, differing, differing_keys, rows_in, to_narrow
-from wal2delta.proof.lake_form import lake_buckets, lake_rows, read_current
+from wal2delta.proof.lake_form import lake_buckets, lake_rows
 from wal2delta.proof.record import record
 from wal2delta.proof.result import ProofReport, Status, TableProof
 from wal2delta.proof.source_side import source_buckets, source_rows
@@ -197,7 +198,7 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     if isinstance(at, TableProof):
         return replace(at, source_rows=source)
     shape = in_lake(at.version)
-    current = read_current(proof.spark, proof.paths.url(proof.paths.current(table)), at.current_version)
+    current = read_layer(proof.spark, proof.paths, table, at)
     lake = lake_buckets(current, shape, proof.source.buckets)
     wrong = differing(side.buckets, lake)
     if not wrong:

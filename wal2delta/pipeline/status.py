@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wal2delta.config.model import Config, SourceConfig, ViewConfig
 from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError
@@ -31,6 +31,10 @@ from wal2delta.postgres.slot import SlotState, read_slot
 from wal2delta.proof.record import Proved, read_proved
 from wal2delta.views.cuts import ViewCut
 from wal2delta.views.cuts import newest_cut as newest_view_cut
+
+if TYPE_CHECKING:
+    # It needs PySpark to be imported, which a status without sizes does not.
+    from wal2delta.pipeline.sizes import LakeSizes
 
 _T = TypeVar("_T")
 _Seen: TypeAlias = tuple[ServerIdentity, SlotState | None]
@@ -80,7 +84,8 @@ class SourceStatus:
     `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
     what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
     entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run.
-    `lease_held` is None where the system can't tell. `proved` is what the last proof of each table said.
+    `lease_held` is None where the system can't tell. `proved` is what the last proof of each configured table said. `sizes`
+    is None where nobody asked.
     """
 
     source: str
@@ -98,6 +103,7 @@ class SourceStatus:
     problems: tuple[Problem, ...]
     snapshot: SnapshotStatus | None = None
     proved: Mapping[TableName, Proved] = field(default_factory=dict)
+    sizes: LakeSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +135,17 @@ class StatusReport:
         return tuple(problem for part in parts for problem in part.problems)
 
 
-def status(config: Config, names: Iterable[str] | None = None, *, servers: bool = True) -> StatusReport:
+def status(
+    config: Config,
+    names: Iterable[str] | None = None,
+    *,
+    servers: bool = True,
+    sizes: Callable[[str], LakeSizes] | None = None,
+) -> StatusReport:
     """Look at the sources `names` and the views that read them, at all of both by default.
 
-    Without `servers` only what lies in the lake is looked at: no server can delay the answer, and none is a problem.
+    Without `servers` only what lies in the lake is looked at: no server can delay the answer, and none is a problem. `sizes`
+    gives those of a source, where they are wanted.
     Raises ConfigError for a lake of a kind that is not supported; everything else becomes a problem in the report.
     """
     chosen = list(config.sources if names is None else names)
@@ -141,7 +154,7 @@ def status(config: Config, names: Iterable[str] | None = None, *, servers: bool 
     # Each beside the others: a server that hangs is a problem of its own source.
     looks = side_by_side(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
-        sources={name: _source(store, config, config.sources[name], looks.get(name)) for name in chosen},
+        sources={name: _source(store, config, config.sources[name], looks.get(name), sizes) for name in chosen},
         views={view.name: _view(store, config, view) for view in views},
     )
 
@@ -160,7 +173,13 @@ class _Problems:
             return None
 
 
-def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Exception | None) -> SourceStatus:
+def _source(
+    store: Store,
+    config: Config,
+    source: SourceConfig,
+    look: _Seen | Exception | None,
+    sizes: Callable[[str], LakeSizes] | None,
+) -> SourceStatus:
     problems = _Problems()
     paths = LakePaths(config.lake, source.name)
     chain = problems.look(lambda: Chain.open_newest(store, paths))
@@ -193,9 +212,16 @@ def _source(store: Store, config: Config, source: SourceConfig, look: _Seen | Ex
         lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
         snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
-        proved=dict(sorted(read_proved(store, paths).items())),
+        proved=_proved(read_proved(store, paths), source, cut),
+        sizes=None if sizes is None else problems.look(lambda: sizes(source.name)),
         problems=tuple(problems.found),
     )
+
+
+def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut | None) -> dict[TableName, Proved]:
+    """Without the tables that are not configured any more; where none is, those that the lake does not have."""
+    known = set(source.tables) or (set(proved) if cut is None else {*cut.tables, *cut.held})
+    return {table: said for table, said in sorted(proved.items()) if table in known}
 
 
 def _snapshot(store: Store, paths: LakePaths, chain: Chain | None) -> SnapshotStatus | None:

@@ -22,6 +22,19 @@ from wal2delta.values.types import element_kind, precision_scale
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
 _ELEMENT = sql.Identifier("w2d", "e")
 _FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
+# The first instant of the years that the lake's types have, the first after them, and the function of their octets.
+_INSTANTS = {
+    "timestamp": (
+        sql.SQL("'0001-01-01 00:00:00'::timestamp"),
+        sql.SQL("'10000-01-01 00:00:00'::timestamp"),
+        sql.SQL("timestamp_send"),
+    ),
+    "timestamptz": (
+        sql.SQL("'0001-01-01 00:00:00+00'::timestamptz"),
+        sql.SQL("'10000-01-01 00:00:00+00'::timestamptz"),
+        sql.SQL("timestamptz_send"),
+    ),
+}
 # A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
 _UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
 # Kinds for which a cast to text gives the output function's text; it costs less.
@@ -132,6 +145,14 @@ def _float(value: sql.Composable, kind: str) -> sql.Composed:
     )
 
 
+def _instant(column: Column) -> sql.Composed:
+    """PostgreSQL's octets of an instant of the years that the lake's type has; any other is a text in the lake."""
+    first, after, send = _INSTANTS[column.kind]
+    return sql.SQL(
+        "CASE WHEN {name} >= {first} AND {name} < {after} THEN encode({send}({name}), 'hex') ELSE concat({name}) END"
+    ).format(name=sql.Identifier(column.name), first=first, after=after, send=send)
+
+
 def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
     """Whether a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever scale it came with.
 
@@ -157,10 +178,15 @@ def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None
 
 
 def _row_text(relation: Relation) -> sql.Composable:
-    """Each value as `wal2delta.lake.exact.row_forms` has it; `concat` leaves NULLs out."""
+    """Each value as `wal2delta.proof.lake_form.proof_forms` has it; `concat` leaves NULLs out."""
     parts: list[sql.Composable] = []
     for column in relation.version.columns:
-        parts += [_value(column), sql.Literal(END)] if is_ended(column) else [framed(column, relation.encoding)]
+        if column.kind in _INSTANTS and not relation.version.is_bag:
+            parts += [_instant(column), sql.Literal(END)]
+        elif is_ended(column):
+            parts += [_value(column), sql.Literal(END)]
+        else:
+            parts.append(framed(column, relation.encoding))
     return _concat(parts)
 
 

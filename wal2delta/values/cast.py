@@ -264,6 +264,18 @@ def _refused(texts: pa.Array, to: pa.DataType) -> pa.Array:
     return pa.array(np.concatenate(pieces))
 
 
+def beside_patterns(column: Column) -> tuple[str, str] | None:
+    """What a text of the column looks like that stands in `_w2d_text`: it matches the first pattern, and not the second.
+
+    None for kinds without parameters or patterns of their own: arrays, and those that hold every value.
+    """
+    printed = _OVERFLOWS.get(column.kind)
+    if printed is None:
+        return None
+    fits = _decimal_pattern(column.typmod) if column.kind == "numeric" else _FITS[column.kind]
+    return _whole(printed), _whole(fits)
+
+
 def _whole(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 

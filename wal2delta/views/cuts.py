@@ -27,7 +27,8 @@ _LOCK = "refresh.lock"
 class ViewCut:
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
-    `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before.
+    `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before, or has the
+    same rows in other files.
     """
 
     number: CycleNumber
@@ -86,12 +87,16 @@ def newest_cut(store: Store, view: str) -> ViewCut | None:
     Cost: reads documents backwards until it meets one of this view.
     """
     for key in reversed(store.list(LakePaths.view_cuts())):
-        cut = ViewCut.from_bytes(store.get(key), key)
-        if cut.number != _number(key):
-            raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
+        cut = _read(store, key)
         if cut.view == view:
             return cut
     return None
+
+
+def cuts_in_order(store: Store) -> Iterator[ViewCut]:
+    """The cuts of all views, oldest first; raises LakeError where a document is damaged."""
+    for key in store.list(LakePaths.view_cuts()):
+        yield _read(store, key)
 
 
 def put_cut(store: Store, cut: ViewCut) -> None:
@@ -113,6 +118,13 @@ def one_refresh(lake: str) -> Iterator[None]:
     lock = local_folder(lake) / "views" / _LOCK
     with exclusive(lock, "views", "another process is refreshing views of this lake"):
         yield
+
+
+def _read(store: Store, key: str) -> ViewCut:
+    cut = ViewCut.from_bytes(store.get(key), key)
+    if cut.number != _number(key):
+        raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
+    return cut
 
 
 def _number(key: str) -> CycleNumber:

@@ -91,9 +91,9 @@ def refresh_view(
     """
     started = time.time()
     sha256 = definition_sha256(view)
-    path = str(local_folder(lake).joinpath(*LakePaths.view(view.name).split("/")))
+    path = view_path(lake, view.name)
     before = newest_version(path)
-    target = _Target(session, view, path, before, _next_number(store, path, view.name, before))
+    target = _Target(session, view, path, before, next_number(store, path, view.name, before))
     desired = _desired(bind(session, view, tables)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with query_errors(view):
@@ -120,12 +120,17 @@ def refresh_view(
     return cut
 
 
+def view_path(lake: str, view: str) -> str:
+    """Where a view's Delta table is."""
+    return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
+
+
 def app_id(view: str) -> str:
     """Under which name a view's refreshes stand in its Delta log."""
     return f"wal2delta/views/{view}"
 
 
-def _next_number(store: Store, path: str, view: str, newest: int) -> CycleNumber:
+def next_number(store: Store, path: str, view: str, newest: int) -> CycleNumber:
     """Past the newest cut of any view, and past the numbers in this view's log that no cut names."""
     number = int(newest_number(store))
     cut = newest_cut(store, view)

@@ -1,0 +1,54 @@
+"""Maintenance of views that is told to stop ends as every other step does; one that finds them busy leaves them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from wal2delta.config.load import load
+from wal2delta.config.model import Config
+from wal2delta.errors import TransientError
+from wal2delta.landing.fields import time_of
+from wal2delta.landing.retention import Freed
+from wal2delta.pipeline import maintain_views as step
+from wal2delta.pipeline.maintain_views import maintain_views
+from wal2delta.report import Stop, silent
+from wal2delta.views.cuts import one_refresh
+
+NOW = time_of("2026-11-22T00:00:00Z")
+NO_SPARK = cast("SparkSession", None)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """One source with one view, and an empty lake."""
+    (tmp_path / "v.sql").write_text("SELECT * FROM o")
+    path = tmp_path / "wal2delta.yaml"
+    path.write_text(
+        "lake: lake\nsources:\n  shop:\n    dsn: host=nowhere dbname=shop\n"
+        "views:\n  v: {sql: v.sql, reads: {o: shop/shop.orders}}\n"
+    )
+    return load(path)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_it_ends_where_it_is_told_to_stop(config: Config, *, busy: bool) -> None:
+    """Also while it waits for a refresh: whoever asked is not told that all was done."""
+    stop = Stop()
+    stop.request()
+    refreshing = one_refresh(config.lake) if busy else nullcontext()
+    with refreshing, pytest.raises(TransientError, match="it was told to stop"):
+        maintain_views(config, "shop", NO_SPARK, silent, stop=stop, now=NOW)
+
+
+def test_views_that_stay_busy_are_left_to_the_next_run(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh in progress is no failure of the source's own maintenance."""
+    monkeypatch.setattr(step, "WAIT_S", 0.0)
+    with one_refresh(config.lake):
+        done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW)
+    assert (done.optimized, done.freed) == ((), Freed())
+    assert "another process is refreshing views" in str(done.busy)

@@ -1,0 +1,315 @@
+"""Someone else commits to Delta tables of the lake: they are held, the others go on, and a new snapshot repairs them."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+
+import wal2delta
+from tests.fix_postgres import Database
+from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.properties.test_maintain import MUCH_LATER, policy
+from tests.scenarios.test_cycle_crashes import Crash
+from tests.simulated_rows import rows_of, shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.config.model import Config
+from wal2delta.lake import strays, table_cycle
+from wal2delta.lake.exact import quoted
+from wal2delta.lake.open import open_lake
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.status import status
+from wal2delta.report import Stop, silent
+from wal2delta.schema import Identity
+
+pytestmark = pytest.mark.spark
+NAMES = ("deleted", "told", "bag", "good")
+TWO = ("deleted", "good")
+RNG = random.Random(1)
+
+
+def begun(lake: Path, names: tuple[str, ...] = NAMES) -> tuple[SimulatedSource, Config]:
+    """Tables with ten rows each, in a lake."""
+    columns = {"id": "int4", "v": "text"}
+    tables = [
+        SimulatedTable(shape(name, columns, () if bag else ("id",), Identity.FULL if bag else Identity.DEFAULT, oid))
+        for oid, name in enumerate(names, start=1)
+        for bag in (name == "bag",)
+    ]
+    source, config = SimulatedSource(lake, tables), make_config(lake)
+    source.snapshot(names)
+    write(source, range(10))
+    return source, config
+
+
+def write(source: SimulatedSource, ids: range) -> Lsn:
+    """A row for each number in each table, and the first row of all changed; the end of it."""
+    for table in source.tables.values():
+        for number in ids:
+            source.insert(table, (number, f"v{number}"))
+        source.update(table, table.rows[0], (table.rows[0][0], f"changed at {ids.start}"))
+    end = source.commit(RNG)
+    source.flush()
+    return end
+
+
+def place(source: SimulatedSource, layer: str, name: str) -> str:
+    """A Delta table, as SQL names it."""
+    key = (
+        source.paths.history(TableName("app", name))
+        if layer == "history"
+        else source.paths.current(TableName("app", name))
+    )
+    return f"delta.{quoted(source.paths.url(key))}"
+
+
+def stray(spark: SparkSession, statement: str, table: str) -> None:
+    """Somebody's session runs a statement about THE_TABLE."""
+    spark.newSession().sql(statement.replace("THE_TABLE", table))
+
+
+def commit_strays(spark: SparkSession, source: SimulatedSource) -> None:
+    """Somebody's session: rows taken away, rows invented, columns added, and an OPTIMIZE, which harms nobody."""
+    current, history = ({n: place(source, layer, n) for n in NAMES} for layer in ("current", "history"))
+    stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", current["deleted"])
+    stray(spark, "ALTER TABLE THE_TABLE ADD COLUMN extra string", current["deleted"])
+    stray(spark, "UPDATE THE_TABLE SET extra = 'x', v = 'wrong'", current["deleted"])
+    stray(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE LIMIT 3", history["told"])
+    stray(spark, "UPDATE THE_TABLE SET v = 'wrong'", current["bag"])
+    stray(spark, "DELETE FROM THE_TABLE", history["bag"])
+    stray(spark, "OPTIMIZE THE_TABLE", current["good"])
+
+
+def states_equal(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...], at: Lsn) -> None:
+    """What history makes of a place between cuts is what the source was."""
+    found = wal2delta.as_of(spark, config, at)
+    for name in names:
+        table = source.table(name).version
+        assert rows_of(found.table(table.table, hidden=True), table) == source.state_at(at)[table.table], (
+            f"{name} at {at}"
+        )
+
+
+@pytest.mark.full
+def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: SparkSession, tmp_path: Path) -> None:
+    """In current, in history, in both, with other columns; the tables are as they were before, at cuts and between them."""
+    source, config = begun(tmp_path)
+    run_compact(spark, config)
+    first = open_lake(spark, config).cuts[SOURCE]
+    commit_strays(spark, source)
+    write(source, range(10, 20))
+    (report,) = run_compact(spark, config)
+
+    held = {t.name: h for t, h in report.held.items()}
+    assert {name: h.reason for name, h in held.items()} == {
+        "deleted": "its current table: version 1 was committed by someone else",
+        "told": "its history table: version 1 was committed by someone else",
+        "bag": "its history table: version 1 was committed by someone else",
+    }
+    assert {h.remedy for h in held.values()} == {
+        f"run `wal2delta bootstrap {SOURCE} --tables app.{n}`, then compact" for n in held
+    }
+    check(spark, config, source, ["good"])
+    for name in held:
+        assert (
+            open_lake(spark, config).cuts[SOURCE].tables[TableName("app", name)] == first.tables[TableName("app", name)]
+        )
+
+    source.snapshot(list(held))
+    write(source, range(20, 30))
+    (report,) = run_compact(spark, config)
+    assert not report.held
+    check(spark, config, source, list(NAMES))
+    middle = write(source, range(30, 40))
+    write(source, range(40, 50))
+    run_compact(spark, config)
+    states_equal(spark, source, config, NAMES, middle)
+    _history_adds_up(spark, source, config, ("told",))
+    check(spark, config, source, list(NAMES))
+
+
+def _history_adds_up(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...]) -> None:
+    """Current made from history alone is current: no stray row is left in either."""
+    maintain(config, SOURCE, spark, silent, rebuild=[TableName("app", name) for name in names])
+    check(spark, config, source, list(names))
+
+
+@pytest.mark.parametrize("layer", [pytest.param("history", marks=pytest.mark.full), "current"])
+def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
+    """Between the look and the commit: what the cycle had written of the table is in no cut, and is taken back later."""
+    source, config = begun(tmp_path, TWO)
+    run_compact(spark, config)
+    write(source, range(10, 20))
+    done: list[str] = []
+    lock, log = (
+        threading.Lock(),
+        Path(source.paths.url(source.paths.history(TableName("app", "deleted")))) / "_delta_log",
+    )
+
+    def pass_by(name: str) -> None:
+        with lock:
+            if name == "cycle.after_history" and not done and (log / f"{1:020d}.json").exists():
+                done.append(name)
+                stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, layer, "deleted"))
+
+    monkeypatch.setattr(table_cycle, "failpoint", pass_by)
+    (report,) = run_compact(spark, config)
+    assert done
+    if layer == "current":
+        told = "its current table: version 1 was committed by someone else"
+        assert {t.name: h.reason for t, h in report.held.items()} == {"deleted": told}
+        # The history that the cycle had written is as foreign as the stray commit.
+    write(source, range(20, 30))
+    (report,) = run_compact(spark, config)
+    assert {t.name for t in report.held} == {"deleted"}
+    check(spark, config, source, ["good"])
+    source.snapshot(["deleted"])
+    write(source, range(30, 40))
+    (report,) = run_compact(spark, config)
+    assert not report.held
+    _history_adds_up(spark, source, config, TWO)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("again", [False, True])
+def test_a_repair_that_is_killed_is_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
+    """After either RESTORE; where the stranger commits `again` meanwhile, that is taken back too."""
+    source, config = begun(tmp_path, ("bag", "good"))
+    run_compact(spark, config)
+    for layer in ("current", "history"):
+        stray(spark, "DELETE FROM THE_TABLE", place(source, layer, "bag"))
+    write(source, range(10, 20))
+    run_compact(spark, config)
+    source.snapshot(["bag"])
+    write(source, range(20, 30))
+
+    def crash(name: str) -> None:
+        if name == "cycle.after_restore":
+            raise Crash(name)
+
+    monkeypatch.setattr(strays, "failpoint", crash)
+    for _ in ("history", "current"):
+        with pytest.raises(Crash):
+            run_compact(spark, config)
+        if again:
+            stray(spark, "DELETE FROM THE_TABLE WHERE id > 5", place(source, "current", "bag"))
+    monkeypatch.undo()
+    run_compact(spark, config)
+    assert not open_lake(spark, config).cuts[SOURCE].held
+    _history_adds_up(spark, source, config, ("bag", "good"))
+
+
+@pytest.mark.full
+def test_maintenance_holds_such_a_table_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Files are put together, history is trimmed: of the others."""
+    source, config = begun(tmp_path, TWO)
+    run_compact(spark, config)
+    write(source, range(10, 20))
+    run_compact(spark, config)
+    stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, "current", "deleted"))
+    config = policy(tmp_path, small_files=2, history_s=1.0)
+    done = maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    assert done.cycles
+    assert "deleted" not in {t.name for t in (*done.trimmed, *done.optimized)}
+    cut = open_lake(spark, config).cuts[SOURCE]
+    assert {t.name for t in cut.held} == {"deleted"}
+    source.snapshot(["deleted"])
+    write(source, range(20, 30))
+    run_compact(spark, config)
+    maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    assert not open_lake(spark, config).cuts[SOURCE].held
+    check(spark, config, source, list(TWO))
+    states_equal(spark, source, config, TWO, Lsn(source.lsn))
+
+
+def commit_as_ours(spark: SparkSession, source: SimulatedSource, config: Config, cycle: int) -> None:
+    """What a process would commit that has been asleep since this cycle."""
+    table = TableName("app", "deleted")
+    rows = open_lake(spark, config).table(SOURCE, table, hidden=True).limit(2)
+    told = {"txnAppId": f"wal2delta/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
+    rows.write.format("delta").options(**told).mode("append").save(source.paths.url(source.paths.current(table)))
+
+
+@pytest.mark.full
+def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -> None:
+    """A commit of a cycle of ours that no cut names is told apart; the way out is the same.
+
+    Where the table knows a cycle that is still to come, Delta would skip that one's commit in silence: it stays held.
+    """
+    source, config = begun(tmp_path, TWO)
+    run_compact(spark, config)
+    source.insert(source.table("good"), (99, "alone"))
+    source.commit(RNG)
+    source.flush()
+    run_compact(spark, config)
+    commit_as_ours(spark, source, config, 2)
+    write(source, range(10, 20))
+    (report,) = run_compact(spark, config)
+    told = "its current table: version 1 is a commit of cycle {} that no cut names"
+    assert {t.name: h.reason for t, h in report.held.items()} == {"deleted": told.format(2)}
+    source.snapshot(["deleted"])
+    write(source, range(20, 30))
+    run_compact(spark, config)
+    check(spark, config, source, list(TWO))
+
+    commit_as_ours(spark, source, config, 77)
+    write(source, range(30, 40))
+    source.snapshot(["deleted"])
+    write(source, range(40, 50))
+    (held,) = run_compact(spark, config)[-1].held.values()
+    assert "is a commit of cycle 77 that no cut names" in held.reason
+    assert "docs/operations.md" in held.remedy
+    check(spark, config, source, ["good"])
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+    """Rows deleted in one table and invented in another: `status` has both and their remedy, which ends equal."""
+    names = ("cut", "invented", "good")
+    for name in names:
+        database.execute(
+            SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(Identifier(name)),
+            SQL("INSERT INTO {} SELECT i, 'v' FROM generate_series(1, 20) i").format(Identifier(name)),
+        )
+    database.execute("CREATE PUBLICATION pub FOR TABLE cut, invented, good")
+    source = database.source(buckets=16)
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    bootstrap(config, "shop")
+    assert prove(config, "shop", None, spark).equal
+    paths = LakePaths(config.lake, "shop")
+    current, history = (paths.current(TableName("public", "cut")), paths.history(TableName("public", "invented")))
+    stray(spark, "DELETE FROM THE_TABLE WHERE id = 3", f"delta.{quoted(paths.url(current))}")
+    stray(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE", f"delta.{quoted(paths.url(history))}")
+    for name in names:
+        database.execute(SQL("UPDATE {} SET v = 'w' WHERE id < 9").format(Identifier(name)))
+
+    found = {t.name: (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
+    assert found["good"][0] == "equal"
+    assert {name: told[0] for name, told in found.items() if name != "good"} == {"cut": "held", "invented": "held"}
+    (told,) = status(config, ["shop"]).sources.values()
+    assert {t.name: h.remedy for t, h in told.held.items()} == {
+        name: f"run `wal2delta bootstrap shop --tables public.{name}`, then compact" for name in ("cut", "invented")
+    }
+    assert all("was committed by someone else" in h.reason for h in told.held.values())
+
+    bootstrap(config, "shop", [TableName("public", "cut"), TableName("public", "invented")])
+    compact(config, "shop", spark, silent, Stop())
+    assert prove(config, "shop", None, spark).equal
+    for name in names:
+        rows = wal2delta.open(spark, config).table("shop", f"public.{name}").collect()
+        assert sorted(map(tuple, rows)) == sorted(database.rows(SQL("SELECT id, v FROM {}").format(Identifier(name))))

@@ -1,0 +1,120 @@
+"""Held and new tables are copied without being asked: from a change in the source to a lake that is equal again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import SparkSession
+
+from orchestration.build import build
+from orchestration.sensors import held_sensor
+from resources import Settings
+from tests.fix_postgres import Database
+from wal2delta.config.load import load
+from wal2delta.config.model import Config
+from wal2delta.drain.until import Until
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.recopy import recopy
+from wal2delta.report import Stop, silent
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+_YAML = """\
+lake: lake
+sources:
+  shop:
+    dsn: {dsn}
+    password: {{env: W2D_SHELL_PASSWORD}}
+    publication: pub
+    slot: {slot}
+    buckets: 16
+    tables: [public.kept, public.retyped, public.came]
+    snapshot: {{held: copy, held_pause_s: 3600}}
+"""
+RETYPED = TableName("public", "retyped")
+
+
+def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two tables of three, copied as if it were long ago: what a table may be copied again is counted within a day."""
+    database.execute(
+        "CREATE TABLE kept (id int PRIMARY KEY, v int)",
+        "CREATE TABLE retyped (id int PRIMARY KEY, v int)",
+        "INSERT INTO kept SELECT i, i FROM generate_series(1, 20) i",
+        "INSERT INTO retyped SELECT i, i FROM generate_series(1, 20) i",
+        "CREATE PUBLICATION pub FOR TABLE kept, retyped",
+    )
+    parts = conninfo_to_dict(database.dsn)
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", str(parts.pop("password")))
+    path = folder / "wal2delta.yaml"
+    path.write_text(_YAML.format(dsn=make_conninfo("", **parts), slot=database.name), encoding="utf-8")
+    config = load(path)
+    long_ago = (datetime.now(timezone.utc) - timedelta(days=2)).isoformat()
+    with monkeypatch.context() as then:
+        then.setattr("wal2delta.pipeline.attempts.now_text", lambda: long_ago)
+        bootstrap(config, "shop", [TableName("public", "kept"), RETYPED])
+    return config
+
+
+def _look(config: Config, instance: dg.DagsterInstance) -> dg.SensorResult:
+    context = dg.build_sensor_context(instance=instance, resources={"settings": Settings(config_path=str(config.path))})
+    found = held_sensor(config.source("shop"))(context)
+    assert isinstance(found, dg.SensorResult)
+    return found
+
+
+def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -> dict[str, str]:
+    """The tables that the run copied, with the reason in their metadata."""
+    chosen = list(request.asset_selection or ())
+    job = build(config).resolve_job_def("shop_bootstrap")
+    result = job.execute_in_process(instance=instance, run_config=request.run_config, asset_selection=chosen)
+    made = (event.materialization for event in result.get_asset_materialization_events())
+    return {each.asset_key.path[-1]: str(each.metadata["reason"].value) for each in made}
+
+
+def _into_the_lake(config: Config, spark: SparkSession) -> None:
+    drain(config, "shop", Until.caught_up())
+    compact(config, "shop", spark, silent, Stop())
+
+
+def test_held_and_new_tables_are_copied_and_equal_again(
+    database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run of the two tables, with the reasons; then none, though one of them is held once more within the hour."""
+    config = _begun(database, tmp_path, monkeypatch)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        assert _look(config, instance).skip_reason is not None, "nothing is in the lake yet"
+        compact(config, "shop", spark, silent, Stop())
+        database.execute(
+            "ALTER TABLE retyped ALTER v TYPE text",
+            "UPDATE retyped SET v = 'x' WHERE id < 5",
+            "CREATE TABLE came (id int PRIMARY KEY)",
+            "INSERT INTO came VALUES (1), (2)",
+            "ALTER PUBLICATION pub ADD TABLE came",
+            "UPDATE kept SET v = 0 WHERE id < 5",
+        )
+        _into_the_lake(config, spark)
+        (request,) = _look(config, instance).run_requests or ()
+        told = _run(config, instance, request)
+        assert told.keys() == {"retyped", "came"}
+        assert "public.came: it came into the publication" in told["came"]
+        assert "public.retyped: a column has another type" in told["retyped"]
+        assert not _look(config, instance).run_requests, "they wait for the next compaction"
+        _into_the_lake(config, spark)
+        proof = prove(config, "shop", None, spark)
+        assert {table.name: found.status for table, found in proof.tables.items()} == dict.fromkeys(
+            ("kept", "retyped", "came"), "equal"
+        )
+
+        database.execute("ALTER TABLE retyped ALTER v TYPE int USING 1")
+        _into_the_lake(config, spark)
+        now = datetime.now(timezone.utc)
+        assert recopy(config, "shop", now).paused.keys() == {RETYPED}
+        assert "public.retyped is copied again after" in str(_look(config, instance).skip_reason)
+        assert recopy(config, "shop", now + timedelta(hours=2)).due.keys() == {RETYPED}

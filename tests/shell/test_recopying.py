@@ -1,0 +1,87 @@
+"""What the sensor of held tables decides, case by case: which tables are copied, and when no run is started."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.build import build
+from orchestration.keeper import Phase, Run
+from orchestration.recopying import Copy, decide
+from tests.shell.sample import write_sample
+from wal2delta.config.load import load
+from wal2delta.names import TableName
+from wal2delta.pipeline.recopy import DAY, Recopy, not_before
+
+NOW = 1_700_000_000.0
+A, B, C = (TableName("public", name) for name in "abc")
+DUE = Recopy({A: "a column has another type", B: "it came into the publication"})
+
+
+def _run(phase: Phase, ago: float, name: str = "abcdefgh-1") -> Run:
+    return Run(name, phase, NOW - ago - 5, NOW - ago - 5, NOW - ago)
+
+
+def _decide(found: Recopy, *runs: Run, copying: bool | None = None) -> Copy:
+    return decide(found, (A, B), runs, NOW, 600.0, copying=copying)
+
+
+def test_what_is_due_is_copied_together_with_the_reasons() -> None:
+    """The run says why, in each table's metadata."""
+    told = "public.a: a column has another type; public.b: it came into the publication"
+    assert _decide(DUE) == Copy((A, B), told)
+    assert _decide(DUE, _run(Phase.ENDED, 10), _run(Phase.FAILED, 20)).tables == (A, B)
+
+
+@pytest.mark.parametrize(
+    ("copy", "says"),
+    [
+        (_decide(Recopy()), "no table waits for a snapshot"),
+        (_decide(Recopy({C: "it came into the publication"})), "public.c is not in the configuration's `tables`"),
+        (
+            _decide(Recopy({}, {A: datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)})),
+            "public.a is copied again after 2026-01-02 03:04:05 UTC",
+        ),
+        (_decide(DUE, copying=True), "a snapshot is being copied"),
+        (_decide(DUE, _run(Phase.QUEUED, 10)), "run abcdefgh is queued"),
+        (_decide(DUE, _run(Phase.STARTED, 10)), "run abcdefgh is started"),
+        (_decide(DUE, _run(Phase.FAILED, 599)), "the last run failed; the next try is at"),
+        (_decide(DUE, _run(Phase.FAILED, 1199), _run(Phase.FAILED, 3000)), "the last run failed"),
+    ],
+)
+def test_nothing_is_started_and_the_reason_is_said(copy: Copy, says: str) -> None:
+    """Nothing due, not shown, paused, in progress, or failed a moment ago."""
+    assert copy.tables == ()
+    assert says in copy.reason
+
+
+def test_failed_runs_are_tried_again_ever_more_seldom() -> None:
+    """After the pause, then after twice as long."""
+    assert _decide(DUE, _run(Phase.FAILED, 601)).tables
+    assert _decide(DUE, _run(Phase.FAILED, 1201), _run(Phase.FAILED, 3000)).tables
+    assert not _decide(DUE, *(_run(Phase.FAILED, 1201.0 * n) for n in (1, 2, 3))).tables
+
+
+def test_the_pause_grows_to_a_day_and_no_further() -> None:
+    """The first copy is made at once; nobody copies for ever in a loop."""
+    now = datetime.now(timezone.utc)
+    assert not_before((), 600) is None
+    waits = [not_before((now,) * n, 600.0) for n in (1, 2, 3, 8, 9, 1000)]
+    expected = [*(timedelta(seconds=600 * 2**n) for n in (0, 1, 2, 7)), DAY, DAY]
+    assert waits == [now + pause for pause in expected]
+
+
+@pytest.mark.parametrize("held", ["wait", "copy"])
+def test_the_sensor_is_there_where_it_is_asked_for(tmp_path: Path, held: str) -> None:
+    """A copy costs the source something: by default a person decides when."""
+    path = write_sample(tmp_path)
+    limits = "compaction: {interval_s: 90}"
+    text = path.read_text(encoding="utf-8").replace(limits, f"{limits}\n    snapshot: {{held: {held}}}")
+    path.write_text(text, encoding="utf-8")
+    defs = build(load(path))
+    dg.Definitions.validate_loadable(defs)
+    names = {sensor.name for sensor in defs.sensors or ()}
+    assert {n for n in names if n.endswith("_held_sensor")} == ({"shop_held_sensor"} if held == "copy" else set())

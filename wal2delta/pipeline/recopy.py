@@ -1,0 +1,100 @@
+"""Which tables are to be copied without being asked: held ones that a snapshot brings back, and new ones of the publication.
+
+Copying them belongs to `wal2delta.pipeline.bootstrap`; when it is asked, and whether at all, to the callers.
+
+Only the lake is looked at, no server. A table that is held again after each copy must not be copied for ever, so what is
+there of earlier snapshots says when it may be: the first copy within a day is made at once, the next one after
+`snapshot.held_pause_s`, and then after twice as long each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from wal2delta.config.model import Config
+from wal2delta.lake.documents import RESNAPSHOT, Cut, Held
+from wal2delta.lake.records import newest_cut
+from wal2delta.lake.snapshots import finished_tables, may_enter, pending_snapshots, read_wanted, snapshot_folders
+from wal2delta.landing.catalog_links import newest_catalog
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.fields import time_of
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import Store, open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+
+DAY = timedelta(days=1)
+# From a pause of a second to one of a day.
+_DOUBLED_MAX = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Recopy:
+    """`due` are to be copied now, each with the reason; `paused` not before then, since copies have not helped so far."""
+
+    due: Mapping[TableName, str] = field(default_factory=dict)
+    paused: Mapping[TableName, datetime] = field(default_factory=dict)
+
+
+def recopy(config: Config, name: str, now: datetime) -> Recopy:
+    """Look at the source `name`. Raises what a damaged lake raises.
+
+    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake:
+    those copies a person begins.
+    """
+    source = config.source(name)
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
+    if chain is None or cut is None or cut.incarnation != chain.incarnation:
+        return Recopy()
+    if not may_enter(store, paths, chain.incarnation):
+        return Recopy()
+    wanted = _held(cut, name) | _new(store, paths, chain, cut)
+    waiting = pending_snapshots(store, paths, chain.incarnation, cut)
+    copies = _copies(store, paths, chain, now - DAY)
+    due, paused = {}, {}
+    for table, reason in sorted(wanted.items()):
+        if table in waiting:
+            continue
+        first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
+        if first is None or first <= now:
+            due[table] = reason
+        else:
+            paused[table] = first
+    return Recopy(due, paused)
+
+
+def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
+    """When a table may be copied again that was copied at these times of the last day; None: at once."""
+    if not copies:
+        return None
+    pause: timedelta = min(timedelta(seconds=pause_s) * (1 << min(len(copies) - 1, _DOUBLED_MAX)), DAY)
+    return max(copies) + pause
+
+
+def _held(cut: Cut, source: str) -> dict[TableName, str]:
+    """The held tables whose remedy is a snapshot and nothing else."""
+    named = {table: Held(Lsn.ZERO, "", RESNAPSHOT).named(source, table).remedy for table in cut.held}
+    return {table: held.reason for table, held in cut.held.items() if held.remedy == named[table]}
+
+
+def _new(store: Store, paths: LakePaths, chain: Chain, cut: Cut) -> dict[TableName, str]:
+    """The tables that the drain knows to be published, and that nobody has copied."""
+    recorded = newest_catalog(chain)
+    known = set(cut.tables) | set(cut.held) | set(finished_tables(store, paths, chain.incarnation))
+    published = set() if recorded is None else {t.table for t in recorded.tables.values()}
+    return dict.fromkeys(published - known, "it came into the publication")
+
+
+def _copies(store: Store, paths: LakePaths, chain: Chain, since: datetime) -> dict[TableName, tuple[datetime, ...]]:
+    """When each table was to be copied since then, whatever came of it."""
+    found: dict[TableName, tuple[datetime, ...]] = {}
+    for folder in snapshot_folders(store, paths, chain.incarnation):
+        wanted = read_wanted(store, paths, folder)
+        begun = None if wanted is None else time_of(wanted.started_at)
+        if wanted is not None and begun is not None and begun >= since:
+            for table in wanted.tables:
+                found[table] = (*found.get(table, ()), begun)
+    return found

@@ -1,0 +1,83 @@
+"""How much room a source's lake takes: landing, tables, kept cuts, and what maintenance would remove now.
+
+What may go belongs to `maintain`; showing it to the callers. No Spark session: sizes are those that the tables' logs and
+the landing's folder have.
+
+Cost: a listing of the landing, and of each table the log from its last checkpoint on; what a run would remove is the walk
+over all files that the run itself makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wal2delta.config.model import Config
+from wal2delta.lake.delta_files import table_files
+from wal2delta.lake.records import cut_numbers, newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.retention import Freed, summed
+from wal2delta.landing.store import NotFoundError, Store, open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.maintain import maintenance_plan
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The data files of a table's newest version; what older cuts keep besides is not in it."""
+
+    current: Freed
+    history: Freed
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSizes:
+    """Files and bytes of a landing and of the tables at the newest cut, how many cuts are kept, and what would go now."""
+
+    landing: Freed
+    cuts: int
+    tables: Mapping[TableName, TableSize] = field(default_factory=dict)
+    reclaimable: Freed | None = None
+
+    @property
+    def current(self) -> Freed:
+        """All current tables."""
+        return summed(size.current for size in self.tables.values())
+
+    @property
+    def history(self) -> Freed:
+        """All histories."""
+        return summed(size.history for size in self.tables.values())
+
+
+def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
+    """One source's, with what a maintenance would remove if `plan`.
+
+    Raises LakeError where a log is damaged; with `plan` TransientError where files go while they are looked at.
+    """
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    landing = summed(_size(store, key) for key in store.list(paths.landings))
+    cut = newest_cut(store, paths)
+    if cut is None:
+        return LakeSizes(landing, 0)
+    tables = {
+        table: TableSize(
+            _newest(paths.url(paths.current(table)), at.current_version),
+            _newest(paths.url(paths.history(table)), at.history_version),
+        )
+        for table, at in sorted(cut.tables.items())
+    }
+    reclaimable = summed(maintenance_plan(config, name).freed.values()) if plan else None
+    return LakeSizes(landing, len(cut_numbers(store, paths)), tables, reclaimable)
+
+
+def _newest(path: str, version: int) -> Freed:
+    return summed(Freed(1, file.bytes) for file in table_files(path, version).newest)
+
+
+def _size(store: Store, key: str) -> Freed:
+    try:
+        return Freed(1, store.size(key))
+    except NotFoundError:
+        # A drain or a removal works beside us.
+        return Freed()
