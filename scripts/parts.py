@@ -35,6 +35,8 @@ _PAGE = ROOT / "docs" / "testing.md"
 _PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
 # More JVMs at once would want more than 8 GB.
 _AT_ONCE = 2
+# Characters of what a failed test says that its line at the end gives.
+_TOLD = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a part; `tests` is empty where it is none of pytest's."""
+    """What became of a part; `tests` and `failures` are empty where it is none of pytest's."""
 
     name: str
     verdict: str
     seconds: float
     tests: str = ""
+    failures: tuple[str, ...] = ()
 
 
 CHECK = (
@@ -93,7 +96,8 @@ def main() -> int:
     chosen = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
     results = list(_results(chosen, deadline))
     wall_s = time.monotonic() - begun
-    print("\n".join(_table(results, wall_s)), flush=True)
+    # The failures come last, since of a long output often just the end is kept.
+    print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
     if arguments.which == "test-all" and not arguments.only:
         _record(results, wall_s)
     verdicts = {result.verdict for result in results}
@@ -163,7 +167,7 @@ def _run(part: Part, deadline: float, processes: _Processes) -> Result:
         if part.beside:
             output.seek(0)
             print(f"== {part.name}: what it printed\n" + output.read().decode(errors="replace"), flush=True)
-        return Result(part.name, verdict, time.monotonic() - begun, _counted(counts))
+        return Result(part.name, verdict, time.monotonic() - begun, *_counted(counts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -175,16 +179,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _counted(path: Path) -> str:
-    """What pytest says that it ran, e.g. "103 passed, 2 skipped"."""
+def _counted(path: Path) -> tuple[str, tuple[str, ...]]:
+    """What pytest says that it ran, e.g. "103 passed, 2 skipped", and a line for each test that failed."""
     if not path.exists():
-        return ""
+        return "", ()
     # Written by our own pytest a moment ago.
-    suite = ET.parse(path).getroot()[0].attrib  # noqa: S314  it is no stranger's
-    failed = int(suite["failures"]) + int(suite["errors"])
-    skipped = int(suite["skipped"])
-    counts = {"passed": int(suite["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    suite = ET.parse(path).getroot()[0]  # noqa: S314  it is no stranger's
+    failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    skipped = int(suite.attrib["skipped"])
+    counts = {"passed": int(suite.attrib["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
+    failures = tuple(
+        _failure(case) for case in suite if case.find("failure") is not None or case.find("error") is not None
+    )
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count), failures
+
+
+def _failure(case: ET.Element) -> str:
+    """Such as "failed: tests.shell.test_cli::test_plan: AssertionError: ...", cut off where it is long."""
+    told = next(part for part in case if part.tag in {"failure", "error"}).attrib.get("message", "")
+    return f"failed: {case.attrib['classname']}::{case.attrib['name']}: {' '.join(told.split())[:_TOLD]}"
 
 
 def _table(results: list[Result], wall_s: float) -> list[str]:
