@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from orchestration.keeper import Phase, Run
 from wal2delta.pipeline.status import SourceStatus, StatusReport
 
-# A process that was killed leaves its run STARTED for ever. Where no lease tells, another is started after this long.
+# A process that was killed leaves its run STARTED for ever. Where no lock tells, another is started after this long.
 IN_PROGRESS_S_MAX = 6 * 3600.0
-# A compaction takes the lease when its JVM stands: 10 s, or a minute on a loaded machine that has to fetch jars.
-LEASELESS_S_MAX = 180.0
+# A compaction takes its lease when its JVM stands: 10 s, or a minute on a loaded machine that has to fetch jars. A snapshot
+# takes its lock when the server has answered.
+UNLOCKED_S_MAX = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class Others:
     dead: tuple[str, ...] = ()
 
 
-def others(runs: Sequence[Run], now: float, lease_held: bool | None = None) -> Others:
-    """Judge the recent runs of a job. `lease_held` False says that nobody writes to the lake, None that it is not known."""
-    dead = tuple(run.id for run in runs if _is_dead(run, now, lease_held))
+def others(runs: Sequence[Run], now: float, locked: bool | None = None) -> Others:
+    """Judge the recent runs of a job. `locked` False: nobody has the lock that they hold while they work; None: unknown."""
+    dead = tuple(run.id for run in runs if _is_dead(run, now, locked))
     live = [run for run in runs if run.id not in dead and _is_live(run, now)]
     return Others(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
 
@@ -41,8 +42,8 @@ def _is_live(run: Run, now: float) -> bool:
     return run.phase in (Phase.QUEUED, Phase.STARTING, Phase.STARTED) and _age_s(run, now) < IN_PROGRESS_S_MAX
 
 
-def _is_dead(run: Run, now: float, lease_held: bool | None) -> bool:
-    return run.phase is Phase.STARTED and lease_held is False and _age_s(run, now) > LEASELESS_S_MAX
+def _is_dead(run: Run, now: float, locked: bool | None) -> bool:
+    return run.phase is Phase.STARTED and locked is False and _age_s(run, now) > UNLOCKED_S_MAX
 
 
 def compaction_is_pointless(state: SourceStatus, rows_waiting: bool) -> str | None:

@@ -17,10 +17,14 @@ from wal2delta.pipeline.recopy import Recopy, not_before
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """`tables` are to be copied together, none where nothing is to be done; `reason` says why, for the UI and the run."""
+    """`tables` are to be copied together, none where nothing is to be done; `reason` says why, for the UI and the run.
+
+    `dead` are runs whose process is gone; they are to be failed first.
+    """
 
     tables: tuple[TableName, ...]
     reason: str
+    dead: tuple[str, ...] = ()
 
 
 def decide(
@@ -39,13 +43,14 @@ def decide(
     chosen = tuple(table for table in sorted(found.due) if table in listed)
     if not chosen:
         return Copy((), _nothing(found, listed))
-    busy = others(runs, now).busy or ("a snapshot is being copied" if copying else None)
+    found_others = others(runs, now, copying)
+    busy = found_others.busy or ("a snapshot is being copied" if copying else None)
     if busy is not None:
-        return Copy((), busy)
+        return Copy((), busy, found_others.dead)
     first = not_before(_failures(runs), pause_s)
     if first is not None and first.timestamp() > now:
-        return Copy((), f"the last run failed; the next try is at {first:%Y-%m-%d %H:%M:%S} UTC")
-    return Copy(chosen, "; ".join(f"{table}: {found.due[table]}" for table in chosen))
+        return Copy((), f"the last run failed; the next try is at {first:%Y-%m-%d %H:%M:%S} UTC", found_others.dead)
+    return Copy(chosen, "; ".join(f"{table}: {found.due[table]}" for table in chosen), found_others.dead)
 
 
 def _nothing(found: Recopy, listed: Collection[TableName]) -> str:

@@ -5,6 +5,7 @@ The one call that is not part of Dagster's public interface, failing a dead run,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import dagster as dg
@@ -23,6 +24,8 @@ _PHASES = {
 
 # Enough for every live run and for the failures that the keeper's pause is reckoned from.
 _RECORDS_MAX = 12
+# What a run tells Dagster at its end takes less; a tick may take a minute.
+_ENDING_S = 5.0
 
 
 def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> list[Run]:
@@ -34,6 +37,9 @@ def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> 
 
 def fail_dead(instance: DagsterInstance, run_ids: Sequence[str], reason: str) -> None:
     """Say of each run that it failed; a process of it that lives on all the same is not touched."""
+    if run_ids:
+        # A run that lives lets go of its lock a moment before it says that it has ended.
+        time.sleep(_ENDING_S)
     for run_id in run_ids:
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:

@@ -63,8 +63,8 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         state = settings.in_lake(source.name).sources[source.name]
         # A proof and a maintenance hold the same lease, so a compaction beside them could only fail.
-        for name, lease_held in ((job, state.lease_held), (proof, None), (upkeep, None)):
-            others = guard.others(recent_runs(context.instance, name), time.time(), lease_held)
+        for name, locked in ((job, state.lease_held), (proof, None), (upkeep, None)):
+            others = guard.others(recent_runs(context.instance, name), time.time(), locked)
             fail_dead(context.instance, others.dead, "nobody holds the lake's lease, so this run's process is gone")
             if others.busy is not None:
                 return f"{name}: {others.busy}"

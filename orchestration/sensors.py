@@ -109,6 +109,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
             source.snapshot.held_pause_s,
             copying=None if snapshot is None else snapshot.running,
         )
+        fail_dead(context.instance, decision.dead, "no snapshot is being copied, so this run's process is gone")
         if not decision.tables:
             return dg.SensorResult(skip_reason=decision.reason)
         context.log.info(decision.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import dagster as dg
 import pytest
 
 from orchestration.build import build
+from orchestration.guard import UNLOCKED_S_MAX
 from orchestration.keeper import Phase, Run
 from orchestration.recopying import Copy, decide
 from tests.shell.sample import write_sample
@@ -34,6 +36,14 @@ def test_what_is_due_is_copied_together_with_the_reasons() -> None:
     told = "public.a: a column has another type; public.b: it came into the publication"
     assert _decide(DUE) == Copy((A, B), told)
     assert _decide(DUE, _run(Phase.ENDED, 10), _run(Phase.FAILED, 20)).tables == (A, B)
+
+
+def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
+    """Nothing says that it ended; that nobody holds the snapshot's lock does, once it must have come to that."""
+    killed = _run(Phase.STARTED, UNLOCKED_S_MAX + 1)
+    assert _decide(DUE, killed, copying=False) == replace(_decide(DUE), dead=(killed.id,))
+    assert _decide(DUE, killed, copying=None).tables == ()
+    assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), copying=False).tables == ()
 
 
 @pytest.mark.parametrize(

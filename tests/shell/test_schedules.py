@@ -8,7 +8,7 @@ import pytest
 
 from orchestration.guard import (
     IN_PROGRESS_S_MAX,
-    LEASELESS_S_MAX,
+    UNLOCKED_S_MAX,
     Others,
     compaction_is_pointless,
     others,
@@ -52,16 +52,16 @@ def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
 
 
 @pytest.mark.parametrize(
-    ("phase", "age_s", "lease_held", "expected"),
+    ("phase", "age_s", "locked", "expected"),
     [
         (Phase.QUEUED, 10, None, Others("run abcdefgh is queued")),
         (Phase.STARTING, 10, None, Others("run abcdefgh is starting")),
         (Phase.STARTED, 10, None, Others("run abcdefgh is started")),
-        (Phase.STARTED, LEASELESS_S_MAX - 1, False, Others("run abcdefgh is started")),
-        (Phase.STARTED, LEASELESS_S_MAX + 1, False, Others(None, ("abcdefgh-1",))),
-        (Phase.STARTED, LEASELESS_S_MAX + 1, True, Others("run abcdefgh is started")),
-        (Phase.STARTED, LEASELESS_S_MAX + 1, None, Others("run abcdefgh is started")),
-        (Phase.QUEUED, LEASELESS_S_MAX + 1, False, Others("run abcdefgh is queued")),
+        (Phase.STARTED, UNLOCKED_S_MAX - 1, False, Others("run abcdefgh is started")),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, False, Others(None, ("abcdefgh-1",))),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, True, Others("run abcdefgh is started")),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, None, Others("run abcdefgh is started")),
+        (Phase.QUEUED, UNLOCKED_S_MAX + 1, False, Others("run abcdefgh is queued")),
         (Phase.STARTED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
         (Phase.QUEUED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
         (Phase.FAILED, 10, None, Others(None)),
@@ -69,10 +69,10 @@ def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
     ],
 )
 def test_a_run_in_progress_keeps_the_next_one_away_unless_it_is_dead(
-    phase: Phase, age_s: float, lease_held: bool | None, expected: Others
+    phase: Phase, age_s: float, locked: bool | None, expected: Others
 ) -> None:
-    """Without the lease a compaction that says STARTED is a process that was killed; without a lease to ask, age decides."""
-    assert others([_run(phase, age_s)], NOW, lease_held) == expected
+    """Without the lease a compaction that says STARTED is a process that was killed; without a lock to ask, age decides."""
+    assert others([_run(phase, age_s)], NOW, locked) == expected
 
 
 def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
