@@ -35,7 +35,8 @@ class CompactionRun(dg.Config):
 class TableTotals:
     """What the `cycles` of one run that wrote a table did to it.
 
-    `rows` is how many it has, where that is known, `shapes` what changed in its shape, or why that was not applied.
+    `rows` is how many it has, where that is known, `shapes` what changed in its shape, or why that was not applied,
+    `merged_because` why its changes took the slower way into current.
     """
 
     cycles: int = 0
@@ -44,6 +45,7 @@ class TableTotals:
     deleted: int = 0
     rows: int | None = None
     shapes: tuple[str, ...] = ()
+    merged_because: str | None = None
 
 
 def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
@@ -59,6 +61,7 @@ def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
         deleted=sum(part.deleted for part in parts),
         rows=parts[-1].rows if parts else None,
         shapes=shapes,
+        merged_because=next((part.unfit for part in reversed(parts) if part.unfit is not None), None),
     )
 
 
@@ -135,5 +138,5 @@ def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iter
     yield dg.MaterializeResult(
         asset_key=table_key(Layer.CURRENT, source, table),
         data_version=md.data_version(at.at_lsn),
-        metadata=md.merged(common, rows, md.row_count(done.rows)),
+        metadata=md.merged(common, rows, md.row_count(done.rows), md.known(merged_because=done.merged_because)),
     )

@@ -1,12 +1,14 @@
 """The cycle's protocol under hundreds of crashes: every cut names one state of the source, and nothing is applied twice.
 
 In the first test everything of a compaction is real but Delta: its commits are kept in this process by a stand-in that
-refuses what Delta's log would refuse. In the second Spark and Delta are real too. A crash here is an exception that nobody
-may catch; processes are killed in `test_compaction_killed.py`, a few, for each takes a JVM.
+refuses what Delta's log would refuse, and writes the lines of that log which a cycle looks at. In the second Spark and
+Delta are real too. A crash here is an exception that nobody may catch; processes are killed in `test_compaction_killed.py`,
+a few, for each takes a JVM.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
@@ -49,6 +51,8 @@ class Crash(BaseException):
 class Log:
     """One table's commits: the number of the cycle that made each, and what the table holds after it."""
 
+    layer: str
+    table: TableName
     commits: list[tuple[CycleNumber, Any]] = field(default_factory=list)
 
     def commit(self, context: CycleContext, expected: int, value: Any) -> int:
@@ -61,7 +65,18 @@ class Log:
             assert self.commits[-1][1] == value, "a second attempt computed something else"
         else:
             self.commits.append((number, value))
+            self._write(context, expected + 1)
         return expected + 1
+
+    def _write(self, context: CycleContext, version: int) -> None:
+        paths, ours = context.lease.paths, context.commit_info(self.layer, self.table)
+        key = paths.history(self.table) if self.layer == "history" else paths.current(self.table)
+        folder = Path(paths.url(key)) / "_delta_log"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [{"txn": {"appId": ours.app_id, "version": ours.number}}, {"add": {"path": "-", "dataChange": True}}]
+        text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+        with (folder / f"{version:020d}.json").open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 @dataclass
@@ -101,9 +116,11 @@ class StandIn:
             )
         self.dead.append((context, work))
         versions = (-1, -1) if before is None else (before.history_version, before.current_version)
-        history = self.history.setdefault(work.table, Log()).commit(context, versions[0], tuple(events))
+        log = self.history.setdefault(work.table, Log("history", work.table))
+        history = log.commit(context, versions[0], tuple(events))
         self.step("after history")
-        current = self.current.setdefault(work.table, Log()).commit(context, versions[1], _fold(state, events))
+        log = self.current.setdefault(work.table, Log("current", work.table))
+        current = log.commit(context, versions[1], _fold(state, events))
         self.step("after current")
         return Written(self._at(context, work, history, current), Counts())
 

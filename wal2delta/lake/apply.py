@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -89,6 +90,7 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
         return done
     if before == NO_VERSION and (create is None or images is None):
         raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
+    unfit: str | None = None
     with _transaction(session, commit), conflicts(path):
         if before == NO_VERSION and create is not None and images is not None:
             made = "create"
@@ -100,10 +102,10 @@ def apply(  # noqa: PLR0917  the contract's order: where, what goes, what comes,
         elif deletes is not None or images is not None:
             change = Change(tuple(key_columns), deletes, images, bounds, null_safe, few, keys_max)
             by_vectors = make == "auto" and why_not(session) is None
-            made = _change(session, path, change, commit, before if by_vectors else None)
+            made, unfit = _change(session, path, change, commit, before if by_vectors else None)
         else:
             return Applied(before, 0, 0)
-    return _outcome(path, before, commit, made)
+    return replace(_outcome(path, before, commit, made), unfit=unfit)
 
 
 def append(
@@ -120,21 +122,24 @@ def append(
     return apply(session, path, (), None, rows, commit, create=create, expected_version=expected_version, make=make)
 
 
-def _change(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int | None) -> str:
-    """By vectors on top of `before`, else (or where that is None) by public means; gives which."""
+def _change(
+    session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int | None
+) -> tuple[str, str | None]:
+    """By vectors on top of `before`, else (or where that is None) by public means; gives which, and why a MERGE."""
+    unfit = None
     if before is not None:
         try:
             commit_vectors(session, path, change, commit, before)
-        except Unfit:
-            pass
+        except Unfit as error:
+            unfit = str(error)
         else:
-            return "vectors"
+            return "vectors", None
     if change.deletes is not None:
         merge(session, path, change, change.deletes)
-        return "merge"
+        return "merge", unfit
     if change.images is not None:
         _append(change.images, path, commit, {})
-    return "append"
+    return "append", None
 
 
 def _append(rows: DataFrame, path: str, commit: CommitInfo, options: Mapping[str, str]) -> None:

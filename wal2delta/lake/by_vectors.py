@@ -67,10 +67,10 @@ class Unfit(Exception):  # noqa: N818  not an error: the portable make takes ove
 def commit_vectors(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int) -> None:
     """Commit on top of version `before`; nothing where nothing goes or comes. Raises `Unfit` before writing anything."""
     if change.deletes is not None and (change.keys_max is None or change.keys_max > KEYS_MAX):
-        raise Unfit("keys")
+        raise Unfit(f"more than {KEYS_MAX:,} keys, or nobody knows how many")
     txn = Transaction(session, path)
     if txn.version != before:
-        raise Unfit("another version")  # who wrote it is found out by the caller
+        raise Unfit("another version is the newest")  # who wrote it is found out by the caller
     images = _fitting(txn, change)
     if change.deletes is None:
         txn.read_all(())
@@ -81,7 +81,7 @@ def commit_vectors(session: SparkSession, path: str, change: Change, commit: Com
     files = txn.files()
     keys = _literals(change, change.deletes)
     if keys is None and not _keys_fit(change, change.deletes):
-        raise Unfit("bytes of keys")
+        raise Unfit(f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB")
     near = [f for f in files if _may_hold(f, txn, change, keys)]
     txn.read_all(files)
     found = _places(txn.frame(near), change, change.deletes, keys) if near else {}
@@ -100,9 +100,12 @@ def is_known(txn: Transaction) -> bool:
 def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
     """The images in the table's order of columns; raises `Unfit` for what this make was not tried with."""
     if not is_known(txn):
-        raise Unfit("features")
-    if not txn.has_property("delta.enableDeletionVectors", "true") or txn.file_count > FILES_MAX:
-        raise Unfit("files")
+        others = ", ".join(sorted(txn.features - _KNOWN_FEATURES))
+        raise Unfit(f"the table has features that were not tried: {others}" if others else "the table has partitions")
+    if not txn.has_property("delta.enableDeletionVectors", "true"):
+        raise Unfit("the table has no delta.enableDeletionVectors")
+    if txn.file_count > FILES_MAX:
+        raise Unfit(f"the table has {txn.file_count:,} files, more than {FILES_MAX:,}")
     images = change.images
     if images is None:
         return None
@@ -113,7 +116,7 @@ def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
         images = images.select("*", *(value for name, value in away.items() if name not in images.columns))
     given = {f.name: f.dataType for f in images.schema.fields}
     if {n: t.simpleString() for n, t in wanted.items()} != {n: t.simpleString() for n, t in given.items()}:
-        raise Unfit("columns")  # MERGE casts
+        raise Unfit("its columns have other types")  # MERGE casts
     return pick(images, wanted)
 
 

@@ -104,7 +104,8 @@ class Change:
 class Applied:
     """The table's version now, rows inserted and deleted by this commit; `skipped`: it had been made before.
 
-    Where nothing went or came there is no commit: the version is the old one. `make` says who made it.
+    Where nothing went or came there is no commit: the version is the old one. `make` says who made it, `unfit` why a MERGE
+    did where vectors would have been quicker.
     """
 
     version: int
@@ -112,3 +113,4 @@ class Applied:
     deleted: int
     skipped: bool = False
     make: str = "none"
+    unfit: str | None = None

@@ -104,7 +104,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A table after its cycle; `counts` are of the changes that history got from the stream."""
+    """A table after its cycle; `counts` are of the changes that history got from the stream, `unfit` as in `Applied`."""
 
     at: CutTable
     counts: Counts
@@ -112,6 +112,7 @@ class Written:
     deleted: int = 0
     rows: int | None = None
     touched: bool = True
+    unfit: str | None = None
 
 
 def write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
@@ -387,4 +388,4 @@ def _cut_table(context: CycleContext, work: Work, history: int, current: int) ->
 
 def _written(context: CycleContext, work: Work, history: Applied, current: Applied, counts: Counts) -> Written:
     at = _cut_table(context, work, history.version, current.version)
-    return Written(at, counts, current.inserted, current.deleted)
+    return Written(at, counts, current.inserted, current.deleted, unfit=current.unfit)

@@ -37,7 +37,8 @@ class TableCut:
     """What a cycle wrote to one table.
 
     `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how
-    many rows the table has, where that is known.
+    many rows the table has, where that is known; `unfit` why its changes were merged alone, which is slower than deletion
+    vectors.
     """
 
     changes: int
@@ -46,6 +47,7 @@ class TableCut:
     history_version: int
     current_version: int
     rows: int | None = None
+    unfit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _told(result: CycleResult) -> CutReport:
             history_version=w.at.history_version,
             current_version=w.at.current_version,
             rows=w.rows,
+            unfit=w.unfit,
         )
         for t, w in result.written.items()
         if w.touched
@@ -267,5 +270,6 @@ def _event(told: CutReport) -> Event:
             "changes": changes,
             "tables": len(told.tables),
             "held": {str(t): h.reason for t, h in told.held.items()},
+            "merged": {str(t): at.unfit for t, at in told.tables.items() if at.unfit is not None},
         },
     )
