@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +28,9 @@ _PR_SET_PDEATHSIG = 1
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 _CANDIDATES = ("postgres", "nobody")
+# Below the ports from which Linux serves outgoing connections and listeners that ask for any.
+_PORTS = range(15_000, 32_000)
+_PORTS_TRIED = 100
 _DEFAULT_CONF: Mapping[str, str] = {
     "wal_level": "logical",
     "max_wal_senders": "20",
@@ -200,11 +205,15 @@ class EmbeddedPostgres:
 
 
 def free_port() -> int:
-    """A TCP port on the loopback address that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port on the loopback address that nobody listens on, and that the system gives to nobody who asks for any.
+
+    One of the system's own choice could be given to somebody else before it is bound, or while a server restarts.
+    """
+    for port in random.SystemRandom().sample(_PORTS, _PORTS_TRIED):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerError(f"no port of {_PORTS_TRIED} between {_PORTS.start} and {_PORTS.stop} is free on 127.0.0.1")
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
