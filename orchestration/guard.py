@@ -14,8 +14,7 @@ from wal2delta.pipeline.status import SourceStatus, StatusReport
 
 # A process that was killed leaves its run STARTED for ever. Where no lock tells, another is started after this long.
 IN_PROGRESS_S_MAX = 6 * 3600.0
-# A compaction takes its lease when its JVM stands: 10 s, or a minute on a loaded machine that has to fetch jars. A snapshot
-# takes its lock when the server has answered.
+# A run takes its lock as soon as it has loaded the location: seconds, or a minute on a loaded machine.
 UNLOCKED_S_MAX = 180.0
 
 
@@ -28,7 +27,7 @@ class Others:
 
 
 def others(runs: Sequence[Run], now: float, locked: bool | None = None) -> Others:
-    """Judge the recent runs of a job. `locked` False: nobody has the lock that they hold while they work; None: unknown."""
+    """Judge the recent runs of a job. `locked` False: nobody has the lock that they hold while they live; None: unknown."""
     dead = tuple(run.id for run in runs if _is_dead(run, now, locked))
     live = [run for run in runs if run.id not in dead and _is_live(run, now)]
     return Others(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)

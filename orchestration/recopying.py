@@ -34,23 +34,26 @@ def decide(
     now: float,
     pause_s: float,
     *,
-    copying: bool | None,
+    working: bool | None,
+    copying: bool,
 ) -> Copy:
-    """`runs` are those of the bootstrap job, newest first; `listed` the tables that Dagster shows; `copying`: a copy runs.
+    """`runs` are those of the bootstrap job, newest first; `listed` the tables that Dagster shows.
+
+    `working`: whether one of these runs has a process, None where nobody knows; `copying`: somebody copies a snapshot.
 
     A run that fails before it has begun to copy leaves nothing in the lake to count, so failures are counted here.
     """
     chosen = tuple(table for table in sorted(found.due) if table in listed)
     if not chosen:
         return Copy((), _nothing(found, listed))
-    found_others = others(runs, now, copying)
-    busy = found_others.busy or ("a snapshot is being copied" if copying else None)
+    those = others(runs, now, working)
+    busy = those.busy or ("a snapshot is being copied" if copying else None)
     if busy is not None:
-        return Copy((), busy, found_others.dead)
+        return Copy((), busy, those.dead)
     first = not_before(_failures(runs), pause_s)
     if first is not None and first.timestamp() > now:
-        return Copy((), f"the last run failed; the next try is at {first:%Y-%m-%d %H:%M:%S} UTC", found_others.dead)
-    return Copy(chosen, "; ".join(f"{table}: {found.due[table]}" for table in chosen), found_others.dead)
+        return Copy((), f"the last run failed; the next try is at {first:%Y-%m-%d %H:%M:%S} UTC", those.dead)
+    return Copy(chosen, "; ".join(f"{table}: {found.due[table]}" for table in chosen), those.dead)
 
 
 def _nothing(found: Recopy, listed: Collection[TableName]) -> str:

@@ -26,6 +26,7 @@ _PHASES = {
 _RECORDS_MAX = 12
 # What a run tells Dagster at its end takes less; a tick may take a minute.
 _ENDING_S = 5.0
+_GONE = "no run of this job has a process, so this one's is gone"
 
 
 def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> list[Run]:
@@ -35,7 +36,7 @@ def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> 
     return [_run(record) for record in records if tag is None or tag in record.dagster_run.tags]
 
 
-def fail_dead(instance: DagsterInstance, run_ids: Sequence[str], reason: str) -> None:
+def fail_dead(instance: DagsterInstance, run_ids: Sequence[str], reason: str = _GONE) -> None:
     """Say of each run that it failed; a process of it that lives on all the same is not touched."""
     if run_ids:
         # A run that lives lets go of its lock a moment before it says that it has ended.

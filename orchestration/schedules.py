@@ -63,11 +63,10 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         state = settings.in_lake(source.name).sources[source.name]
         # A proof and a maintenance hold the same lease, so a compaction beside them could only fail.
-        for name, locked in ((job, state.lease_held), (proof, None), (upkeep, None)):
-            others = guard.others(recent_runs(context.instance, name), time.time(), locked)
-            fail_dead(context.instance, others.dead, "nobody holds the lake's lease, so this run's process is gone")
-            if others.busy is not None:
-                return f"{name}: {others.busy}"
+        for name in (job, proof, upkeep):
+            busy = _in_progress(context, settings, name)
+            if busy is not None:
+                return f"{name}: {busy}"
         return guard.compaction_is_pointless(state, settings.has_waiting_rows(source.name))
 
     def request(settings: Settings) -> dg.RunRequest:
@@ -86,7 +85,7 @@ def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
         if settings.newest_cut(source.name) is None:
             return "there is nothing in the lake yet"
         # The next tick is a day away: a run waits for its turn at the lease instead of being skipped.
-        return guard.others(recent_runs(context.instance, job), time.time()).busy
+        return _in_progress(context, settings, job)
 
     return _schedule(job, _MAINTENANCE_CRON, f"Keeps the lake of {source.name} as its retention says.", obstacle)
 
@@ -97,7 +96,7 @@ def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         if settings.newest_cut(source.name) is None:
             return "there is nothing in the lake yet"
-        return guard.others(recent_runs(context.instance, job), time.time()).busy
+        return _in_progress(context, settings, job)
 
     def request(settings: Settings) -> dg.RunRequest:
         chosen = settings.due_for_proof(source.name)
@@ -126,11 +125,18 @@ def _views(config: Config) -> dg.ScheduleDefinition:
     interval_s = min(config.sources[source].compaction.interval_s for names in reads.values() for source in names)
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        busy = guard.others(recent_runs(context.instance, VIEWS_REFRESH), time.time()).busy
+        busy = _in_progress(context, settings, VIEWS_REFRESH)
         return busy or guard.refresh_is_pointless(settings.in_lake(), reads)
 
     description = "Refreshes the views where a source has a newer cut, unless a refresh is in progress."
     return _schedule(VIEWS_REFRESH, cron_every(interval_s), description, obstacle)
+
+
+def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job: str) -> str | None:
+    """The run of `job` that a new one must wait for; those whose process is gone are failed."""
+    others = guard.others(recent_runs(context.instance, job), time.time(), settings.is_working(job))
+    fail_dead(context.instance, others.dead)
+    return others.busy
 
 
 def _schedule(

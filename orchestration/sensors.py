@@ -99,6 +99,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
         try:
             found = settings.to_copy(source.name)
             snapshot = settings.in_lake(source.name).sources[source.name].snapshot
+            working = settings.is_working(job)
         except Wal2DeltaError as error:
             return dg.SensorResult(skip_reason=f"the lake can't be looked at: {error}")
         decision = recopying.decide(
@@ -107,9 +108,10 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
             recent_runs(context.instance, job),
             clock(),
             source.snapshot.held_pause_s,
-            copying=None if snapshot is None else snapshot.running,
+            working=working,
+            copying=snapshot is not None and bool(snapshot.running),
         )
-        fail_dead(context.instance, decision.dead, "no snapshot is being copied, so this run's process is gone")
+        fail_dead(context.instance, decision.dead)
         if not decision.tables:
             return dg.SensorResult(skip_reason=decision.reason)
         context.log.info(decision.reason)

@@ -3,14 +3,18 @@
 What is decided from those looks belongs to `orchestration`; whatever writes belongs to `wal2delta.pipeline`.
 """
 
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
 
+from resources.run_lock import is_working, working
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
+from wal2delta.errors import Wal2DeltaError
 from wal2delta.lake.documents import Cut
 from wal2delta.lake.records import newest_cut, newest_number
 from wal2delta.landing.chain import Chain
@@ -43,7 +47,7 @@ class SlotLook:
     gap: str | None
 
 
-class Settings(dg.ConfigurableResource[Config]):
+class Settings(dg.ConfigurableResource["Settings"]):
     """Where `wal2delta.yaml` is; it is read anew by every run and every tick, so an edit of a value needs no reload.
 
     Secrets come from the environment of the process that uses them, and never enter run configuration. Every method
@@ -51,6 +55,16 @@ class Settings(dg.ConfigurableResource[Config]):
     """
 
     config_path: str
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Generator["Settings", None, None]:
+        """Itself; to a run together with the lock of its job, which tells others that its process lives."""
+        with ExitStack() as held:
+            if context.run is not None:
+                # Without it the run's age tells. What is wrong with the configuration or the lake is for the run to say.
+                with suppress(Wal2DeltaError, OSError):
+                    held.enter_context(working(self.config().lake, context.run.job_name))
+            yield self
 
     def config(self) -> Config:
         """The whole configuration."""
@@ -78,6 +92,10 @@ class Settings(dg.ConfigurableResource[Config]):
         """The source's frontier in the lake."""
         lake = self.config().lake
         return newest_cut(open_store(lake), LakePaths(lake, source))
+
+    def is_working(self, job: str) -> bool | None:
+        """Whether a run of `job` has a process; None where that is not known."""
+        return is_working(self.config().lake, job)
 
     def to_copy(self, source: str) -> Recopy:
         """The tables that may be copied without being asked; no server is asked."""

@@ -63,8 +63,9 @@ def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _look(config: Config, instance: dg.DagsterInstance) -> dg.SensorResult:
-    context = dg.build_sensor_context(instance=instance, resources={"settings": Settings(config_path=str(config.path))})
-    found = held_sensor(config.source("shop"))(context)
+    settings = Settings(config_path=str(config.path))
+    with dg.build_sensor_context(instance=instance, resources={"settings": settings}) as context:
+        found = held_sensor(config.source("shop"))(context)
     assert isinstance(found, dg.SensorResult)
     return found
 

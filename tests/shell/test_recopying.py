@@ -27,8 +27,8 @@ def _run(phase: Phase, ago: float, name: str = "abcdefgh-1") -> Run:
     return Run(name, phase, NOW - ago - 5, NOW - ago - 5, NOW - ago)
 
 
-def _decide(found: Recopy, *runs: Run, copying: bool | None = None) -> Copy:
-    return decide(found, (A, B), runs, NOW, 600.0, copying=copying)
+def _decide(found: Recopy, *runs: Run, working: bool | None = None, copying: bool = False) -> Copy:
+    return decide(found, (A, B), runs, NOW, 600.0, working=working, copying=copying)
 
 
 def test_what_is_due_is_copied_together_with_the_reasons() -> None:
@@ -39,11 +39,12 @@ def test_what_is_due_is_copied_together_with_the_reasons() -> None:
 
 
 def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
-    """Nothing says that it ended; that nobody holds the snapshot's lock does, once it must have come to that."""
+    """Nothing says that it ended; that nobody holds the lock of such runs does, once it must have come to that."""
     killed = _run(Phase.STARTED, UNLOCKED_S_MAX + 1)
-    assert _decide(DUE, killed, copying=False) == replace(_decide(DUE), dead=(killed.id,))
-    assert _decide(DUE, killed, copying=None).tables == ()
-    assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), copying=False).tables == ()
+    assert _decide(DUE, killed, working=False) == replace(_decide(DUE), dead=(killed.id,))
+    assert _decide(DUE, killed, working=False, copying=True).dead == (killed.id,)
+    assert _decide(DUE, killed, working=None).tables == ()
+    assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), working=False).tables == ()
 
 
 @pytest.mark.parametrize(

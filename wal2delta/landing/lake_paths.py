@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from wal2delta.errors import ConfigError
 from wal2delta.landing.store import local_folder
@@ -15,6 +16,11 @@ from wal2delta.names import CycleNumber, Incarnation, TableName
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
+
+
+def run_lock(lake: str, job: str) -> Path:
+    """The file that the runs of a Dagster job keep locked; no source has a name that begins with a dot."""
+    return local_folder(lake) / ".runs" / f"{job}.lock"
 
 
 @dataclass(frozen=True, slots=True)
