@@ -52,6 +52,8 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     if not may_enter(store, paths, chain.incarnation):
         return Recopy()
     wanted = _held(cut, name) | _new(store, paths, chain, cut)
+    if not wanted:
+        return Recopy()
     waiting = pending_snapshots(store, paths, chain.incarnation, cut)
     copies = _copies(store, paths, chain, now - DAY)
     due, paused = {}, {}
@@ -83,18 +85,24 @@ def _held(cut: Cut, source: str) -> dict[TableName, str]:
 def _new(store: Store, paths: LakePaths, chain: Chain, cut: Cut) -> dict[TableName, str]:
     """The tables that the drain knows to be published, and that nobody has copied."""
     recorded = newest_catalog(chain)
-    known = set(cut.tables) | set(cut.held) | set(finished_tables(store, paths, chain.incarnation))
     published = set() if recorded is None else {t.table for t in recorded.tables.values()}
-    return dict.fromkeys(published - known, "it came into the publication")
+    unknown = published - set(cut.tables) - set(cut.held)
+    # The snapshots' documents stay for good, so they are read only where it matters.
+    copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
+    return dict.fromkeys(unknown - copied, "it came into the publication")
 
 
 def _copies(store: Store, paths: LakePaths, chain: Chain, since: datetime) -> dict[TableName, tuple[datetime, ...]]:
     """When each table was to be copied since then, whatever came of it."""
     found: dict[TableName, tuple[datetime, ...]] = {}
-    for folder in snapshot_folders(store, paths, chain.incarnation):
+    for folder in reversed(snapshot_folders(store, paths, chain.incarnation)):
         wanted = read_wanted(store, paths, folder)
         begun = None if wanted is None else time_of(wanted.started_at)
-        if wanted is not None and begun is not None and begun >= since:
-            for table in wanted.tables:
-                found[table] = (*found.get(table, ()), begun)
+        if wanted is None or begun is None:
+            continue
+        # One is made after the other, each at a later position.
+        if begun < since:
+            break
+        for table in wanted.tables:
+            found[table] = (*found.get(table, ()), begun)
     return found
