@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets import metadata as md
 from assets.keys import Layer, table_key, view_key
-from assets.stopping import call
+from assets.stopping import call_in_turn
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
 from wal2delta.config.model import Config, ViewConfig
@@ -46,7 +46,8 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
-        (result,) = call(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
+        # Maintenance may have the views for as long as putting their files together takes.
+        (result,) = call_in_turn(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
         if result.held is None:
             yield _result(result)
         else:

@@ -29,7 +29,7 @@ class Others:
 def others(runs: Sequence[Run], now: float, locked: bool | None = None) -> Others:
     """Judge the recent runs of a job. `locked` False: nobody has the lock that they hold while they live; None: unknown."""
     dead = tuple(run.id for run in runs if _is_dead(run, now, locked))
-    live = [run for run in runs if run.id not in dead and _is_live(run, now)]
+    live = [run for run in runs if run.id not in dead and _is_live(run, now, locked)]
     return Others(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
 
 
@@ -37,7 +37,9 @@ def _age_s(run: Run, now: float) -> float:
     return now - (run.started if run.phase is Phase.STARTED and run.started else run.created)
 
 
-def _is_live(run: Run, now: float) -> bool:
+def _is_live(run: Run, now: float, locked: bool | None) -> bool:
+    if run.phase is Phase.STARTED and locked:
+        return True
     return run.phase in (Phase.QUEUED, Phase.STARTING, Phase.STARTED) and _age_s(run, now) < IN_PROGRESS_S_MAX
 
 

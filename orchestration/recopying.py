@@ -44,9 +44,9 @@ def decide(
     A run that fails before it has begun to copy leaves nothing in the lake to count, so failures are counted here.
     """
     chosen = tuple(table for table in sorted(found.due) if table in listed)
-    if not chosen:
-        return Copy((), _nothing(found, listed))
     those = others(runs, now, working)
+    if not chosen:
+        return Copy((), _nothing(found, listed), those.dead)
     busy = those.busy or ("a snapshot is being copied" if copying else None)
     if busy is not None:
         return Copy((), busy, those.dead)

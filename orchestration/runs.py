@@ -5,7 +5,6 @@ The one call that is not part of Dagster's public interface, failing a dead run,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import dagster as dg
@@ -24,8 +23,6 @@ _PHASES = {
 
 # Enough for every live run and for the failures that the keeper's pause is reckoned from.
 _RECORDS_MAX = 12
-# What a run tells Dagster at its end takes less; a tick may take a minute.
-_ENDING_S = 5.0
 _GONE = "no run of this job has a process, so this one's is gone"
 
 
@@ -38,12 +35,11 @@ def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> 
 
 def fail_dead(instance: DagsterInstance, run_ids: Sequence[str], reason: str = _GONE) -> None:
     """Say of each run that it failed; a process of it that lives on all the same is not touched."""
-    if run_ids:
-        # A run that lives lets go of its lock a moment before it says that it has ended.
-        time.sleep(_ENDING_S)
     for run_id in run_ids:
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
+            # Dagster's own retries would launch it again, beside the run that whoever asks here is going to start.
+            instance.add_run_tags(run_id, {"dagster/max_retries": "0"})
             instance.report_run_failed(run, reason)
 
 

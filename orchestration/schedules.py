@@ -10,7 +10,14 @@ from collections.abc import Callable
 import dagster as dg
 
 from assets.current import CompactionRun
-from jobs.names import VIEWS_REFRESH, compaction_job_name, maintenance_job_name, slot_job_name, verification_job_name
+from jobs.names import (
+    VIEWS_REFRESH,
+    bootstrap_job_name,
+    compaction_job_name,
+    maintenance_job_name,
+    slot_job_name,
+    verification_job_name,
+)
 from jobs.source import verification_checks
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
@@ -67,6 +74,9 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
             busy = _in_progress(context, settings, name)
             if busy is not None:
                 return f"{name}: {busy}"
+        # Nobody waits for these, but the dead ones among them would fill Dagster's queue.
+        for name in (bootstrap_job_name(source.name), slot_job_name(source.name)):
+            _in_progress(context, settings, name)
         return guard.compaction_is_pointless(state, settings.has_waiting_rows(source.name))
 
     def request(settings: Settings) -> dg.RunRequest:

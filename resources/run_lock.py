@@ -1,37 +1,50 @@
-"""The lock that a run of a job holds for as long as its process lives: what tells a killed run from one that works.
+"""The lock that the runs of a job hold for as long as their processes live: what tells a killed run from one that works.
 
 What is decided from it belongs to `orchestration.guard`; that no two writers meet in the lake, to the engine's own locks.
 
-Dagster says STARTED of a run whose process was killed, for ever. The kernel lets go of the lock at that moment. It is a
-shared one: several runs of a job may work at once, and the engine says which of them waits.
+Dagster says STARTED of a run whose process was killed, for ever. The kernel lets go of the lock at that moment, and not
+before: a run that lets go of it while it ends would be taken for a dead one. It is a shared lock; several runs of a job may
+live at once, and the engine says which of them waits.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
-from wal2delta.lake.lease import is_locked
 from wal2delta.landing.lake_paths import run_lock
 
+# By place: a process that makes several runs, as tests do, needs one descriptor for all of a job.
+_held: dict[Path, int] = {}
 
-@contextmanager
-def working(lake: str, job: str) -> Iterator[None]:
-    """Hold the lock of `job`'s runs for the block; raises OSError where the lake can't be written to."""
+
+def hold_run_lock(lake: str, job: str) -> None:
+    """Hold the lock of `job`'s runs until this process ends; raises OSError where the lake can't be written to."""
     place = run_lock(lake, job)
+    if place in _held:
+        return
     place.parent.mkdir(parents=True, exist_ok=True)
     # Not inherited by the JVM or workers, which may outlive the run.
     descriptor = os.open(place, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
+    # Waits for nobody but who asks just now, in `is_working`.
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _held[place] = descriptor
 
 
 def is_working(lake: str, job: str) -> bool | None:
     """Whether a run of `job` has a process; None where that is not known, as before its first run."""
-    place = run_lock(lake, job)
-    return is_locked(place) if place.exists() else None
+    # The kernel's list (/proc/locks) would not do: it leaves out what processes of other containers hold.
+    try:
+        descriptor = os.open(run_lock(lake, job), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False

@@ -3,15 +3,14 @@
 What is decided from those looks belongs to `orchestration`; whatever writes belongs to `wal2delta.pipeline`.
 """
 
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
 
-from resources.run_lock import is_working, working
+from resources.run_lock import hold_run_lock, is_working
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.errors import Wal2DeltaError
@@ -30,6 +29,7 @@ from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, read_slot
 from wal2delta.proof.record import due, read_proved
 
+_LOG = logging.getLogger("wal2delta.dagster")
 # An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and others wait for it.
 PATIENCE_S = 5.0
 
@@ -56,15 +56,15 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     config_path: str
 
-    @contextmanager
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Generator["Settings", None, None]:
-        """Itself; to a run together with the lock of its job, which tells others that its process lives."""
-        with ExitStack() as held:
-            if context.run is not None:
-                # Without it the run's age tells. What is wrong with the configuration or the lake is for the run to say.
-                with suppress(Wal2DeltaError, OSError):
-                    held.enter_context(working(self.config().lake, context.run.job_name))
-            yield self
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """In a run: take the lock of its job, which tells others that its process lives."""
+        if context.run is None:
+            return
+        try:
+            hold_run_lock(self.config().lake, context.run.job_name)
+        except (Wal2DeltaError, OSError) as error:
+            # The run itself says better what is wrong with its configuration, or with a lake that can't be written to.
+            _LOG.warning("run %s may be taken for dead: %s", context.run.run_id, error)
 
     def config(self) -> Config:
         """The whole configuration."""

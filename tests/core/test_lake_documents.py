@@ -176,6 +176,11 @@ def test_a_snapshot_whose_chunks_do_not_add_up_is_refused() -> None:
         SnapshotDoc.from_bytes(json.dumps(doc).encode(), "the snapshot")
 
 
+def test_the_remedy_of_held_tables_stays_in_its_words() -> None:
+    """Cuts of an older version have it, and which tables are copied without being asked is known by it."""
+    assert RESNAPSHOT == "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
+
+
 def test_a_held_table_says_what_to_type() -> None:
     """The remedy has the source and the table, quoted for a shell where that is needed."""
     held = Held(Lsn(16), "why", RESNAPSHOT)

@@ -119,3 +119,9 @@ def test_held_and_new_tables_are_copied_and_equal_again(
         assert recopy(config, "shop", now).paused.keys() == {RETYPED}
         assert "public.retyped is copied again after" in str(_look(config, instance).skip_reason)
         assert recopy(config, "shop", now + timedelta(hours=2)).due.keys() == {RETYPED}
+
+        database.execute("ALTER PUBLICATION pub DROP TABLE retyped")
+        _into_the_lake(config, spark)
+        assert not recopy(config, "shop", now + timedelta(hours=2)).due, (
+            "a copy of it would refuse, and so copy nothing"
+        )

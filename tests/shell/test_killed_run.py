@@ -72,7 +72,6 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its age: both are older here than a run may be that has not come to its lock."""
     monkeypatch.setattr(guard, "UNLOCKED_S_MAX", 0.0)
-    monkeypatch.setattr(runs, "_ENDING_S", 0.0)
     monkeypatch.setenv("W2D_SHELL_PASSWORD", "-")
     monkeypatch.setenv("W2D_SHELL_CRM", "host=127.0.0.1 port=1")
     monkeypatch.setenv("W2D_SHELL_UNLISTED", "host=127.0.0.1 port=1")
@@ -80,7 +79,8 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
     storage.mkdir()
     settings = Settings(config_path=str(config))
     assert settings.is_working(JOB) is None
-    with dg.DagsterInstance.local_temp(str(storage)) as instance:
+    retries = {"run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False}}
+    with dg.DagsterInstance.local_temp(str(storage), overrides=retries) as instance:
         with _run(storage, config, tmp_path) as process:
             assert settings.is_working(JOB) is True
             assert "is started" in _tick(config, instance)
@@ -90,3 +90,5 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
             assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.STARTED]
         assert "bootstrap first" in _tick(config, instance)
         assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.FAILED]
+        (record,) = instance.get_run_records()
+        assert record.dagster_run.tags["dagster/will_retry"] == "false", "Dagster would launch it again"

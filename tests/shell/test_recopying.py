@@ -43,6 +43,7 @@ def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
     killed = _run(Phase.STARTED, UNLOCKED_S_MAX + 1)
     assert _decide(DUE, killed, working=False) == replace(_decide(DUE), dead=(killed.id,))
     assert _decide(DUE, killed, working=False, copying=True).dead == (killed.id,)
+    assert _decide(Recopy(), killed, working=False).dead == (killed.id,)
     assert _decide(DUE, killed, working=None).tables == ()
     assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), working=False).tables == ()
 

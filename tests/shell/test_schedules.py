@@ -63,6 +63,7 @@ def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
         (Phase.STARTED, UNLOCKED_S_MAX + 1, None, Others("run abcdefgh is started")),
         (Phase.QUEUED, UNLOCKED_S_MAX + 1, False, Others("run abcdefgh is queued")),
         (Phase.STARTED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
+        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, True, Others("run abcdefgh is started")),
         (Phase.QUEUED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
         (Phase.FAILED, 10, None, Others(None)),
         (Phase.ENDED, 10, False, Others(None)),
@@ -71,7 +72,7 @@ def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
 def test_a_run_in_progress_keeps_the_next_one_away_unless_it_is_dead(
     phase: Phase, age_s: float, locked: bool | None, expected: Others
 ) -> None:
-    """Without the lease a compaction that says STARTED is a process that was killed; without a lock to ask, age decides."""
+    """A run that says STARTED while nobody holds its job's lock was killed; where there is no lock to ask, age decides."""
     assert others([_run(phase, age_s)], NOW, locked) == expected
 
 

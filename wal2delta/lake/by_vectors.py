@@ -116,7 +116,7 @@ def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
         images = images.select("*", *(value for name, value in away.items() if name not in images.columns))
     given = {f.name: f.dataType for f in images.schema.fields}
     if {n: t.simpleString() for n, t in wanted.items()} != {n: t.simpleString() for n, t in given.items()}:
-        raise Unfit("its columns have other types")  # MERGE casts
+        raise Unfit("the columns of the change are not quite the table's")  # MERGE casts
     return pick(images, wanted)
 
 

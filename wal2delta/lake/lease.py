@@ -25,8 +25,6 @@ from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, Store
 
-_LOCKS = Path("/proc/locks")
-
 LEASE_FORMAT = "wal2delta.lease/1"
 
 
@@ -114,18 +112,3 @@ def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def is_locked(file: Path) -> bool | None:
-    """Whether a process holds `file`'s flock: read from the kernel's list, since trying the lock would disturb its taker."""
-    try:
-        inode = file.stat().st_ino
-    except OSError:
-        return False
-    try:
-        lines = _LOCKS.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
-    held = (line.split() for line in lines if " FLOCK " in line)
-    return any(len(f) > 5 and f[5].rpartition(":")[2] == str(inode) for f in held if f[1] == "FLOCK")

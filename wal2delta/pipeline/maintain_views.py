@@ -32,7 +32,10 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ViewsMaintained:
-    """What was done (or would be): views whose files were put together, and what was removed; `busy`: nothing, and why."""
+    """What was done (or would be): views whose files were put together, and what was removed.
+
+    `busy` says why the rest was left to the next run.
+    """
 
     optimized: tuple[str, ...] = ()
     freed: Freed = field(default_factory=Freed)
@@ -47,16 +50,16 @@ def views_of(config: Config, source: str) -> list[ViewConfig]:
 def maintain_views(
     config: Config, source: str, spark: SparkSession, report: Report, *, stop: Stop, now: datetime
 ) -> ViewsMaintained:
-    """Put small files together, remove old cuts and what only they needed; nothing where the views stay busy.
+    """Put small files together, remove old cuts and what only they needed; what others are busy with is left.
 
     Raises TransientError where `stop` was asked for, between two views or steps.
     """
     views, store = views_of(config, source), open_store(config.lake)
     if not views:
         return ViewsMaintained()
+    small, freed, busy = list[str](), Freed(), None
     try:
         with _in_turn(config.lake, stop):
-            small, freed = [], Freed()
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
                 made = files_together(spark.newSession(), store, config.lake, cut, _small_files(config, name))
@@ -77,8 +80,8 @@ def maintain_views(
         # Told to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
         stop_here(source, stop)
         report(Event("maintain.views_busy", f"views are left to the next run: {error}"))
-        return ViewsMaintained(busy=error.reason)
-    return ViewsMaintained(tuple(small), freed)
+        busy = error.reason
+    return ViewsMaintained(tuple(small), freed, busy)
 
 
 def stop_here(source: str, stop: Stop) -> None:

@@ -51,7 +51,9 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
         return Recopy()
     if not may_enter(store, paths, chain.incarnation):
         return Recopy()
-    wanted = _held(cut, name) | _new(store, paths, chain, cut)
+    recorded = newest_catalog(chain)
+    published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
+    wanted = _held(cut, name, published) | _new(store, paths, chain, cut, published)
     if not wanted:
         return Recopy()
     waiting = pending_snapshots(store, paths, chain.incarnation, cut)
@@ -76,17 +78,21 @@ def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
     return max(copies) + pause
 
 
-def _held(cut: Cut, source: str) -> dict[TableName, str]:
-    """The held tables whose remedy is a snapshot and nothing else."""
+def _held(cut: Cut, source: str, published: frozenset[TableName] | None) -> dict[TableName, str]:
+    """The held tables whose remedy is a snapshot and nothing else, but those that are published no more."""
     named = {table: Held(Lsn.ZERO, "", RESNAPSHOT).named(source, table).remedy for table in cut.held}
-    return {table: held.reason for table, held in cut.held.items() if held.remedy == named[table]}
+    return {
+        table: held.reason
+        for table, held in cut.held.items()
+        if held.remedy == named[table] and (published is None or table in published)
+    }
 
 
-def _new(store: Store, paths: LakePaths, chain: Chain, cut: Cut) -> dict[TableName, str]:
+def _new(
+    store: Store, paths: LakePaths, chain: Chain, cut: Cut, published: frozenset[TableName] | None
+) -> dict[TableName, str]:
     """The tables that the drain knows to be published, and that nobody has copied."""
-    recorded = newest_catalog(chain)
-    published = set() if recorded is None else {t.table for t in recorded.tables.values()}
-    unknown = published - set(cut.tables) - set(cut.held)
+    unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
     # The snapshots' documents stay for good, so they are read only where it matters.
     copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
     return dict.fromkeys(unknown - copied, "it came into the publication")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from wal2delta.config.model import Config, SourceConfig, ViewConfig
 from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError
 from wal2delta.lake.documents import Cut, Held
-from wal2delta.lake.lease import is_locked, lease_holder
+from wal2delta.lake.lease import lease_holder
 from wal2delta.lake.records import newest_cut
 from wal2delta.lake.snapshots import pending_snapshots
 from wal2delta.landing.chain import Chain
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Seen: TypeAlias = tuple[ServerIdentity, SlotState | None]
+_LOCKS = Path("/proc/locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ def _source(
         lake_lag_bytes=_distance(end, _position(cut, chain)),
         held={} if cut is None else dict(sorted(cut.held.items())),
         snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
-        lease_held=is_locked(Path(paths.url(paths.lease_lock))),
+        lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
         snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
         proved=_proved(read_proved(store, paths), source, cut),
@@ -226,7 +227,7 @@ def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut |
 def _snapshot(store: Store, paths: LakePaths, chain: Chain | None) -> SnapshotStatus | None:
     if chain is None:
         return None
-    locked = is_locked(Path(paths.url(paths.snapshot_lock)))
+    locked = _is_locked(Path(paths.url(paths.snapshot_lock)))
     return snapshot_status(store, paths, chain.incarnation, locked=locked)
 
 
@@ -311,3 +312,18 @@ def _view(store: Store, config: Config, view: ViewConfig) -> ViewStatus:
         if newest is not None:
             behind[name] = int(newest.number) - int(at)
     return ViewStatus(view.name, cut, behind, tuple(problems.found))
+
+
+def _is_locked(file: Path) -> bool | None:
+    """Whether a process holds `file`'s flock: read from the kernel's list, since trying the lock would disturb its taker."""
+    try:
+        inode = file.stat().st_ino
+    except OSError:
+        return False
+    try:
+        lines = _LOCKS.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
+    held = (line.split() for line in lines if " FLOCK " in line)
+    return any(len(f) > 5 and f[5].rpartition(":")[2] == str(inode) for f in held if f[1] == "FLOCK")

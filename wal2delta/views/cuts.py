@@ -116,7 +116,7 @@ def one_refresh(lake: str) -> Iterator[None]:
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """
     lock = local_folder(lake) / "views" / _LOCK
-    with exclusive(lock, "views", "another process is refreshing views of this lake"):
+    with exclusive(lock, "views", "another process is refreshing or maintaining views of this lake"):
         yield
 
 

@@ -19,7 +19,6 @@ little has changed.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -37,6 +36,7 @@ from wal2delta.lake.columns import DUP, HIDDEN_PREFIX, KEY, col
 from wal2delta.lake.correction import Correction, correct
 from wal2delta.lake.delta_log import NO_VERSION, newest_version, read_commit
 from wal2delta.lake.durable import sync_tables
+from wal2delta.landing.fields import time_of
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, local_folder
 from wal2delta.names import CycleNumber
@@ -89,7 +89,6 @@ def refresh_view(
     hidden columns, at the cuts `sources`. The caller holds `one_refresh`. Raises ConfigError for a definition that can't be
     computed or kept, TransientError where another process refreshes too.
     """
-    started = time.time()
     sha256 = definition_sha256(view)
     path = view_path(lake, view.name)
     before = newest_version(path)
@@ -104,7 +103,9 @@ def refresh_view(
     finally:
         desired.unpersist()
     failpoint("view.after_commit")
-    sync_tables([Path(path)], local_folder(lake), started)
+    # Since the newest cut, not since now: a refresh that was killed may have made the commit that this one found right.
+    newest = newest_cut(store, view.name)
+    sync_tables([Path(path)], local_folder(lake), 0.0 if newest is None else time_of(newest.created_at).timestamp())
     failpoint("view.after_sync")
     cut = ViewCut(
         number=target.number,

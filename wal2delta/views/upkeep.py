@@ -81,7 +81,7 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
     """
     if not is_settled(lake, cut):
         return None
-    path, started = view_path(lake, cut.view), datetime.now(timezone.utc)
+    path = view_path(lake, cut.view)
     number = next_number(store, path, cut.view, newest_version(path))
     if is_fragmented(path, cut.delta_version, small_files):
         put_together(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
@@ -89,7 +89,8 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
     version = newest_version(path)
     if version == cut.delta_version:
         return None
-    sync_tables([Path(path)], local_folder(lake), started.timestamp())
+    # Since the cut, not since now: the commit may be that of a run that was killed before it made it durable.
+    sync_tables([Path(path)], local_folder(lake), time_of(cut.created_at).timestamp())
     same = replace(
         cut,
         number=number,
