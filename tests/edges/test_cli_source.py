@@ -18,13 +18,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
 from wal2delta.cli.main import main
+from wal2delta.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 
 SECRET = "W2D_TEST_CLI_PASSWORD"  # the variable's name
-_WAIT_S = 30.0
+_WAIT_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,12 @@ def wait_for_reader(place: Place) -> None:
         time.sleep(0.05)
 
 
+def wait_until_acknowledged(place: Place, end: Lsn) -> None:
+    """Until the drain has told the slot that everything up to `end` is durable."""
+    query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+    wait_until(lambda: bool(place.database.value(query, (str(end), place.slot))))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_drain_ends_cleanly_on_a_signal(place: Place, number: signal.Signals) -> None:
     """With a last acknowledgement, a result, and status 0: it ends in no other way."""
@@ -295,7 +303,7 @@ def test_a_drain_ends_cleanly_on_a_signal(place: Place, number: signal.Signals) 
     with background(place, "drain", "--json") as process:
         wait_for_reader(place)
         place.database.execute("INSERT INTO items VALUES (11, 'x')")
-        time.sleep(0.3)
+        wait_until_acknowledged(place, place.database.end_of_wal())
         process.send_signal(number)
         out, err = process.communicate(timeout=_WAIT_S)
     document = json.loads(out)
