@@ -17,6 +17,9 @@ from tests.fix_postgres import Database
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.drain.until import Until
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.compact import compact
@@ -120,8 +123,15 @@ def test_held_and_new_tables_are_copied_and_equal_again(
         assert "public.retyped is copied again after" in str(_look(config, instance).skip_reason)
         assert recopy(config, "shop", now + timedelta(hours=2)).due.keys() == {RETYPED}
 
+        bootstrap(config, "shop", [RETYPED])
+        database.execute("ALTER TABLE retyped ALTER v TYPE text", "UPDATE retyped SET v = 'y' WHERE id < 5")
+        _into_the_lake(config, spark)
+        later = now + timedelta(hours=9)
+        assert recopy(config, "shop", later).due.keys() == {RETYPED}, "the copy came too late, and waits for nothing"
+
         database.execute("ALTER PUBLICATION pub DROP TABLE retyped")
         _into_the_lake(config, spark)
-        assert not recopy(config, "shop", now + timedelta(hours=2)).due, (
-            "a copy of it would refuse, and so copy nothing"
-        )
+        assert not recopy(config, "shop", later).due, "a copy of it would refuse, and so copy nothing"
+        cut = newest_cut(open_store(config.lake), LakePaths(config.lake, "shop"))
+        assert cut is not None
+        assert "publish it under this name" in cut.held[RETYPED].remedy, "what held it first can't be mended so"

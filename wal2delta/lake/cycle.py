@@ -204,9 +204,11 @@ def _cut(
         at = tables.get(table)
         found = Held(intent.end_lsn if at is None else at.at_lsn, error.reason, error.remedy)
         held[table] = found.named(context.chain.paths.source, table)
-        if at is not None and intent.tables[table].snapshot is not None:
+        wanted = intent.tables[table]
+        called_for = None if wanted.reshape is None else wanted.reshape.called_for
+        point = called_for if wanted.snapshot is None else wanted.from_lsn
+        if at is not None and point is not None:
             # The snapshot has had its turn: it is not tried again, a newer one is.
-            point = intent.tables[table].from_lsn
             tables[table] = replace(at, snapshot_lsn=point, snapshot_incarnation=intent.incarnation)
     return Cut(
         number=intent.number,

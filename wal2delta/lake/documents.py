@@ -23,8 +23,7 @@ SNAPSHOT_FORMAT = "wal2delta.snapshot/1"
 INTENT_FORMAT = "wal2delta.intent/1"
 CUT_FORMAT = "wal2delta.cut/1"
 KINDS = ("apply", "repair", "maintenance", "schema")
-# `Held.named` fills SOURCE and TABLE in.
-# Part of the cut's format: by this text `pipeline.recopy` knows the held tables that a snapshot brings back.
+# `Held.named` fills SOURCE and TABLE in; by this text in a cut `pipeline.recopy` knows what a snapshot brings back.
 RESNAPSHOT = "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
 
 

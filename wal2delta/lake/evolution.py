@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from wal2delta.lake.exact import WHOLE_KINDS, needs_key_text
 from wal2delta.lake.fields import Fields
+from wal2delta.lsn import Lsn
 from wal2delta.schema import Column, Identity, SchemaVersion
 from wal2delta.values.cast import cast_column
 from wal2delta.values.types import precision_scale, spark_type
@@ -30,15 +31,20 @@ _CHARACTERS = frozenset({25, 1043})
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """A shape that a table is given, and what its older rows read in columns that were added (attribute number → text)."""
+    """A shape that a table is given, and what its older rows read in columns that were added (attribute number → text).
+
+    `called_for` is the consistent point of the snapshot that calls for it, None where the stream does.
+    """
 
     version: SchemaVersion
     missing: Mapping[int, str] = field(default_factory=dict)
+    called_for: Lsn | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The intent's field `reshape`."""
         missing = {str(attnum): text for attnum, text in sorted(self.missing.items())}
-        return {"version": self.version.to_json(), "missing": missing}
+        called_for = None if self.called_for is None else str(self.called_for)
+        return {"version": self.version.to_json(), "missing": missing, "called_for": called_for}
 
     @classmethod
     def from_fields(cls, f: Fields) -> Reshape:
@@ -47,7 +53,9 @@ class Reshape:
         missing = {int(name): given.text(name) for name in given.doc if name.isdecimal()}
         if len(missing) < len(given.doc):
             raise f.damaged("missing", "has a name that is no attribute number")
-        return cls(f.schema_version("version"), missing)
+        # Intents of before had no such field.
+        called_for = f.optional("called_for", lambda: f.lsn("called_for")) if "called_for" in f.doc else None
+        return cls(f.schema_version("version"), missing, called_for)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ NOT_UNIQUE = "the configured key is not unique"
 class NetChange:
     """`deletes`: the merge key's columns, once per row that goes (or may go); `images`: current's columns, rows that come.
 
-    `wipe`: all rows from before the range go (`deletes` is then None). None: nothing of that kind.
+    `wipe`: all rows from before the range go (`deletes` is then None). None: nothing of that kind. `nulls`: rows go that
+    were written before the table had its key, so that it is NULL.
     """
 
     shape: SchemaVersion
@@ -52,11 +53,12 @@ class NetChange:
     wipe: bool = False
     # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
     checked: tuple[DataFrame, ...] = ()
+    nulls: bool = False
 
     @property
     def null_safe(self) -> bool:
         """Whether NULL is a key value like others: a configured key may have it."""
-        return has_old_rows(self.shape) and not keeps_key(self.shape)
+        return self.nulls or (has_old_rows(self.shape) and not keeps_key(self.shape))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,12 @@ class _Trusted:
     ) -> dict[TableName, Held]:
         """`held`, with the lake's tables that are in doubt where they stand; those that will be, bound the range."""
         result = dict(held)
-        about = {doubt.table for doubt in self.found}
+        newest = {doubt.table: doubt for doubt in self.found}
+        about = newest.keys()
+        for table in sorted(about & held.keys()):
+            # Whatever held it, its way out is another one where no snapshot of it can be made.
+            if newest[table].is_gone:
+                result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
             at = tables[table]
             doubt = first_unsettled(self.found, table, at.snapshot_lsn, fingerprints(table, at.snapshot_lsn))
@@ -214,7 +219,7 @@ def _shapes_to_be(  # noqa: PLR0917  what a plan knows
             found.held[table] = Held(at.at_lsn, told, RESNAPSHOT)
         elif table in held or table in found.held or point <= start:
             # Until the snapshot has entered, what does not carry on is null.
-            found.reshape[table] = Reshape(version)
+            found.reshape[table] = Reshape(version, called_for=point)
             found.held[table] = held.get(table) or found.held.get(table) or Held(at.at_lsn, told, RESNAPSHOT)
     return found
 

@@ -135,10 +135,10 @@ def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, chan
     """The one commit that makes a table in the lake what the snapshot and the changes after it say.
 
     `after` is the net change of (C, X], relative to `snapshot`; `change` that of the table's own range, relative to
-    `persisted`.
+    `persisted`. Rows of another shape's key have NULL in this one's; whether such rows go is for the caller to look at.
     """
     shape = change.shape
-    key, safe = merge_key(shape), change.null_safe
+    key = merge_key(shape)
     narrowed = narrow(shape, with_net_change(snapshot, after), with_net_change(persisted, change))
     desired = narrowed.desired.withColumn(DIGEST, row_key(shape))
     kept = narrowed.persisted.withColumn(DIGEST, row_key(shape))
@@ -149,10 +149,10 @@ def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, chan
     if not shape.is_bag:
         # A lake that went wrong may have a key twice: all its rows go, so what is desired of it comes whole.
         retracted = retracted.distinct()
-        whole = pick(_by_key(desired, retracted, key, "left_semi", null_safe=safe), current_columns(shape))
-        images = without(images, retracted, key, null_safe=safe).unionAll(whole)
+        whole = pick(_by_key(desired, retracted, key, "left_semi", null_safe=True), current_columns(shape))
+        images = without(images, retracted, key, null_safe=True).unionAll(whole)
     if change.images is not None:
-        images = images.unionAll(without(change.images, retracted, key, null_safe=safe))
+        images = images.unionAll(without(change.images, retracted, key, null_safe=True))
     deletes = retracted if change.deletes is None else retracted.unionAll(change.deletes).distinct()
     net = NetChange(shape, None if change.wipe else deletes, images, change.wipe)
     return Difference(net, correction, narrowed)

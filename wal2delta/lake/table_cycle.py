@@ -10,8 +10,9 @@ row, current keeps its version while history gets its commit: the cut names both
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from operator import or_
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -206,13 +207,19 @@ def _write_again(
         written = at.counts.rows + counts.rows + retractions.count + insertions.count
         few = written <= FEW_ROWS and written * entering.table.bytes_per_row <= FEW_BYTES
         keys_max = retractions.count + counts.rows
-        current = _apply_current(session, context, work, found.net, few=few, keys_max=keys_max)
+        net = replace(found.net, nulls=retractions.count > 0 and _has_null_key(at.shape, retractions.kept))
+        current = _apply_current(session, context, work, net, few=few, keys_max=keys_max)
     finally:
         _release(since, own)
         found.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     return _written(context, work, history, current, counts)
+
+
+def _has_null_key(shape: SchemaVersion, rows: DataFrame) -> bool:
+    """Whether a row's key is NULL, wholly or in part: it was written before the table had this key."""
+    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(shape)))).isEmpty()
 
 
 def _gap(session: SparkSession, context: CycleContext, work: Work, ordinal: int) -> DataFrame | None:

@@ -77,12 +77,16 @@ class Doubt:
         reason = f"{'; '.join(told)}{renamed} (noticed at {self.noticed}, since {self.since} at the earliest){past}"
         return Held(at, reason, self._remedy())
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the table is not published under its name any more."""
+        return any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
+
     def _remedy(self) -> str:
         if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:
             root = RESNAPSHOT.replace("TABLE", shlex.quote(write_table(self.change.renamed_to)))
             return f"what the lake has of it is kept, and its rows come under {self.change.renamed_to}: {root}"
-        gone = any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
-        return _GONE if gone else RESNAPSHOT
+        return _GONE if self.is_gone else RESNAPSHOT
 
 
 def doubts(chain: Chain, position: Lsn) -> list[Doubt]:

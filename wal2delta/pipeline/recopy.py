@@ -16,7 +16,15 @@ from datetime import datetime, timedelta
 from wal2delta.config.model import Config
 from wal2delta.lake.documents import RESNAPSHOT, Cut, Held
 from wal2delta.lake.records import newest_cut
-from wal2delta.lake.snapshots import finished_tables, may_enter, pending_snapshots, read_wanted, snapshot_folders
+from wal2delta.lake.snapshots import (
+    Pending,
+    finished_tables,
+    may_enter,
+    pending_snapshots,
+    read_ended,
+    read_wanted,
+    snapshot_folders,
+)
 from wal2delta.landing.catalog_links import newest_catalog
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.fields import time_of
@@ -60,7 +68,7 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     copies = _copies(store, paths, chain, now - DAY)
     due, paused = {}, {}
     for table, reason in sorted(wanted.items()):
-        if table in waiting:
+        if table in waiting and not _was_refused(store, paths, waiting[table], cut):
             continue
         first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
         if first is None or first <= now:
@@ -76,6 +84,19 @@ def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
         return None
     pause: timedelta = min(timedelta(seconds=pause_s) * (1 << min(len(copies) - 1, _DOUBLED_MAX)), DAY)
     return max(copies) + pause
+
+
+def _was_refused(store: Store, paths: LakePaths, waiting: Pending, cut: Cut) -> bool:
+    """Whether a cycle past the whole copy has left it waiting: the table has changed since, and never again will it enter.
+
+    A cycle that was planned before the copy's end says so too, which the pause after that copy outlasts.
+    """
+    ended = read_ended(store, paths, waiting.key)
+    return (
+        ended is not None
+        and cut.position >= waiting.consistent_point
+        and time_of(cut.created_at) > time_of(ended.ended_at)
+    )
 
 
 def _held(cut: Cut, source: str, published: frozenset[TableName] | None) -> dict[TableName, str]:

@@ -5,9 +5,12 @@ How one view is computed and committed belongs to `wal2delta.views.refresh`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config, ViewConfig
@@ -21,7 +24,9 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber
 from wal2delta.report import Event, Report, silent
 from wal2delta.views.cuts import one_refresh
-from wal2delta.views.refresh import refresh_view
+from wal2delta.views.refresh import refresh_view, view_path
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,10 @@ class ViewReport:
 def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
     """Refresh the view of that name, or every view.
 
-    A view over a table that is held or not in the lake yet is held itself, and among every view so is one with a damaged
-    document. Raises ConfigError for a name or a definition that is wrong, LakeError for a damaged cut, TransientError
-    where another process refreshes views of this lake.
+    A view over a table that is held or not in the lake yet is held itself, and among every view so is one with a definition
+    that is wrong (or is so since a column was renamed), a damaged document or table. Raises ConfigError for a name, else for
+    a definition that is wrong, LakeError for a damaged cut or table, TransientError where another process refreshes views
+    of this lake.
     """
     views = _chosen(config, view)
     store = open_store(config.lake)
@@ -55,8 +61,8 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
         for chosen in views:
             try:
                 made = _refresh_one(config, chosen, spark.newSession(), store)
-            except LakeError as error:
-                # What is wrong with one view's source or documents is no matter of the others'.
+            except (LakeError, ConfigError) as error:
+                # What is wrong with one view's source, definition or table is no matter of the others'.
                 if view is not None:
                     raise
                 made = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
@@ -83,7 +89,18 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, store:
     opened = OpenedLake(session, config.lake, known)
     tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
     numbers = {source: cut.number for source, cut in known.items()}
-    made = refresh_view(session, store, config.lake, view, tables=tables, sources=numbers)
+    try:
+        made = refresh_view(session, store, config.lake, view, tables=tables, sources=numbers)
+    except (PySparkException, Py4JJavaError) as error:
+        # The condition alone: its sentence may have values in it.
+        condition = _CONDITION.search(str(error))
+        if condition is None:
+            raise
+        raise LakeError(
+            f"view {view.name}: {view_path(config.lake, view.name)}",
+            f"its table, or one that it reads, is refused by Spark: {condition[1]}",
+            "where it is its own, move that folder away: the next refresh makes it anew",
+        ) from error
     return ViewReport(
         view=view.name,
         cut=made.number,

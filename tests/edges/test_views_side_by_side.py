@@ -1,0 +1,65 @@
+"""What is wrong with one view is told of that view, and the others are refreshed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config, ViewConfig
+from wal2delta.drain.until import Until
+from wal2delta.errors import LakeError
+from wal2delta.lake.exact import quoted
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.refresh import refresh
+from wal2delta.report import Stop, silent
+from wal2delta.views.refresh import view_path
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+VIEWS = ("a_renamed", "b_locked", "c_emptied", "d_right")
+
+
+def _into_the_lake(config: Config, spark: SparkSession) -> None:
+    drain(config, "shop", Until.caught_up())
+    compact(config, "shop", spark, silent, Stop())
+
+
+def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
+    database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    """A column that was renamed in the source, a table that Delta may not change, one whose files are gone."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 4) i",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    views = {}
+    for name in VIEWS:
+        file = tmp_path / f"{name}.sql"
+        file.write_text("SELECT v FROM t" if name == "a_renamed" else "SELECT id FROM t", encoding="utf-8")
+        views[name] = ViewConfig(name=name, sql_file=file, reads={"t": ("shop", TableName("public", "t"))})
+    source = database.source(buckets=16)
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source}, views=views)
+    bootstrap(config, "shop")
+    _into_the_lake(config, spark)
+    assert {made.view: made.held for made in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
+    place = f"delta.{quoted(view_path(config.lake, 'b_locked'))}"
+    spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    for file in Path(view_path(config.lake, "c_emptied")).glob("*.parquet"):
+        file.unlink()
+    database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
+    _into_the_lake(config, spark)
+    held = {made.view: made.held for made in refresh(config, None, spark)}
+    assert held["d_right"] is None
+    assert "UNRESOLVED_COLUMN" in (held["a_renamed"] or "")
+    assert "DELTA_CANNOT_MODIFY_APPEND_ONLY" in (held["b_locked"] or "")
+    with pytest.raises(LakeError, match=r"FILE_NOT_EXIST.*move that folder away"):
+        refresh(config, "c_emptied", spark)
+    Path(view_path(config.lake, "c_emptied")).rename(tmp_path / "away")
+    assert refresh(config, "c_emptied", spark)[0].inserted == 3

@@ -1,0 +1,68 @@
+"""A snapshot of another shape than the lake's waits for a table that can't be given it: the table alone is held.
+
+Seen once: each cycle tried the shape again at the same position, so that a compaction had no end and no other table moved.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.edges.test_schema_change import cut_of
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.drain.until import Until
+from wal2delta.lake.exact import quoted
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import CutReport, compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.report import Stop, silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+A, GOOD = TableName("public", "a"), TableName("public", "good")
+# What makes Delta refuse to go back to the version that the newest cut names: its files are gone.
+_STRAYS = (
+    "ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 seconds')",
+    "OPTIMIZE {}",
+    "DELETE FROM {} WHERE id > 0",
+    "VACUUM {} RETAIN 0 HOURS",
+)
+
+
+def _into_the_lake(config: Config, spark: SparkSession) -> list[CutReport]:
+    drain(config, "shop", Until.caught_up())
+    return compact(config, "shop", spark, silent, Stop())
+
+
+def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+    """The compaction ends, the other table goes on, and the held one says why."""
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v int)",
+        "CREATE TABLE good (id int PRIMARY KEY, v int)",
+        "INSERT INTO a SELECT i, i FROM generate_series(1, 10) i",
+        "INSERT INTO good SELECT i, i FROM generate_series(1, 10) i",
+        "CREATE PUBLICATION pub FOR TABLE a, good",
+    )
+    source = database.source(buckets=16)
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    bootstrap(config, "shop")
+    _into_the_lake(config, spark)
+    paths = LakePaths(config.lake, "shop")
+    for statement in _STRAYS:
+        spark.newSession().sql(statement.format(f"delta.{quoted(paths.url(paths.current(A)))}"))
+    database.execute("UPDATE a SET v = 0 WHERE id = 1", "UPDATE good SET v = 0 WHERE id = 1")
+    _into_the_lake(config, spark)
+    bootstrap(config, "shop", [A])
+    database.execute("ALTER TABLE a ADD z int DEFAULT 4", "UPDATE good SET v = 1 WHERE id = 6")
+    bootstrap(config, "shop", [A])
+    made = _into_the_lake(config, spark)
+    assert len(made) <= 3, [int(cut.number) for cut in made]
+    assert "someone else" in cut_of(config).held[A].reason
+    found = prove(config, "shop", None, spark).tables
+    assert (found[A].status, found[GOOD].status) == ("held", "equal")
