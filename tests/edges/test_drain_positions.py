@@ -58,7 +58,7 @@ def test_a_slot_behind_the_chain_is_normal_and_told(items: Drained) -> None:
     """A drain that died between manifest and acknowledgement: the next one tells the slot what is durable."""
     items.database.execute("INSERT INTO items VALUES (1, 'a', 1)")
     process = items.start_process("caught_up", "drain.after_manifest")
-    assert process.wait(20) == -9
+    assert process.wait(180) == -9
     process.communicate()
     assert items.confirmed_flush() < items.chain().end
     items.database.execute("INSERT INTO items VALUES (2, 'b', 2)")

@@ -71,16 +71,27 @@ def _status(shop: Drained) -> SnapshotStatus | None:
 
 
 def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drained) -> None:
-    """4 MB at 500 kB/s take 8 s: meanwhile events, `status` and its page tell how far it is, and who waits for it."""
+    """4 MB at 200 kB/s would take 20 s: meanwhile events, `status` and its page tell how far it is, and who waits for it."""
     told: list[Event] = []
     begun = time.monotonic()
-    with _copying(shop, told, bytes_per_s=500_000), psycopg.connect(shop.dsn, autocommit=True) as app:
+    with _copying(shop, told, bytes_per_s=200_000), psycopg.connect(shop.dsn, autocommit=True) as app:
         wait_until(lambda: any(event.kind == "bootstrap.progress" for event in told), timeout_s=60)
-        waiting = threading.Thread(target=app.execute, args=("BEGIN; LOCK TABLE t; ROLLBACK",))
+        seen_waiting = threading.Event()
+
+        def lock_again_and_again() -> None:
+            # One alone has its lock as soon as a chunk ends; the cost is asked for every other second.
+            while not seen_waiting.is_set():
+                app.execute("BEGIN; LOCK TABLE t; ROLLBACK")
+
+        waiting = threading.Thread(target=lock_again_and_again)
         waiting.start()
-        wait_until(
-            lambda: any(e.fields["cost"] and e.fields["cost"]["waiting"] for e in told if "cost" in e.fields), 60
-        )
+        try:
+            wait_until(
+                lambda: any(e.fields["cost"] and e.fields["cost"]["waiting"] for e in told if "cost" in e.fields), 60
+            )
+        finally:
+            seen_waiting.set()
+        wait_until(lambda: any(e.fields.get("seconds_left") for e in told), 60)
         seen = _status(shop)
         assert seen is not None
         assert seen.running in {True, None}
@@ -89,11 +100,11 @@ def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drai
         shown = page(status(_config(shop)))
         received, elapsed = max(e.fields["bytes"] for e in told if "bytes" in e.fields), time.monotonic() - begun
     waiting.join()
-    assert received <= 500_000 * elapsed + 2 * 125_000
+    assert received <= 200_000 * elapsed + 2 * 125_000
     assert "run by process " in shown
     assert " tables locked" in shown
     progress = [event for event in told if event.kind == "bootstrap.progress"]
-    assert progress[0].fields["seconds_left"] > 0
+    assert all(e.fields["seconds_left"] is None or e.fields["seconds_left"] >= 0 for e in progress)
     assert [e.fields["fraction"] for e in progress] == sorted(e.fields["fraction"] for e in progress)
     cost = [e.fields["cost"] for e in progress if e.fields["cost"]][-1]
     assert cost["locks"] >= 1
@@ -104,7 +115,7 @@ def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drai
 def test_after_it_was_stopped_status_says_what_counts_and_what_is_missing(shop: Drained) -> None:
     """And once the rest is copied, nothing any more; the progress file is gone with the run."""
     told: list[Event] = []
-    with _copying(shop, told, bytes_per_s=1_000_000):
+    with _copying(shop, told, bytes_per_s=300_000):
         wait_until(lambda: any(event.kind == "bootstrap.table" for event in told), timeout_s=60)
     seen = _status(shop)
     assert seen is not None
