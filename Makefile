@@ -1,7 +1,7 @@
 # Everything a newcomer runs. `make` alone lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all check bench lock format clean
+.PHONY: help setup demo ui test test-all check bench lock sbom format clean
 
 # Variables a caller may set: PYTHON (which interpreter), PORT (the UI's), ONCE=1 (demo exits), and for `ui`
 # WAL2DELTA_CONFIG (which wal2delta.yaml).
@@ -12,13 +12,13 @@ PYTHON ?=
 VENV := .venv/bin/python
 # Caches stay in the checkout; a HOME that is unset or not writable is replaced, since libraries write there unasked.
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
-export SPARK_CONF_DIR := $(CURDIR)/.cache/spark
+export WAL2DELTA_JARS := $(CURDIR)/.cache/jars
 export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export HOME := $(shell if [ -n "$$HOME" ] && [ -w "$$HOME" ]; then printf %s "$$HOME"; else mkdir -p .cache/home && printf %s "$(CURDIR)/.cache/home"; fi)
 export DAGSTER_DISABLE_TELEMETRY := 1
 export GX_ANALYTICS_ENABLED := false
 # These belong to other installations and would be preferred to the locked one.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 
 LOCK := --universal --python-version 3.10 --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' -q
 
@@ -35,6 +35,7 @@ help:
 	@echo 'make bench         the benchmarks of docs/benchmarks.md'
 	@echo 'make setup         only the environment: .venv and .cache'
 	@echo 'make lock          requirements.lock anew from pyproject.toml'
+	@echo 'make sbom          sbom.json: what the lock and the jars bring, in CycloneDX'
 	@echo 'make format        ruff, in place'
 	@echo 'make clean         removes what the targets above made'
 
@@ -69,9 +70,12 @@ lock: setup
 	$(VENV) -m uv pip compile scripts/installer.in $(LOCK) -o scripts/installer.lock
 	$(VENV) -m uv pip compile pyproject.toml --group dev $(LOCK) -o requirements.lock
 
+sbom: setup
+	@$(VENV) scripts/sbom.py sbom.json
+
 format: setup
 	@$(VENV) -m ruff check --fix -q . ; $(VENV) -m ruff format .
 
 clean:
-	rm -rf .venv .cache demo/.state .mypy_cache .pytest_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .cache .hypothesis sbom.json demo/.state .mypy_cache .pytest_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,7 +18,7 @@ from assets.layers import table_spec
 from assets.slots import state_metadata
 from assets.stopping import call
 from assets.tally import Stretch, Tally
-from assets.telling import to_process_log
+from assets.telling import to_run_log
 from resources import Settings
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.totals import Counts
@@ -54,6 +54,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
         tally = Tally(config.event_seconds)
+        report_event = to_run_log(context.log.info)
 
         def tell(stretches: Mapping[TableName, Stretch]) -> None:
             slot = _slot(settings, source) if stretches else {}
@@ -68,7 +69,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         try:
             report = call(
                 lambda stop: drain(
-                    settings.config(), source.name, config.as_until(), to_process_log, stop, on_flush=tally.add
+                    settings.config(), source.name, config.as_until(), report_event, stop, on_flush=tally.add
                 ),
                 meanwhile=now_and_then,
             )
@@ -132,7 +133,7 @@ def _progress(source: SourceConfig, stretch: Stretch) -> md.Metadata:
             "landed_bytes": counts.bytes,
         },
         md.times(first_commit=first, last_commit=last),
-        md.known(lag_seconds=last and max(0.0, (datetime.now(timezone.utc) - last).total_seconds())),
+        md.known(lag_seconds=stretch.lag_s, lag_seconds_max=stretch.lag_s_max),
     )
 
 

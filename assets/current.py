@@ -13,7 +13,7 @@ from pydantic import Field
 from assets import metadata as md
 from assets.keys import Layer, table_key
 from assets.layers import COMPACTION_CODE_VERSION, table_spec
-from assets.stopping import call
+from assets.stopping import call_in_turn
 from assets.telling import to_run_log
 from resources import LakeSpark, Settings
 from wal2delta.config.model import Config, SourceConfig
@@ -77,7 +77,7 @@ def compaction_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinitio
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
-        cuts = call(lambda stop: compact(settings.config(), source.name, lake_spark.session, report, stop))
+        cuts = call_in_turn(lambda stop: compact(settings.config(), source.name, lake_spark.session, report, stop))
         newest = settings.newest_cut(source.name)
         if newest is None:
             return

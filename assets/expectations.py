@@ -1,4 +1,4 @@
-"""Great Expectations suites from the configuration, as asset checks on the current tables.
+"""Great Expectations suites from the configuration, as checks on an asset of their own: what was found when they were run.
 
 How a table is opened belongs to `wal2delta.lake.open`; what is expected, to the configuration. `dagster-ge` needs a Great
 Expectations below 1.0, so version 1 is called here; its import takes seconds and starts in the body alone.
@@ -6,8 +6,10 @@ Expectations below 1.0, so version 1 is called here; its import takes seconds an
 
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,15 @@ import dagster as dg
 
 from assets import metadata as md
 from assets.keys import Layer, table_key
+from assets.layers import table_spec
 from assets.stopping import call
 from resources import LakeSpark, Settings
-from wal2delta.config.model import SourceConfig
+from wal2delta.config.model import Config, SourceConfig
 from wal2delta.errors import ConfigError
 from wal2delta.lake.open import OpenedLake, open_lake
+from wal2delta.lake.session import driver_lives
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 
 if TYPE_CHECKING:
@@ -63,35 +69,77 @@ def _severity(text: object) -> dg.AssetCheckSeverity:
     return dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
 
 
-def expectations_check(source: SourceConfig) -> dg.AssetChecksDefinition | None:
-    """All expectations on one source's current tables, None where the configuration has none."""
-    suites = {table: found for table in source.tables if (found := expectations(source, table))}
-    if not suites:
+def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
+    """`expectations/<source>/<schema>/<table>` of each table that has some."""
+    return {
+        table_key(Layer.EXPECTATIONS, source.name, table): table
+        for table in source.tables
+        if expectations(source, table)
+    }
+
+
+def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
+    """All expectations of one source's current tables, None where the configuration has none.
+
+    Not on `current` itself: Dagster shows a check until its asset is materialized again, and compaction does that at once.
+    """
+    keys = expectation_keys(source)
+    if not keys:
         return None
 
-    @dg.multi_asset_check(
+    @dg.multi_asset(
         name=f"expect_{source.name}",
-        specs=[
-            dg.AssetCheckSpec(
-                each.name, asset=table_key(Layer.CURRENT, source.name, table), description=_description(each)
-            )
-            for table, found in suites.items()
-            for each in found
+        specs=[_spec(config, source, table) for table in keys.values()],
+        check_specs=[
+            dg.AssetCheckSpec(each.name, asset=key, description=_description(each))
+            for key, table in keys.items()
+            for each in expectations(source, table)
         ],
         can_subset=True,
     )
-    def check(
-        context: dg.AssetCheckExecutionContext, settings: Settings, lake_spark: LakeSpark
-    ) -> Iterator[dg.AssetCheckResult]:
-        chosen = context.selected_asset_check_keys
+    def expected(
+        context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        assets, checks = context.selected_asset_keys, context.selected_asset_check_keys
         opened = call(lambda _stop: open_lake(lake_spark.session, settings.config()))
-        for table, found in suites.items():
-            key = table_key(Layer.CURRENT, source.name, table)
-            wanted = [each for each in found if dg.AssetCheckKey(key, each.name) in chosen]
-            if wanted:
-                yield from call(lambda _stop, t=table, w=wanted: _check_table(opened, source.name, t, w))  # type: ignore[misc]  # defaults bind the loop's values
+        for key, table in keys.items():
+            wanted = [each for each in expectations(source, table) if dg.AssetCheckKey(key, each.name) in checks]
+            if not wanted:
+                continue
+            results = call(lambda _stop, k=key, t=table, w=wanted: _check_table(opened, source.name, k, t, w))  # type: ignore[misc]  # defaults bind the loop's values
+            if key in assets:
+                yield _materialization(key, opened.position(source.name), results)
+            yield from results
 
-    return check
+    return expected
+
+
+def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
+    return table_spec(
+        config,
+        source,
+        table,
+        Layer.EXPECTATIONS,
+        deps=[table_key(Layer.CURRENT, source.name, table)],
+        place=LakePaths(config.lake, source.name).current(table),
+        kinds={"greatexpectations", "spark"},
+        description=f"What was found when the expectations of {table} were evaluated last, at the newest cut.",
+    )
+
+
+def _materialization(
+    key: dg.AssetKey, position: Lsn, results: Sequence[dg.AssetCheckResult]
+) -> dg.MaterializeResult[None]:
+    failed = [each.check_name for each in results if not each.passed]
+    return dg.MaterializeResult(
+        asset_key=key,
+        data_version=md.data_version(position),
+        metadata=md.merged(
+            md.lsns(checked_at_lsn=position),
+            {"evaluated": len(results), "failed": len(failed)},
+            md.known(failed_checks=", ".join(map(str, failed)) or None),
+        ),
+    )
 
 
 def _description(expectation: Expectation) -> str:
@@ -100,14 +148,15 @@ def _description(expectation: Expectation) -> str:
 
 
 def _check_table(
-    opened: OpenedLake, source: str, table: TableName, wanted: Sequence[Expectation]
+    opened: OpenedLake, source: str, key: dg.AssetKey, table: TableName, wanted: Sequence[Expectation]
 ) -> list[dg.AssetCheckResult]:
     frame = opened.table(source, str(table))
     position = opened.position(source)
-    results = validate(frame, str(table), wanted)
+    with driver_lives(frame.sparkSession):
+        results = validate(frame, str(table), wanted)
     return [
         dg.AssetCheckResult(
-            asset_key=table_key(Layer.CURRENT, source, table),
+            asset_key=key,
             check_name=each.name,
             passed=bool(result["success"]),
             severity=each.severity,
@@ -124,7 +173,7 @@ def validate(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> li
     """
     # Before the import, which reads it once: it would otherwise talk to a server of its makers.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _main_module_with_file():
         # Its import and its use of Spark meet deprecations that are not ours to see to.
         warnings.simplefilter("ignore")
         results = _results(frame, name, wanted)
@@ -134,6 +183,24 @@ def validate(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> li
         meta = (result.expectation_config and result.expectation_config.meta) or {}
         by_check[meta["check"]] = result
     return [{"success": by_check[e.name].success, "metadata": _counts(by_check[e.name])} for e in wanted]
+
+
+@contextmanager
+def _main_module_with_file() -> Iterator[None]:
+    """Give `__main__` a `__file__` for a while, if it has none, as in the processes that Dagster spawns for runs.
+
+    PySpark takes such a process for a doctest when Great Expectations imports it, and ends it with status 0. The name
+    goes again: multiprocessing would run that file in this process's own children.
+    """
+    main = sys.modules["__main__"]
+    if hasattr(main, "__file__"):
+        yield
+        return
+    main.__file__ = __file__
+    try:
+        yield
+    finally:
+        del main.__file__
 
 
 def _results(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> Sequence[Any]:

@@ -23,6 +23,8 @@ class Layer(str, Enum):
     VIEWS = "views"
     SLOTS = "slots"
     MAINTENANCE = "maintenance"
+    PROOF = "proof"
+    EXPECTATIONS = "expectations"
 
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
@@ -47,3 +49,8 @@ def maintenance_key(source: str) -> dg.AssetKey:
 def view_key(view: str) -> dg.AssetKey:
     """`views/<view>`."""
     return dg.AssetKey([Layer.VIEWS.value, view])
+
+
+def proof_key(of: dg.AssetKey) -> dg.AssetKey:
+    """`proof/<key>`: the proof of that asset."""
+    return dg.AssetKey([Layer.PROOF.value, *of.path])

@@ -64,6 +64,7 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
                     "optimized": ", ".join(map(str, done.optimized)),
                     "trimmed": ", ".join(map(str, done.trimmed)),
                     "views_optimized": ", ".join(done.views),
+                    "damaged": "\n".join(f"{thing}: {why}" for thing, why in done.damaged.items()),
                 },
             )
         )

@@ -34,7 +34,12 @@ def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        found = call(lambda _stop: settings.slot_look(source.name))
+        try:
+            found = call(lambda _stop: settings.slot_look(source.name))
+        except dg.Failure as failure:
+            # The check says why; without a result it would be without a word.
+            yield unseen(source, failure.description or "")
+            raise
         if found.state is not None:
             yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, found))
         yield result(source, found)
@@ -43,8 +48,9 @@ def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 
 
 _DESCRIPTION = (
-    "How much WAL the slot keeps, for how long nobody has read it, and when the server would invalidate it at the present "
-    "rate, against the thresholds of the configuration (health)."
+    "Whether the slot can be looked at, how much WAL it keeps, for how long nobody has read it, and when the server would "
+    "invalidate it at the present rate, against the thresholds of the configuration (health). The slot drain sensor tells "
+    "it anew when it has changed."
 )
 
 
@@ -82,4 +88,15 @@ def result(source: SourceConfig, found: SlotLook) -> dg.AssetCheckResult:
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
         description="; ".join(reasons) or None,
         metadata=state_metadata(source, found),
+    )
+
+
+def unseen(source: SourceConfig, why: str) -> dg.AssetCheckResult:
+    """What the UI shows of a slot that nobody can look at, most often since its server can't be reached."""
+    return dg.AssetCheckResult(
+        asset_key=slot_key(source.name),
+        check_name=CHECK,
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"the slot can't be looked at: {why}",
     )

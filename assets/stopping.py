@@ -75,14 +75,15 @@ def failure(error: Wal2DeltaError) -> dg.Failure:
     )
 
 
-def call_in_turn(engine: Callable[[Stop], T]) -> T:
+def call_in_turn(engine: Callable[[Stop], T], tries: int = 0) -> T:
     """As `call`, for steps that wait for their turn: most often another run has the lake's lease.
 
-    A retry policy would also repeat what can't succeed.
+    Raises dg.RetryRequested, but dagster.Failure after as many `tries` as there may be. A retry policy would also repeat
+    what can't succeed.
     """
     try:
         return call(engine)
     except dg.Failure as failure:
-        if failure.allow_retries:
+        if failure.allow_retries and tries < _RETRIES_MAX:
             raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure
         raise

@@ -1,12 +1,14 @@
 """Adds up what a drain's flushes bring to each table, and says which tables are due for an event.
 
-Pure but for its lock: the clock is an argument. A flush comes every second or so, an event costs 1.5 to 8.7 KB for ever and
+Pure but for its lock: the clocks are arguments. A flush comes every second or so, an event costs 1.5 to 8.7 KB for ever and
 the plots show the last hundred, so the two have different cadences.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wal2delta.drain.totals import Counts, Flush
@@ -18,8 +20,9 @@ from wal2delta.names import TableName
 class Stretch:
     """One table's changes over the flushes of (start, end].
 
-    `transactions` are those of the whole source in that range; commit times are microseconds since 1970 UTC. `urgent` says
-    that the table was truncated or changed its shape.
+    `transactions` are those of the whole source in that range; commit times are microseconds since 1970 UTC. `lag_s` is the
+    time from the newest commit of the newest flush until that flush was durable, `lag_s_max` the greatest of any flush.
+    `urgent` says that the table was truncated or changed its shape.
     """
 
     start_lsn: Lsn
@@ -28,6 +31,8 @@ class Stretch:
     transactions: int = 0
     first_commit_us: int | None = None
     last_commit_us: int | None = None
+    lag_s: float | None = None
+    lag_s_max: float | None = None
     urgent: bool = False
 
     def followed_by(self, later: Stretch) -> Stretch:
@@ -38,6 +43,8 @@ class Stretch:
             counts=self.counts + later.counts,
             transactions=self.transactions + later.transactions,
             first_commit_us=self.first_commit_us if self.first_commit_us is not None else later.first_commit_us,
+            lag_s=self.lag_s if later.lag_s is None else later.lag_s,
+            lag_s_max=max((s for s in (self.lag_s_max, later.lag_s_max) if s is not None), default=None),
             urgent=self.urgent or later.urgent,
         )
 
@@ -49,15 +56,18 @@ class Tally:
     the number of tables, however long nobody asks.
     """
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, clock: Callable[[], float] = time.time) -> None:
         self._every_s = every_s
+        self._clock = clock
         self._waiting: dict[TableName, Stretch] = {}
         self._told: dict[TableName, float] = {}
         self._lock = threading.Lock()
 
     def add(self, flush: Flush) -> None:
-        """Note one flush."""
+        """Note one flush, which has just become durable."""
         reshaped = {version.table for version in flush.schemas}
+        # Two machines' clocks: a commit of the future has no lag.
+        lag_s = None if flush.last_commit_us is None else max(0.0, self._clock() - flush.last_commit_us / 1e6)
         with self._lock:
             for table, counts in flush.tables.items():
                 stretch = Stretch(
@@ -67,6 +77,8 @@ class Tally:
                     transactions=flush.transactions,
                     first_commit_us=flush.first_commit_us,
                     last_commit_us=flush.last_commit_us,
+                    lag_s=lag_s,
+                    lag_s_max=lag_s,
                     urgent=counts.truncates > 0 or table in reshaped,
                 )
                 before = self._waiting.get(table)

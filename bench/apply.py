@@ -31,9 +31,12 @@ from wal2delta.config.model import SparkConfig
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
 from wal2delta.lake.contract import Make
 from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.presupposed import FIRST
 from wal2delta.lake.session import build_session
 
 VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"
+CHECKED, CHECKED_MERGE = "checked commit with vectors", "joined before a MERGE"
+CONTENDERS = (VECTORS, CHECKED, MERGE, CHECKED_MERGE, TEXTBOOK)
 RANDOM, APPENDED = "random keys", "appended keys"
 
 
@@ -47,6 +50,8 @@ class Target:
     next_key: int = 0
     number: int = 1
     spent: dict[tuple[str, str], list[Spent]] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    presupposed: int = 0
 
     def fill(self) -> None:
         """Write them; texts that don't compress, else reading all columns would cost nothing."""
@@ -54,7 +59,7 @@ class Target:
         made = self.spark.range(self.rows).select(
             "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
         )
-        for name in (VECTORS, MERGE, TEXTBOOK):
+        for name in CONTENDERS:
             append(self.spark, self.place(name), made, CommitInfo("bench", 1, "{}"), create=TableSpec())
         self.next_key = self.rows
 
@@ -72,8 +77,18 @@ class Target:
             keys = np.arange(self.next_key, self.next_key + changes)
             gone = np.zeros(changes, bool)
             self.next_key += changes
+        there = np.array([kind == RANDOM and int(k) not in self.gone for k in keys])
+        self.gone = (self.gone | set(keys[gone].tolist())) - set(keys[~gone].tolist())
+        self.presupposed = int(there.sum())
         texts = {f"t{i}": pa.array([f"new {i} {self.number} {k}" for k in keys]) for i in range(5)}
-        columns = {"id": keys, "n": pa.array(keys % 1000, pa.int32()), "x": keys / 3.0, **texts, "gone": gone}
+        columns = {
+            "id": keys,
+            "n": pa.array(keys % 1000, pa.int32()),
+            "x": keys / 3.0,
+            **texts,
+            "gone": gone,
+            "there": there,
+        }
         url = str(self.folder / f"batch{self.rows}-{self.number}.parquet")
         pq.write_table(pa.table(columns), url)
         return url, (int(keys[0]), int(keys[-1]))
@@ -82,18 +97,19 @@ class Target:
         """The contract."""
         session = self.spark.newSession()
         rows = session.read.parquet(url)
-        images = rows.where("NOT gone").drop("gone")
+        images = rows.where("NOT gone").drop("gone", "there")
         info = CommitInfo("bench", self.number, "{}")
         return apply(
             session,
             self.place(name),
             ("id",),
-            rows.select("id"),
+            rows.select("id", F.when(F.col("there"), F.col("id")).alias(FIRST)),
             images,
             info,
             bounds=bounds,
             few=True,
             keys_max=changes,
+            presupposed=self.presupposed if name in {CHECKED, CHECKED_MERGE} else None,
             make=make,
         )
 
@@ -111,7 +127,9 @@ class Target:
         url, bounds = self.batch(changes, kind)
         return [
             (VECTORS, partial(self._ours, "auto", VECTORS, url, bounds, changes)),
+            (CHECKED, partial(self._ours, "auto", CHECKED, url, bounds, changes)),
             (MERGE, partial(self._ours, "merge", MERGE, url, bounds, changes)),
+            (CHECKED_MERGE, partial(self._ours, "merge", CHECKED_MERGE, url, bounds, changes)),
             (TEXTBOOK, partial(self.textbook, url)),
         ]
 
@@ -122,7 +140,7 @@ class Target:
 
     def is_equal(self) -> bool:
         """Whether all have come to the same rows."""
-        found = {_digest(self.spark.read.format("delta").load(self.place(n))) for n in (VECTORS, MERGE, TEXTBOOK)}
+        found = {_digest(self.spark.read.format("delta").load(self.place(n))) for n in CONTENDERS}
         return len(found) == 1
 
 
@@ -146,7 +164,7 @@ def _print(targets: list[Target], changes: int, kind: str) -> None:
     )
     for target in targets:
         base = target.spent[kind, TEXTBOOK]
-        for name in (VECTORS, MERGE, TEXTBOOK):
+        for name in CONTENDERS:
             spent = target.spent[kind, name]
             walls, cpus = [s.wall for s in spent], [s.cpu for s in spent]
             cpu = statistics.median(s.cpu / b.cpu for s, b in zip(spent, base, strict=True))
@@ -156,7 +174,7 @@ def _print(targets: list[Target], changes: int, kind: str) -> None:
                 f"  {statistics.median(cpus):6.2f}  CPU {cpu:.2f}  wall {wall:.2f}"
             )
     small, large = targets[0], targets[-1]
-    for name in (VECTORS, MERGE, TEXTBOOK) if len(targets) > 1 else ():
+    for name in CONTENDERS if len(targets) > 1 else ():
         pairs = list(zip(large.spent[kind, name], small.spent[kind, name], strict=True))
         cpu = statistics.median(a.cpu / b.cpu for a, b in pairs)
         wall = statistics.median(a.wall / b.wall for a, b in pairs)

@@ -108,7 +108,7 @@ def main() -> None:
 
 def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int, peers: Path | None) -> None:
     contenders: dict[str, Callable[[Path], list[str]]] = {
-        kind: partial(_own, kind, server, connections) for kind in ("bare COPY", "wal2delta")
+        kind: partial(own, kind, server, connections) for kind in ("bare COPY", "wal2delta")
     }
     if peers is not None:
         contenders |= {peer: partial(_theirs, peer, peers, server, (connections, rows)) for peer in _PEERS}
@@ -116,7 +116,7 @@ def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int,
     for _ in range(rounds):
         for name, command in contenders.items():
             with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
-                runs[name].append(_measured(server, command(Path(folder)), rows))
+                runs[name].append(measured(server, command(Path(folder)), rows))
     for name, made in runs.items():
         ratio = statistics.median(bare.wall_s / run.wall_s for bare, run in zip(runs["bare COPY"], made, strict=True))
         wall, client, served, peak = (
@@ -130,7 +130,8 @@ def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int,
         )
 
 
-def _own(kind: str, server: EmbeddedPostgres, connections: int, folder: Path) -> list[str]:
+def own(kind: str, server: EmbeddedPostgres, connections: int, folder: Path) -> list[str]:
+    """The command that copies table `rows`: `bare COPY` or `wal2delta`."""
     given = {"kind": kind, "dsn": server.dsn(), "lake": str(folder), "connections": connections}
     return [sys.executable, "-m", "bench.bootstrap", "--child", json.dumps(given)]
 
@@ -182,7 +183,8 @@ def _bootstrap(dsn: str, lake: str, connections: int) -> int:
     return sum(table.rows for table in made.tables.values())
 
 
-def _measured(server: EmbeddedPostgres, command: list[str], rows: int) -> Run:
+def measured(server: EmbeddedPostgres, command: list[str], rows: int) -> Run:
+    """Run it; slots that it made are dropped."""
     before = _children_cpu_s(server.pid)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     peak = [0.0]

@@ -91,7 +91,11 @@ def _cases(rows: int, backlog_gb: float) -> list[Case]:
         Case("20 rows of 100 MB, at once", lambda c: _wide(c, 1)),
         Case("20 rows of 100 MB, one by one", lambda c: _wide(c, 20)),
         Case("10,000 tables", _tables),
-        Case("100,000 subtransactions", _subtransactions),
+        Case("10,000 tables, each altered", _altered),
+        Case("100,000 subtransactions, streamed", _subtransactions),
+        Case("100,000 subtransactions, not", _subtransactions, _NO_STREAMING),
+        Case("a row updated 1,000,000 times", _hot),
+        Case("1,600 columns", _columns),
         Case("backlog", lambda c: _backlog(c, int(backlog_gb * (1 << 30)))),
     ]
 
@@ -140,6 +144,58 @@ def _tables(conn: psycopg.Connection[Any]) -> int:
         )
         conn.commit()
     return 30_000
+
+
+def _altered(conn: psycopg.Connection[Any]) -> int:
+    """Every table gets a column between its rows, each in a transaction of its own."""
+    rows = _tables(conn)
+    conn.autocommit = True
+    conn.execute("""
+        CREATE PROCEDURE alter_all() LANGUAGE plpgsql AS $$
+        BEGIN
+            FOR i IN 0..9999 LOOP
+                EXECUTE format('ALTER TABLE t%s ADD COLUMN e int', i);
+                EXECUTE format('INSERT INTO t%s VALUES (9, ''a'', ''b'', 1, now(), 2)', i);
+                COMMIT;
+            END LOOP;
+        END $$""")
+    conn.execute("CALL alter_all()")
+    conn.autocommit = False
+    return rows + 10_000
+
+
+def _hot(conn: psycopg.Connection[Any]) -> int:
+    """One row, updated a million times, a hundred times in each transaction."""
+    conn.execute("CREATE TABLE hot (id int PRIMARY KEY, count int, note text)")
+    conn.execute("INSERT INTO hot VALUES (1, 0, repeat('n', 100))")
+    conn.commit()
+    conn.autocommit = True
+    conn.execute("""
+        CREATE PROCEDURE heat() LANGUAGE plpgsql AS $$
+        BEGIN
+            FOR i IN 1..1000000 LOOP
+                UPDATE hot SET count = i WHERE id = 1;
+                IF i % 100 = 0 THEN COMMIT; END IF;
+            END LOOP;
+        END $$""")
+    conn.execute("CALL heat()")
+    conn.autocommit = False
+    return 1_000_001
+
+
+def _columns(conn: psycopg.Connection[Any]) -> int:
+    """As many columns as a table may have: 10,000 rows, each updated once, in 20 transactions."""
+    names = [f"c{number}" for number in range(1_599)]
+    columns = ", ".join(f"{name} int" for name in names)
+    conn.execute(f"CREATE TABLE many (id int PRIMARY KEY, {columns})".encode())
+    values = ", ".join("g" for _ in names)
+    for first in range(0, 10_000, 1_000):
+        conn.execute(f"INSERT INTO many SELECT g, {values} FROM generate_series({first}, {first + 999}) g".encode())  # noqa: S608  numbers
+        conn.commit()
+    for first in range(0, 10_000, 1_000):
+        conn.execute(f"UPDATE many SET c0 = -1 WHERE id BETWEEN {first} AND {first + 999}".encode())  # noqa: S608  numbers
+        conn.commit()
+    return 20_000
 
 
 def _subtransactions(conn: psycopg.Connection[Any]) -> int:
@@ -215,7 +271,9 @@ def _child(given: dict[str, Any]) -> None:
     config = Config(path=Path(given["lake"]) / "wal2delta.yaml", lake=given["lake"], sources={NAME: source})
     with connect(source.dsn) as conn:
         server = identify(conn)
-    head = ChainSource(server.system_id, server.timeline, server.database, source.slot, NAME, server.version)
+    head = ChainSource(
+        server.system_id, server.timeline, server.database, server.database_oid, source.slot, NAME, server.version
+    )
     paths = LakePaths(config.lake, NAME)
     start = Lsn.parse(given["start"])
     Chain.create(open_store(config.lake), paths, Incarnation(1), start=start, source=head, writer=secrets.token_hex(16))

@@ -63,7 +63,14 @@ HISTORY_EXTRA = {
     "_w2d_commit_time": "timestamp",
     "_w2d_text": "string",
     "_w2d_key": "string",
+    "_w2d_from": "string",
 }
+
+
+def with_places(rows: DataFrame) -> DataFrame:
+    """Current's hidden columns beside `rows`, which have an `id`."""
+    nothing = F.lit(None).cast("string")
+    return rows.withColumns({"_w2d_text": nothing, "_w2d_ord": F.col("id"), "_w2d_from": nothing})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class Bench:
         self.copy = str(folder / f"copy{rows}")
         self.paths = LakePaths(str(self.lake), SOURCE)
         self.store = open_store(str(self.lake))
-        head = ChainSource("1", 1, "bench", "bench", "bench", 180006)
+        head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
         self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
         self._fill()
 
@@ -96,7 +103,7 @@ class Bench:
         )
         first = CommitInfo("bench", 1, "{}")
         table = VERSION.table
-        current = base.withColumn("_w2d_text", F.lit(None).cast("string"))
+        current = with_places(base)
         history = base.limit(0)
         for name, kind in HISTORY_EXTRA.items():
             history = history.withColumn(name, F.lit(None).cast(kind))

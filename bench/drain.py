@@ -144,8 +144,7 @@ def main() -> None:
 def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: int) -> None:
     changes, end = load(server, name, mixed_changes)
     pairs = [
-        (_recvlogical(server, name, f"{name}_r{i}", end), _ours(server, name, f"{name}_w{i}", end))
-        for i in range(rounds)
+        (recvlogical(server, name, f"{name}_r{i}", end), ours(server, name, f"{name}_w{i}", end)) for i in range(rounds)
     ]
     for at, reader in enumerate(("pg_recvlogical", "wal2delta")):
         run = _median([pair[at] for pair in pairs])
@@ -153,8 +152,8 @@ def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: i
             f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}{changes / run.wall_s:11,.0f}{run.client_cpu_s:14.2f}"
             f"{run.walsender_cpu_s:17.2f}{run.peak_rss_mb:9.0f}"
         )
-    wall = statistics.median(theirs.wall_s / ours.wall_s for theirs, ours in pairs)
-    sender = statistics.median(ours.walsender_cpu_s / theirs.walsender_cpu_s for theirs, ours in pairs)
+    wall = statistics.median(theirs.wall_s / own.wall_s for theirs, own in pairs)
+    sender = statistics.median(own.walsender_cpu_s / theirs.walsender_cpu_s for theirs, own in pairs)
     per_cpu = changes / _median([pair[1] for pair in pairs]).client_cpu_s
     print(
         f"{'':19}wall ratio {wall:.2f}; walsender CPU {sender:.2f} of theirs; {per_cpu:,.0f} changes per client CPU s",
@@ -194,7 +193,8 @@ def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, 
     return changes, Lsn.parse(row[0])
 
 
-def _recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+    """Read the backlog of a case with `pg_recvlogical`, from a copy of its slot."""
     _copy_slot(server, name, slot)
     options = ["proto_version=1", f"publication_names={name}"]
     command = [str(server.program("pg_recvlogical")), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null"]
@@ -204,7 +204,8 @@ def _recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Ru
     return Run(time.monotonic() - begun, *run)
 
 
-def _ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
+    """Drain it to durable segments, from another copy."""
     start = _copy_slot(server, name, slot)
     with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
         given = {"dsn": server.dsn(), "lake": lake, "name": name, "slot": slot, "start": str(start), "end": str(end)}
@@ -229,7 +230,13 @@ def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
     with connect(source.dsn) as conn:
         server = identify(conn)
     head = ChainSource(
-        server.system_id, server.timeline, server.database, source.slot, source.publication, server.version
+        server.system_id,
+        server.timeline,
+        server.database,
+        server.database_oid,
+        source.slot,
+        source.publication,
+        server.version,
     )
     Chain.create(
         open_store(config.lake),

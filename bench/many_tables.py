@@ -1,16 +1,19 @@
 """A cycle over 20 tables with 100 changes each, history included, beside 40 bare Delta appends of the same rows.
 
     python -m bench.many_tables [--tables 20] [--rows 20000] [--changes 100] [--rounds 3] [--threads 2] [--toast]
+        [--idle 10000]
 
 Both in one session, with the same number of threads, in turn; the bare appends write the rows that a cycle writes to history
 and to current, from frames that are ready. A cycle has the reading of the landing, the folding, the deletions, fsync,
-intent and cut besides. `--toast`: every update leaves a large value out, to be found in current. No test belongs here.
+intent and cut besides. `--toast`: every update leaves a large value out, to be found in current. `--idle`: tables
+without changes beside them. No test belongs here.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -24,11 +27,11 @@ from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent
+from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent, with_places
 from wal2delta.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
 from wal2delta.lake.apply import CommitInfo, TableSpec, append
 from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.records import write_cut
+from wal2delta.lake.records import read_cut, write_cut
 from wal2delta.lake.session import build_session
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
@@ -53,20 +56,21 @@ class Lake:
         self.lake, self.bare = folder / "lake", folder / "bare"
         self.paths = LakePaths(str(self.lake), SOURCE)
         self.store = open_store(str(self.lake))
-        head = ChainSource("1", 1, "bench", "bench", "bench", 180006)
+        head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
         self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
         self.versions = [
             replace(VERSION, table=TableName("public", f"item{i}"), oid=Oid(20_000 + i)) for i in range(options.tables)
         ]
         self.number = 0
         self._fill()
+        self._add_idle()
 
     def _fill(self) -> None:
         texts = [F.hex(F.xxhash64("id", F.lit(i))).alias(f"t{i}") for i in range(5)]
         base = self.spark.range(0, self.options.rows, 1, 1).select(
             "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
         )
-        self.current = base.withColumn("_w2d_text", F.lit(None).cast("string"))
+        self.current = with_places(base)
         self.history = base.withColumns({n: F.lit(None).cast(kind) for n, kind in HISTORY_EXTRA.items()})
         few = (rows.limit(self.options.changes).toArrow() for rows in (self.current, self.history))
         self.frames = [self.spark.createDataFrame(rows).coalesce(1) for rows in few]
@@ -82,6 +86,18 @@ class Lake:
             tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
         write_cut(self.store, self.paths, cut)
+
+    def _add_idle(self) -> None:
+        """Copies of the first table that no cycle changes."""
+        cut = read_cut(self.store, self.paths, CycleNumber(1))
+        tables, first = dict(cut.tables), self.versions[0].table
+        for i in range(self.options.idle):
+            version = replace(VERSION, table=TableName("public", f"idle{i}"), oid=Oid(100_000 + i))
+            for place in (self.paths.current, self.paths.history):
+                shutil.copytree(self.paths.url(place(first)), self.paths.url(place(version.table)))
+            tables[version.table] = replace(tables[first], version=version)
+        Path(self.paths.url(self.paths.cut(CycleNumber(1)))).unlink()
+        write_cut(self.store, self.paths, replace(cut, tables=tables))
 
     def land(self) -> None:
         """One segment with the changes of all tables."""
@@ -160,6 +176,7 @@ def main() -> None:
     """Warm up, then take both in turn."""
     options = argparse.ArgumentParser(description="Time a cycle over many tables and as many bare appends.")
     options.add_argument("--tables", type=int, default=20)
+    options.add_argument("--idle", type=int, default=0, help="tables beside them without changes")
     options.add_argument("--rows", type=int, default=20_000)
     options.add_argument("--changes", type=int, default=100)
     options.add_argument("--rounds", type=int, default=3)

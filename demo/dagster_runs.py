@@ -13,8 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.keys import Layer, table_key
-from assets.proof import CHECK
+from assets.keys import Layer, proof_key, table_key
 from demo.state import DemoError
 from orchestration.build import build
 from resources import LakeSpark
@@ -80,11 +79,12 @@ class Runs:
 
     def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
         """The proof's verdict on every table of `source`; a table without one is `not proved`."""
-        keys = {table_key(Layer.CURRENT, source, table): table for table in self.config.sources[source].tables}
+        tables = self.config.sources[source].tables
+        keys = {proof_key(table_key(Layer.CURRENT, source, table)): table for table in tables}
         found = {
             keys[check.asset_key]: _values(check.metadata)
             for check in result.get_asset_check_evaluations()
-            if check.check_name == CHECK
+            if check.asset_key in keys
         }
         return [_row(table, found.get(table, {})) for table in keys.values()]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -37,7 +38,8 @@ SEED = 20260101
 SHOP_TPS = 60
 PGBENCH_TPS = 40
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PASSWORD = "wal2delta"  # noqa: S105  (of a throw-away server on the loopback address)
+# Of the role that the pipeline connects as; another one each time, since others on this machine reach the server too.
+_PASSWORD = secrets.token_urlsafe(24)
 _DAGSTER_START_S = 90.0
 # Without the tools' own warnings on a screen that tells the steps; the tests treat every warning as an error.
 _PYTHON = (sys.executable, "-W", "ignore", "-m")

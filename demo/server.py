@@ -12,9 +12,11 @@ import importlib.util
 import os
 import pwd
 import random
+import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -58,7 +60,8 @@ class EmbeddedPostgres:
     state: Path | None = None
     port: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
-    password: str = "wal2delta"  # noqa: S105  (a throw-away server on the loopback address)
+    # Any user of this machine reaches the loopback address, and a superuser runs programs as the server's user.
+    password: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     install: Path | None = None
 
     def __post_init__(self) -> None:
@@ -111,16 +114,19 @@ class EmbeddedPostgres:
 
     def start(self) -> None:
         """Make the cluster where there is none, start the server, wait until it answers."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        _give(self.root, self._user)
+        self._make_root()
         if not (self.data / "PG_VERSION").exists():
             self._initdb()
         if self.port == 0:
             self.port = free_port()
         conf = {**_DEFAULT_CONF, **self.conf, "port": str(self.port)}
         options = [part for name, value in conf.items() for part in ("-c", f"{name}={value}")]
-        with (self.root / "postgres.log").open("ab") as log:
-            self._process = self._spawn([str(self.program("postgres")), "-D", str(self.data), *options], log.fileno())
+        command = [str(self.program("postgres")), "-D", str(self.data), *options]
+        log = os.open(self.root / "postgres.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            self._process = self._spawn(command, log)
+        finally:
+            os.close(log)
         self._wait_until_ready()
 
     def stop(self) -> None:
@@ -146,11 +152,28 @@ class EmbeddedPostgres:
             [str(self.program(program)), *arguments], env=env, check=check, capture_output=True, text=True
         )
 
+    def _make_root(self) -> None:
+        """Make the folder around the cluster; it stays the caller's, so that the server's user plants no links there."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        status = self.root.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise ServerError(f"{self.root} is no folder of this user's; remove it, or name another")
+        # The server's user passes through to its cluster; nobody lists it.
+        self.root.chmod(0o711)
+
     def _initdb(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
+        self.data.mkdir(mode=0o700)
+        _give(self.data, self._user)
         secret = self.root / "password"
-        secret.write_text(self.password + "\n", encoding="utf-8")
-        _give(secret, self._user)
+        secret.unlink(missing_ok=True)
+        descriptor = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, f"{self.password}\n".encode())
+            if self._user is not None:
+                os.fchown(descriptor, self._user.pw_uid, self._user.pw_gid)
+        finally:
+            os.close(descriptor)
         arguments = ["-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         arguments += ["--auth=scram-sha-256", f"--pwfile={secret}"]
         done = self._spawn([str(self.program("initdb")), *arguments], subprocess.PIPE)

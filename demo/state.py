@@ -123,8 +123,9 @@ def _server_folder(root: Path) -> Path:
     user = unprivileged_user()
     if user is None:
         return folder
-    # Another user's program: it needs search permission on every folder above, which a private checkout does not give.
-    os.chown(folder, user.pw_uid, user.pw_gid)
+    # Another user's program: it needs search permission on every folder above, which a private checkout does not give. The
+    # folder itself stays this user's (`EmbeddedPostgres` says why) and lets the other one through.
+    folder.chmod(0o711)
     reached = subprocess.run(
         ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)],
         check=False,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from assets.expectations import expectations
+from assets.expectations import expectation_keys
 from assets.keys import Layer, maintenance_key, slot_key, table_key
-from assets.proof import CHECK
+from assets.proof import things
 from jobs.names import (
     SLOT_TAG,
     SOURCE_TAG,
@@ -21,21 +21,20 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
-from wal2delta.config.model import SourceConfig
-from wal2delta.names import TableName
+from wal2delta.config.model import Config, SourceConfig
 
 # What define_asset_job returns; it has no public name.
 Job = UnresolvedAssetJobDefinition
 
 
-def source_jobs(source: SourceConfig) -> list[Job]:
+def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
     """The jobs of one source with at least one table."""
     return [
         _bootstrap(source),
         _drain(source),
         _compaction(source),
         _maintenance(source),
-        _verification(source),
+        _verification(config, source),
         _slot(source),
     ]
 
@@ -67,8 +66,7 @@ def _drain(source: SourceConfig) -> Job:
 def _compaction(source: SourceConfig) -> Job:
     return dg.define_asset_job(
         compaction_job_name(source.name),
-        # The tables without their checks, which have a job of their own.
-        selection=_tables(source, Layer.HISTORY, Layer.CURRENT).without_checks(),
+        selection=_tables(source, Layer.HISTORY, Layer.CURRENT),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
         description=f"Brings history and current of every table of {source.name} to the end of the landing.",
@@ -85,23 +83,18 @@ def _maintenance(source: SourceConfig) -> Job:
     )
 
 
-def _verification(source: SourceConfig) -> Job:
-    keys = [key for table in source.tables for key in verification_checks(source, table)]
+def _verification(config: Config, source: SourceConfig) -> Job:
+    every = things(config, source)
     return dg.define_asset_job(
         verification_job_name(source.name),
-        selection=dg.AssetSelection.checks(*keys),
+        selection=dg.AssetSelection.assets(*every.tables, *every.histories, *every.views, *expectation_keys(source)),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
-        description=f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN; runs their expectations.",
+        description=(
+            f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN, histories whole and views right; "
+            "runs the expectations."
+        ),
     )
-
-
-def verification_checks(source: SourceConfig, table: TableName, *, proof: bool = True) -> list[dg.AssetCheckKey]:
-    """The checks of one current table: its expectations, and the proof if wanted."""
-    names = [each.name for each in expectations(source, table)]
-    return [
-        dg.AssetCheckKey(table_key(Layer.CURRENT, source.name, table), n) for n in ([CHECK] if proof else []) + names
-    ]
 
 
 def _slot(source: SourceConfig) -> Job:

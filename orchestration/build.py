@@ -1,6 +1,7 @@
 """Assembles the location from a configuration: every asset, check, job, sensor, schedule and resource meets here.
 
-No server, Spark or secret is needed for it; which configuration is taken belongs to `locate`.
+No server, Spark or secret is needed for it, and of the lake only what the configuration's patterns are held against; which
+configuration is taken belongs to `locate`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import dagster as dg
 from assets.bootstrap import snapshot_asset
 from assets.changes import changes_asset
 from assets.current import compaction_asset
-from assets.expectations import expectations_check
+from assets.expectations import expectations_asset
 from assets.maintenance import maintenance_asset
 from assets.postgres import postgres_specs
-from assets.proof import proof_check
+from assets.proof import proof_asset
 from assets.slots import slot_asset
 from assets.views import view_asset
 from jobs.source import source_jobs
@@ -27,8 +28,14 @@ from orchestration.sensors import held_sensor, slot_drain_sensor
 from resources import LakeSpark, Settings
 from wal2delta.config.load import load
 from wal2delta.config.model import Config, SourceConfig
+from wal2delta.errors import Wal2DeltaError
+from wal2delta.pipeline.known_tables import with_known_tables
 
 _log = logging.getLogger("wal2delta.dagster")
+_UNKNOWN = (
+    "which tables its patterns match is not in the lake yet, so Dagster shows nothing of it; run `wal2delta apply` and"
+    " `wal2delta bootstrap`, then reload this location"
+)
 
 
 def location(path: Path | None) -> dg.Definitions:
@@ -42,13 +49,19 @@ def location(path: Path | None) -> dg.Definitions:
     return build(load(path))
 
 
-def build(config: Config) -> dg.Definitions:
-    """The location of a configuration. A source that lists no tables has nothing to show, and is left out."""
+def build(written: Config) -> dg.Definitions:
+    """The location of a configuration. A source that lists no tables has nothing to show, and is left out.
+
+    What the patterns of a source match is what the lake knows: a table that came later is shown when the location is loaded
+    again.
+    """
+    config = written.model_copy(update={"sources": {name: _with_tables(written, name) for name in written.sources}})
     sources = [source for source in config.sources.values() if source.tables]
     for source in config.sources.values():
-        if not source.tables:
+        if not source.selection:
             _log.warning("sources.%s lists no tables, so Dagster shows nothing of it", source.name)
-    checks = [check for source in sources for check in _checks(source)]
+        elif not source.tables:
+            _log.warning("sources.%s: %s", source.name, _UNKNOWN)
     views_job = views_refresh_job(config)
     path = str(config.path)
     return dg.Definitions(
@@ -57,8 +70,7 @@ def build(config: Config) -> dg.Definitions:
             *(asset for source in sources for asset in _assets(config, source)),
             *(view_asset(config, view) for view in config.views.values()),
         ],
-        asset_checks=checks,
-        jobs=[*(job for source in sources for job in source_jobs(source)), *([views_job] if views_job else [])],
+        jobs=[*(job for source in sources for job in source_jobs(config, source)), *([views_job] if views_job else [])],
         sensors=[
             *(slot_drain_sensor(source) for source in sources),
             *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
@@ -69,16 +81,23 @@ def build(config: Config) -> dg.Definitions:
     )
 
 
+def _with_tables(config: Config, name: str) -> SourceConfig:
+    """The source with the tables that its patterns are known to match; those that it names where the lake can't be read."""
+    try:
+        return with_known_tables(config, name)
+    except Wal2DeltaError as error:
+        _log.warning("sources.%s: which tables its patterns match is not known: %s", name, error)
+        return config.sources[name]
+
+
 def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
+    expected = expectations_asset(config, source)
     return [
         snapshot_asset(config, source),
         changes_asset(config, source),
         compaction_asset(config, source),
+        proof_asset(config, source),
+        *([expected] if expected else []),
         maintenance_asset(config, source),
         slot_asset(config, source),
     ]
-
-
-def _checks(source: SourceConfig) -> list[dg.AssetChecksDefinition]:
-    expected = expectations_check(source)
-    return [proof_check(source), *([expected] if expected else [])]

@@ -1,16 +1,15 @@
-"""Decides whether a scheduled run may start, and whether there is anything for it to do.
+"""Decides whether another run of a job is in the way of the next one.
 
-Pure: no instance, lake or clock is touched here. That no two writers meet in the lake is the lease's work, not this
-module's; here only pointless runs are kept away: each would start a JVM.
+Pure: no instance, lake or clock is touched here. Whether there is anything to do is asked in `wal2delta.pipeline.work`; that
+no two writers meet in the lake is the lease's work. Here only pointless runs are kept away: each would start a JVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestration.keeper import Phase, Run
-from wal2delta.pipeline.status import SourceStatus, StatusReport
 
 # A process that was killed leaves its run STARTED for ever. Where no lock tells, another is started after this long.
 IN_PROGRESS_S_MAX = 6 * 3600.0
@@ -45,27 +44,3 @@ def _is_live(run: Run, now: float, locked: bool | None) -> bool:
 
 def _is_dead(run: Run, now: float, locked: bool | None) -> bool:
     return run.phase is Phase.STARTED and locked is False and _age_s(run, now) > UNLOCKED_S_MAX
-
-
-def compaction_is_pointless(state: SourceStatus, rows_waiting: bool) -> str | None:
-    """Why a compaction would do nothing, or fail; None where it has work."""
-    if state.landing is None:
-        return "there is no landing yet: bootstrap first"
-    if state.lease_held:
-        return f"the lake is being written to ({state.lease})"
-    if rows_waiting or state.snapshots:
-        return None
-    return f"everything up to {state.landing.end_lsn} is in the lake"
-
-
-def refresh_is_pointless(state: StatusReport, reads: Mapping[str, Sequence[str]]) -> str | None:
-    """Why a refresh of all views would change nothing; None where one has work. `reads` gives each view's sources."""
-    for view, sources in reads.items():
-        found = state.views.get(view)
-        if found is None:
-            continue
-        if found.cut is None and all(state.sources[source].cut is not None for source in sources):
-            return None
-        if any(found.behind.values()):
-            return None
-    return "no source that a view reads has a newer cut"

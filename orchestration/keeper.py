@@ -66,9 +66,9 @@ class Memory:
 
     unheld_since: float | None = None
 
-    def to_cursor(self) -> str:
-        """The sensor's cursor."""
-        return json.dumps({"unheld_since": self.unheld_since})
+    def to_cursor(self, **more: object) -> str:
+        """Return the sensor's cursor, with whatever `more` it carries."""
+        return json.dumps({"unheld_since": self.unheld_since, **more})
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Memory:

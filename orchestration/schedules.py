@@ -1,6 +1,6 @@
 """When compaction, maintenance, views and the proof run.
 
-Whether a tick would be pointless is decided by `guard`.
+Whether a tick would be pointless is decided by `guard` (another run) and `wal2delta.pipeline.work` (nothing to do).
 """
 
 import math
@@ -10,6 +10,8 @@ from collections.abc import Callable
 import dagster as dg
 
 from assets.current import CompactionRun
+from assets.expectations import expectation_keys
+from assets.proof import due_proofs
 from jobs.names import (
     VIEWS_REFRESH,
     bootstrap_job_name,
@@ -18,12 +20,12 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
-from jobs.source import verification_checks
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.errors import Wal2DeltaError
+from wal2delta.pipeline.work import changed_views, compaction_is_pointless, refresh_is_pointless
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
@@ -45,7 +47,7 @@ def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     found += [_maintenance(source) for source in sources]
     found += [_slot(source) for source in sources]
     if config.proof_interval != "off":
-        found += [_verification(source, _PROOF_CRONS[config.proof_interval]) for source in sources]
+        found += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
     if config.views:
         found.append(_views(config))
     return found
@@ -77,7 +79,7 @@ def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
         # Nobody waits for these, but the dead ones among them would fill Dagster's queue.
         for name in (bootstrap_job_name(source.name), slot_job_name(source.name)):
             _in_progress(context, settings, name)
-        return guard.compaction_is_pointless(state, settings.has_waiting_rows(source.name))
+        return compaction_is_pointless(state, has_work=bool(state.landing) and settings.has_work(source.name))
 
     def request(settings: Settings) -> dg.RunRequest:
         del settings
@@ -100,7 +102,7 @@ def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
     return _schedule(job, _MAINTENANCE_CRON, f"Keeps the lake of {source.name} as its retention says.", obstacle)
 
 
-def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
+def _verification(config: Config, source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
     job = verification_job_name(source.name)
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
@@ -109,12 +111,10 @@ def _verification(source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
         return _in_progress(context, settings, job)
 
     def request(settings: Settings) -> dg.RunRequest:
-        chosen = settings.due_for_proof(source.name)
-        checks = [key for table in source.tables for key in verification_checks(source, table, proof=table in chosen)]
-        return dg.RunRequest(asset_check_keys=checks)
+        return dg.RunRequest(asset_selection=[*due_proofs(config, source, settings), *expectation_keys(source)])
 
     description = (
-        f"Proves {source.name} equal to PostgreSQL, small tables each time and large ones in turn, "
+        f"Proves {source.name} equal to PostgreSQL, small tables each time and large ones, histories and views in turn, "
         "and checks all expectations, unless a proof is in progress."
     )
     return _schedule(job, cron, description, obstacle, request)
@@ -136,7 +136,10 @@ def _views(config: Config) -> dg.ScheduleDefinition:
 
     def obstacle(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         busy = _in_progress(context, settings, VIEWS_REFRESH)
-        return busy or guard.refresh_is_pointless(settings.in_lake(), reads)
+        if busy:
+            return busy
+        state = settings.in_lake()
+        return refresh_is_pointless(state, reads, changed_views(settings.config(), state))
 
     description = "Refreshes the views where a source has a newer cut, unless a refresh is in progress."
     return _schedule(VIEWS_REFRESH, cron_every(interval_s), description, obstacle)

@@ -1,6 +1,6 @@
 """The sensors: one per source keeps its drain running; where it is asked for, another copies held and new tables.
 
-What is decided belongs to `keeper` and `recopying`; here it is only seen and done.
+What is decided belongs to `keeper`, `slot_check` and `recopying`; here it is only seen and done.
 """
 
 import time
@@ -11,8 +11,9 @@ import dagster as dg
 from assets.bootstrap import SnapshotRun
 from assets.changes import DrainRun
 from assets.keys import Layer, table_key
+from assets.slots import result, unseen
 from jobs.names import KEEPER_TAG, bootstrap_job_name, drain_job_name
-from orchestration import keeper, recopying
+from orchestration import keeper, recopying, slot_check
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings, SlotLook
 from wal2delta.config.model import SourceConfig
@@ -38,29 +39,58 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Keeps one drain of slot {source.slot} running: it looks at the slot on the server first and at Dagster's runs "
-            "second, so it also recovers from runs that died without saying so."
+            "second, so it also recovers from runs that died without saying so. It tells the slot's check what has changed, "
+            "also that the server can't be asked for a minute."
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
+        now, told = clock(), slot_check.Told.from_cursor(context.cursor)
         try:
             look = settings.slot_look(source.name)
         except Wal2DeltaError as error:
+            events, told = _check(told, unseen(source, str(error)), slot_check.UNSEEN, now)
             # Forgotten on purpose: a drain that lives through an outage needs its time to connect again.
             return dg.SensorResult(
-                skip_reason=f"the slot can't be looked at: {error}", cursor=keeper.Memory().to_cursor()
+                skip_reason=f"the slot can't be looked at: {error}",
+                cursor=keeper.Memory().to_cursor(check=told.to_json()),
+                asset_events=events,
             )
+        verdict = result(source, look)
+        events, told = _check(told, verdict, _level(verdict) if look.begun else slot_check.OK, now)
         slot = _slot(source, look)
         runs = recent_runs(context.instance, job, KEEPER_TAG)
         memory = keeper.Memory.from_cursor(context.cursor)
-        decision = keeper.decide(slot, runs, memory, clock(), DRAIN_MAX_S)
+        decision = keeper.decide(slot, runs, memory, now, DRAIN_MAX_S)
         fail_dead(context.instance, decision.dead, f"slot {source.slot} had no reader, so this run's process is gone")
-        cursor = decision.memory.to_cursor()
+        cursor = decision.memory.to_cursor(check=told.to_json())
         if not decision.start:
-            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor)
+            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor, asset_events=events)
         context.log.info(decision.reason)
-        return dg.SensorResult(run_requests=[_request(source, job)], cursor=cursor)
+        return dg.SensorResult(run_requests=[_request(source, job)], cursor=cursor, asset_events=events)
 
     return slot_drain_sensor
+
+
+def _level(verdict: dg.AssetCheckResult) -> str:
+    return slot_check.OK if verdict.passed else verdict.severity.value
+
+
+def _check(
+    told: slot_check.Told, verdict: dg.AssetCheckResult, level: str, now: float
+) -> tuple[list[dg.AssetCheckEvaluation], slot_check.Told]:
+    """The check's result as an event of the tick if it is to be told now, and what to remember."""
+    is_due, told = slot_check.decide(told, level, now)
+    if not is_due or verdict.asset_key is None or verdict.check_name is None:
+        return [], told
+    event = dg.AssetCheckEvaluation(
+        asset_key=verdict.asset_key,
+        check_name=verdict.check_name,
+        passed=verdict.passed,
+        metadata=verdict.metadata,
+        severity=verdict.severity,
+        description=verdict.description,
+    )
+    return [event], told
 
 
 def _slot(source: SourceConfig, look: SlotLook) -> keeper.Slot | None:
@@ -77,7 +107,8 @@ def _request(source: SourceConfig, job: str) -> dg.RunRequest:
     return dg.RunRequest(
         job_name=job,
         run_config=dg.RunConfig(ops={f"drain_{source.name}": config}),
-        tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S)},
+        # The sensor itself starts the successor of a drain that failed; Dagster's retry would be a second one.
+        tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S), "dagster/max_retries": "0"},
     )
 
 

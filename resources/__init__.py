@@ -4,6 +4,6 @@ No logic belongs here, and nothing that an import or a location's loading would 
 """
 
 from resources.lake_spark import LakeSpark
-from resources.settings import Settings, SlotLook
+from resources.settings import LastProofs, Settings, SlotLook
 
-__all__ = ["LakeSpark", "Settings", "SlotLook"]
+__all__ = ["LakeSpark", "LastProofs", "Settings", "SlotLook"]

@@ -10,8 +10,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from wal2delta.config.load import load
-from wal2delta.lake.session import build_session
+from wal2delta.lake.session import session, stop_session
 
 
 class LakeSpark(LazyPySparkResource):
@@ -26,7 +25,7 @@ class LakeSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = build_session(load(Path(self.config_path)).spark, "wal2delta dagster")
+            self._spark_session = session(Path(self.config_path), "wal2delta dagster")
 
     @property
     def session(self) -> SparkSession:
@@ -38,5 +37,5 @@ class LakeSpark(LazyPySparkResource):
         """Stop the JVM's session, where one was started."""
         del context
         if self._spark_session is not None:
-            self._spark_session.stop()
+            stop_session(self._spark_session)
             self._spark_session = None

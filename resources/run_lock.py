@@ -10,10 +10,18 @@ live at once, and the engine says which of them waits.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import time
 from pathlib import Path
 
 from wal2delta.landing.lake_paths import run_lock
+from wal2delta.landing.store import make_root
+
+_log = logging.getLogger("wal2delta.dagster")
+# A look takes microseconds; whoever has the lock for longer keeps it, and must keep no run.
+_ASKED_S_MAX = 5.0
+_TRY_S = 0.05
 
 # By place: a process that makes several runs, as tests do, needs one descriptor for all of a job.
 _held: dict[Path, int] = {}
@@ -24,12 +32,29 @@ def hold_run_lock(lake: str, job: str) -> None:
     place = run_lock(lake, job)
     if place in _held:
         return
+    make_root(lake)
     place.parent.mkdir(parents=True, exist_ok=True)
     # Not inherited by the JVM or workers, which may outlive the run.
-    descriptor = os.open(place, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    # Waits for nobody but who asks just now, in `is_working`.
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    descriptor = os.open(place, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _share(descriptor):
+        os.close(descriptor)
+        _log.warning("%s: another process holds it, so nobody will know whether this run works; see who it is", place)
+        return
     _held[place] = descriptor
+
+
+def _share(descriptor: int) -> bool:
+    """Take the lock; False if somebody keeps it. Whoever only asks, in `is_working`, has it for a moment."""
+    deadline = time.monotonic() + _ASKED_S_MAX
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_TRY_S)
+        else:
+            return True
 
 
 def is_working(lake: str, job: str) -> bool | None:

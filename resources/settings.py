@@ -4,6 +4,7 @@ What is decided from those looks belongs to `orchestration`; whatever writes bel
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.lake.documents import Cut
-from wal2delta.lake.records import newest_cut, newest_number
+from wal2delta.lake.records import newest_cut
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
@@ -23,11 +24,12 @@ from wal2delta.names import TableName
 from wal2delta.pipeline.health import SlotHealth, slot_health
 from wal2delta.pipeline.recopy import Recopy, recopy
 from wal2delta.pipeline.status import StatusReport, slot_gap, status
+from wal2delta.pipeline.work import compaction_has_work
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.patience import Patience, within
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, read_slot
-from wal2delta.proof.record import due, read_proved
+from wal2delta.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 
 _LOG = logging.getLogger("wal2delta.dagster")
 # An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and others wait for it.
@@ -45,6 +47,23 @@ class SlotLook:
     state: SlotState | None
     health: SlotHealth | None
     gap: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastProofs:
+    """What was proved last of a source's tables and of the views that read it."""
+
+    tables: Mapping[TableName, Proved]
+    views: Mapping[str, LakeProved]
+
+
+@dataclass(frozen=True, slots=True)
+class DueProofs:
+    """The tables, histories and views that a scheduled proof takes now."""
+
+    tables: list[TableName]
+    histories: list[TableName]
+    views: list[str]
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
@@ -101,28 +120,23 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """The tables that may be copied without being asked; no server is asked."""
         return recopy(self.config(), source, datetime.now(timezone.utc))
 
-    def due_for_proof(self, source: str) -> list[TableName]:
-        """The configured tables that a scheduled proof takes now."""
-        config = self.config()
-        chosen = config.sources[source]
-        proved = read_proved(open_store(config.lake), LakePaths(config.lake, source))
-        return due(chosen.tables, proved, chosen.proof_rows)
-
-    def has_waiting_rows(self, source: str) -> bool:
-        """Whether changes have landed that are in no cut, or a cycle was interrupted.
-
-        A landing that only moved on, because the server wrote what is not published, has none.
-        """
+    def last_proofs(self, source: str) -> LastProofs:
+        """The lake's record of what was proved last; no server is asked."""
         lake = self.config().lake
         store, paths = open_store(lake), LakePaths(lake, source)
-        chain = Chain.open_newest(store, paths)
-        if chain is None:
-            return False
-        cut = newest_cut(store, paths)
-        if newest_number(store, paths.intents) > (cut.number if cut else 0):
-            return True
-        if cut is not None and cut.incarnation != chain.incarnation:
-            # What landed before the gap goes first; that a snapshot waits to cross is told by `status`.
-            chain = Chain.open(store, paths, cut.incarnation)
-        start = chain.head.end_lsn if cut is None else cut.position
-        return any(manifest.rows for manifest in chain.between(start, chain.end))
+        return LastProofs(read_proved(store, paths), read_views(store, paths))
+
+    def due_for_proof(self, source: str, views: Sequence[str]) -> DueProofs:
+        """Of the configured tables, their histories and `views`, those whose turn it is; no server is asked."""
+        chosen, last, cut = self.config().sources[source], self.last_proofs(source), self.newest_cut(source)
+        in_lake = {} if cut is None else cut.tables
+        rows = {table: in_lake[table].history_sum.rows for table in chosen.tables if table in in_lake}
+        return DueProofs(
+            due(chosen.tables, last.tables, chosen.proof_rows),
+            histories_due(rows, last.tables, chosen.proof_rows),
+            views_due(views, last.views),
+        )
+
+    def has_work(self, source: str) -> bool:
+        """Whether a compaction would write something, or end a cycle that was interrupted."""
+        return compaction_has_work(self.config(), source)

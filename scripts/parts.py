@@ -28,7 +28,7 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 # The goal of `make test` is 25 minutes with the setting up of a fresh clone; a loaded machine gets more, but never hangs.
-LIMITS_S = {"check": 24 * 60, "test": 70 * 60, "test-all": 6 * 3600}
+LIMITS_S = {"check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
 _ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=25")
 _PAGE = ROOT / "docs" / "testing.md"

@@ -83,10 +83,10 @@ def unprivileged_user() -> None:
     )
 
 
-def port(number: str) -> None:
-    """The UI's port must be a port, and free; raises PreflightError."""
+def port(number: str, target: str) -> None:
+    """Raise PreflightError unless `number` is a port that is free; `target` is what make was called for."""
     if not number.isdecimal() or not 1 <= int(number) <= 65535:
-        raise PreflightError(f"PORT={number} is not a port; choose one between 1024 and 65535: make demo PORT=3001")
+        raise PreflightError(f"PORT={number} is not a port; choose one between 1024 and 65535: make {target} PORT=3001")
     with socket.socket() as probe:
         # As the web server does: a port that only lingers after a close is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,11 +94,11 @@ def port(number: str) -> None:
             probe.bind(("127.0.0.1", int(number)))
         except PermissionError:
             raise PreflightError(
-                f"port {number} may only be used by root; choose another: make demo PORT=3001"
+                f"port {number} may only be used by root; choose another: make {target} PORT=3001"
             ) from None
         except OSError:
             other = int(number) % 65535 + 1
-            raise PreflightError(f"port {number} is in use; choose another: make demo PORT={other}") from None
+            raise PreflightError(f"port {number} is in use; choose another: make {target} PORT={other}") from None
 
 
 def check(*, ui_port: str | None, server: bool) -> None:
@@ -108,7 +108,7 @@ def check(*, ui_port: str | None, server: bool) -> None:
             f"the demonstration and the tests run on Linux, not on {sys.platform}; use a container or a VM"
         )
     if ui_port is not None:
-        port(ui_port)
+        port(ui_port, "demo" if server else "ui")
     if server:
         unprivileged_user()
     bash()

@@ -23,34 +23,7 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Below the virtual environment, so that removing it removes the claim that it is whole.
 STAMP = VENV / "wal2delta.stamp"
 
-_SPARK_DEFAULTS = """\
-# Written by scripts/setup.py; SPARK_CONF_DIR points here. Jars stay in the checkout, and a resolve of jars that are
-# there already needs no network.
-spark.jars.ivy {ivy}
-"""
-
-_LOG4J = """\
-# Written by scripts/setup.py. Spark's warnings about a first start on a laptop hide what the demonstration says.
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
-"""
-
-_FETCH_JARS = """
-from delta import configure_spark_with_delta_pip
-from pyspark.sql import SparkSession
-builder = (
-    SparkSession.builder.master("local[1]").appName("wal2delta setup")
-    .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-)
-spark = configure_spark_with_delta_pip(builder).getOrCreate()
-assert spark.range(3).count() == 3
-spark.stop()
-"""
+_FETCH_JARS = "from wal2delta.lake.jars import jars; jars()"
 
 
 class SetupError(Exception):
@@ -70,13 +43,11 @@ def main() -> int:
     """0 when the environment is whole, 2 with one line on stderr when it can't be made."""
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted and _runs():
-        write_spark_conf()
         return 0
     started = time.monotonic()
     print("Setting up (once; later starts skip this)", flush=True)
     try:
         make_environment()
-        write_spark_conf()
         fetch_jars()
         compile_loops()
     except SetupError as error:
@@ -116,8 +87,8 @@ def make_environment() -> None:
 
 
 def fetch_jars() -> None:
-    """Delta's jars into .cache/ivy, by starting Spark once as the project starts it."""
-    with step("Delta's jars (33 files, 87 MB) by a first Spark session"):
+    """Delta's jars into .cache/jars, checksums compared."""
+    with step("Delta's jars (3 files, 12 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
         run([str(PYTHON), "-c", _FETCH_JARS], reason)
 
@@ -126,14 +97,6 @@ def compile_loops() -> None:
     """The decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
     with step("the decoder's loops to machine code"):
         run([str(PYTHON), "-c", _COMPILE], "they could not be compiled")
-
-
-def write_spark_conf() -> None:
-    """Spark's own configuration folder, inside the checkout."""
-    folder = CACHE / "spark"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(ivy=CACHE / "ivy"), encoding="utf-8")
-    (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
 
 
 @contextmanager
@@ -161,7 +124,7 @@ def environment() -> dict[str, str]:
     """The caller's environment, with every cache that isn't chosen already inside the checkout."""
     env = dict(os.environ)
     env.setdefault("UV_CACHE_DIR", str(CACHE / "uv"))
-    env["SPARK_CONF_DIR"] = str(CACHE / "spark")
+    env["WAL2DELTA_JARS"] = str(CACHE / "jars")
     # Belongs to whoever called, and would send the packages elsewhere.
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "SPARK_HOME"):
         env.pop(name, None)

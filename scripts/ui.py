@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def command(port: int) -> list[str]:
-    """What runs the web server, the daemon and one code server, all on the loopback address."""
+    """Return what runs the guarded web server, the daemon and one code server, all on the loopback address."""
     # Without the warning that `dg dev` supersedes it: that is another package, for the same three processes.
-    dagster = [sys.executable, "-W", "ignore", "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
+    dagster = [sys.executable, "-W", "ignore", "-m", "orchestration.dev", "-w", str(ROOT / "workspace.yaml")]
     return [*dagster, "-h", "127.0.0.1", "-p", str(port), "--log-level", "warning"]
 
 
@@ -34,6 +35,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port
+    # A process started in the background has SIGINT ignored; Dagster's processes would inherit that, and SIGTERM too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config = Path(os.environ.get("WAL2DELTA_CONFIG") or ROOT / "wal2delta.yaml").absolute()
     if not config.is_file():
         remedy = "name yours with WAL2DELTA_CONFIG=/path/to/wal2delta.yaml (docs/configuration.md), or run make demo"

@@ -18,6 +18,7 @@ _SUBJECTS = ("fix_postgres", "fix_proxy", "fix_drain", "fix_lake", "fix_dagster"
 pytest_plugins = [f"tests.{name}" for name in _SUBJECTS if Path(__file__).with_name(f"{name}.py").exists()]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.
+os.environ.setdefault("WAL2DELTA_JARS", str(Path(__file__).resolve().parent.parent / ".cache" / "jars"))
 os.environ.setdefault("WAL2DELTA_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
 
 

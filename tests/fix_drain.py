@@ -28,6 +28,7 @@ from typing_extensions import LiteralString
 
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, DrainConfig, SourceConfig
+from wal2delta.drain.totals import DrainReport
 from wal2delta.drain.until import Until
 from wal2delta.landing.catalog_links import first_reading
 from wal2delta.landing.chain import Chain
@@ -37,7 +38,7 @@ from wal2delta.landing.reader import file_url, verify_files
 from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.drain import DrainReport, drain
+from wal2delta.pipeline.drain import drain
 from wal2delta.postgres.connection import connect, connect_replication
 from wal2delta.postgres.fingerprint import Settling, read
 from wal2delta.postgres.server import identify
@@ -93,19 +94,28 @@ class Drained:
     def begin(self) -> Lsn:
         """Make the lasting slot and the chain's head at its consistent point, which is returned.
 
-        The head's reading of the catalog is made right before the slot: nothing else may be altering it.
+        The head's reading of the catalog is made right after the slot: nothing else may be altering it.
         """
         writer = secrets.token_hex(16)
-        with connect(SecretStr(self.dsn)) as catalog:
-            reading = read(catalog, [SOURCE], Settling(Lsn.ZERO))
         store, incarnation = open_store(self.lake), Incarnation(1)
-        first = first_reading(
-            store, self._paths, incarnation, reading.fingerprint, writer, reading.settled, reading.noticed
-        )
         with connect_replication(SecretStr(self.dsn)) as conn:
             server = identify(conn)
             start = create_slot(conn, self.slot, temporary=False)
-        head = ChainSource(server.system_id, server.timeline, server.database, self.slot, SOURCE, server.version)
+        with connect(SecretStr(self.dsn)) as catalog:
+            reading = read(catalog, [SOURCE], Settling(Lsn.ZERO))
+        first = first_reading(
+            store,
+            self._paths,
+            incarnation,
+            reading.fingerprint,
+            writer,
+            reading.settled,
+            reading.noticed,
+            dict.fromkeys(reading.rules, reading.horizon),
+        )
+        head = ChainSource(
+            server.system_id, server.timeline, server.database, server.database_oid, self.slot, SOURCE, server.version
+        )
         Chain.create(store, self._paths, incarnation, start=start, source=head, writer=writer, catalog=first)
         return start
 

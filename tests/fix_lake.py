@@ -7,17 +7,24 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.config.model import SparkConfig
+from wal2delta.config.model import Config, SparkConfig
+from wal2delta.drain.until import Until
 from wal2delta.lake.session import build_session
+from wal2delta.pipeline.compact import CutReport, compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Stop, silent
 
 SPARK = SparkConfig(
     master="local[2]",
-    driver_memory="1g",
+    # With less, a driver that has served a hundred tests is busy collecting garbage.
+    driver_memory="2g",
     conf={
         # C1 alone: a test runs many small plans once each, and the second compiler would only compete with them. Its 48 MB
         # of code do not do: swept and compiled again, they cost a fifth of a run.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
+        # Each small broadcast takes a whole page, whose size follows the heap's otherwise: 16 MB at 1 GB.
+        "spark.buffer.pageSize": "1m",
     },
 )
 
@@ -28,3 +35,19 @@ def spark() -> Iterator[SparkSession]:
     session = build_session(SPARK, "wal2delta tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forgets_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop what Delta keeps of a test's tables for an hour: of some hundred tables it fills the driver."""
+    yield
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        session.catalog.clearCache()
+
+
+def into_the_lake(config: Config, spark: SparkSession, source: str = "shop") -> list[CutReport]:
+    """Drain what is there now, and compact it."""
+    drain(config, source, Until.caught_up())
+    return compact(config, source, spark, silent, Stop())

@@ -33,10 +33,11 @@ def make_standby(primary: EmbeddedPostgres, made: Callable[..., EmbeddedPostgres
         # The copied ALTER SYSTEM would make the promoted one wait for a standby of its own.
         **({"sync_replication_slots": "on", "synchronized_standby_slots": ""} if sync else {}),
     }
-    standby = made(conf=conf, port=free_port())
+    # Its roles are copies of the primary's.
+    standby = made(conf=conf, port=free_port(), password=primary.password)
     primary.run("pg_basebackup", "-D", str(standby.data), "-X", "stream", "--checkpoint=fast")
     (standby.data / "standby.signal").touch()
-    _give_all(standby.root)
+    _give_all(standby.data)
     standby.data.chmod(0o700)
     standby.start()
     return standby

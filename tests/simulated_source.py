@@ -17,14 +17,15 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.simulated_rows import Cell, Row, canonical, column_array, text_entries
+from tests.simulated_rows import Cell, Row, canonical, column_array, shape, text_entries
 from wal2delta.differences import Difference, TableChange
 from wal2delta.fingerprint import Fingerprint
-from wal2delta.lake.documents import Chunk, SnapshotDoc, SnapshotTable
+from wal2delta.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
 from wal2delta.lake.snapshots import part_key
 from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
 from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.chain import Chain
+from wal2delta.landing.decoded import DecodedCount
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource
 from wal2delta.landing.segment import SegmentWriter
@@ -37,7 +38,7 @@ from wal2delta.schema import Identity, SchemaVersion
 SOURCE = "shop"
 WRITER = "0123456789abcdef0123456789abcdef"
 START = 0x1000
-HEAD = ChainSource("7300000000000000001", 1, "app", "shop", "shop", 180006)
+HEAD = ChainSource("7300000000000000001", 1, "app", 16384, "shop", "shop", 180006)
 States: TypeAlias = dict[TableName, Counter[Row]]
 
 
@@ -78,6 +79,10 @@ class SimulatedTable:
     def has(self, key: Row) -> bool:
         """Whether a row has this key."""
         return any(canonical(self.key_of(r)) == canonical(key) for r in self.rows)
+
+    def takes(self, row: Row) -> bool:
+        """Whether the row may come: there is no key, or no other row has this one."""
+        return self.version.is_bag or not self.has(self.key_of(row))
 
     def old_image(self, row: Row) -> Row:
         """What a before or delete row shows."""
@@ -196,27 +201,40 @@ class SimulatedSource:
                 path = f"{table.version.table.key}/{number:06d}.parquet"
                 place = Path(self.paths.url(f"{folder}/{path}"))
                 place.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(self._values(table.version, rows), place, compression="zstd")
+                values = self._values(table.version, rows)
+                pq.write_table(values, place, compression="zstd")
+                decoded = DecodedCount()
+                decoded.add(values)
                 sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
-                chunks.append(Chunk(path, len(rows), place.stat().st_size, sha256, (number, number + 1), name))
+                pages = (number, number + 1)
+                chunks.append(Chunk(path, len(rows), place.stat().st_size, sha256, decoded.so_far, pages, name))
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
         self.store.put_if_absent(part_key(folder, 0), doc.to_bytes())
         return point
 
-    def notice(self, name: str, difference: Difference, since: Lsn, noticed: Lsn, after: str | None = None) -> None:
+    def notice(  # noqa: PLR0917  a record's fields, and what was read
+        self,
+        name: str,
+        difference: Difference,
+        since: Lsn,
+        noticed: Lsn,
+        after: str | None = None,
+        version: SchemaVersion | None = None,
+        fingerprint: Fingerprint | None = None,
+    ) -> None:
         """Add a reading of the catalog at the chain's end: a table differs since some place in (`since`, `noticed`]."""
         put = put_fingerprint(
             self.store,
             self.paths,
             Incarnation(1),
-            Fingerprint({}, {}, {}),
+            fingerprint or Fingerprint({}, {}, {}),
             number=self.chain.next_number,
             writer=WRITER,
         )
-        version = self.table(name).version
-        change = TableChange(version.oid, version.table, (difference,), None, after)
+        known = self.table(name).version
+        change = TableChange(known.oid, known.table, (difference,), None, after, version=version)
         append_catalog(self.chain, WRITER, CatalogRecord(since, noticed, *put, (change,)), noticed)
 
     def state_at(self, position: Lsn) -> States:
@@ -274,3 +292,14 @@ def _sent(event: Event, width: int) -> Row:
     """The cells as the stream shows them: nothing where a value is unchanged."""
     cells: tuple[Cell, ...] = event.cells or (None,) * width
     return tuple(None if i in event.unchanged else c for i, c in enumerate(cells))
+
+
+def two_tables(folder: Path) -> SimulatedSource:
+    """Return a source with the tables `a` and `b`, snapshotted at the chain's head."""
+    tables = [
+        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
+        for name, oid in (("a", 1), ("b", 2))
+    ]
+    made = SimulatedSource(folder, tables)
+    made.snapshot(["a", "b"])
+    return made

@@ -36,7 +36,7 @@ _MADE = {
 }
 _AT_THE_ROOT = {
     ".ci", ".dockerignore", ".gitignore",
-    "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+    "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "wal2delta",
     "pyproject.toml", "requirements.lock", "workspace.yaml",
 }  # fmt: skip
@@ -233,6 +233,30 @@ def test_every_link_in_the_documentation_leads_somewhere() -> None:
             elif anchor and anchor not in _anchors(other):
                 found.append(f"{_name(path)}: {target} (no such heading)")
     _none(found, "broken links")
+
+
+def test_messages_name_pages_of_the_manual_that_are_there_and_no_files() -> None:
+    """Who installed the package has no folder `docs`: a page and a section go by their titles, which must exist."""
+    titles: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        first, *rest = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        titles[first] = set(rest)
+    found = []
+    for path in _files(".py"):
+        if path.relative_to(ROOT).parts[0] in {"tests", "bench", "scripts", "demo"}:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {
+            id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                found += [f"{_name(path)}:{node.lineno}: {w}" for w in re.findall(r"docs/\S+|README\S*", node.value)]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "manual":
+                page, section = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
+                if section not in titles.get(str(page), set()):
+                    found.append(f"{_name(path)}:{node.lineno}: no section {section!r} on a page {page!r}")
+    _none(found, "places that a message names")
 
 
 def _without_code(text: str) -> str:

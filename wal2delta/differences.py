@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from wal2delta.fingerprint import ColumnFacts, EntryFacts, Fingerprint, LeafFacts, TableFacts
+from wal2delta.fingerprint import ColumnFacts, EntryFacts, Fingerprint, TableFacts
 from wal2delta.names import Oid, TableName
+from wal2delta.schema import SchemaVersion
 
 # text and varchar: the same characters under either name.
 _TEXTS = frozenset({25, 1043})
@@ -63,10 +64,12 @@ class Difference(Enum):
     COMPOSITE = "composite altered"
     FILTER = "row filter"
     COLUMN_LIST = "column list"
+    COLUMN_SENT = "column sent"
     OPERATIONS = "operations"
     PUBLISHED_AGAIN = "published again"
     PUBLICATION_ALTERED = "publication altered"
     ENTERED = "entered"
+    BORN = "born"
     UNREAD = "not read"
     LEFT = "left"
     DROPPED = "dropped"
@@ -90,6 +93,7 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.COLUMN_WIDENED: Verdict.APPLY,
     Difference.COLUMN_MADE_AGAIN: Verdict.APPLY,
     Difference.IDENTITY: Verdict.APPLY,
+    Difference.BORN: Verdict.APPLY,
     Difference.COLUMN_TYPE: Verdict.SNAPSHOT,
     Difference.REWRITTEN: Verdict.SNAPSHOT,
     Difference.PARTITION_ATTACHED: Verdict.SNAPSHOT,
@@ -100,6 +104,7 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.COMPOSITE: Verdict.SNAPSHOT,
     Difference.FILTER: Verdict.SNAPSHOT,
     Difference.COLUMN_LIST: Verdict.SNAPSHOT,
+    Difference.COLUMN_SENT: Verdict.SNAPSHOT,
     Difference.OPERATIONS: Verdict.SNAPSHOT,
     Difference.PUBLISHED_AGAIN: Verdict.SNAPSHOT,
     Difference.PUBLICATION_ALTERED: Verdict.SNAPSHOT,
@@ -123,12 +128,32 @@ class AddedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Born:
+    """A table that was published from its making on: its shape at this reading (`wal2delta.drain.births` says which are).
+
+    `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were made;
+    `numbered`: no column was ever dropped, and all are sent, so that the first n that it had are those with 1 to n.
+    """
+
+    version: SchemaVersion
+    named: bool
+    anchored: tuple[int, ...]
+    numbered: bool
+
+    @property
+    def untouched(self) -> bool:
+        """Whether its name and all of its columns are as they were made."""
+        return self.named and {c.attnum for c in self.version.columns} <= set(self.anchored)
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
-    """How a table differs, by the name that it had; `renamed_to` and `added` say more where there is more.
+    """How a table differs, by the name that it had; `renamed_to`, `added` and `born` say more where there is more.
 
     Of one that became a partition `renamed_to` is the published table that it is a part of.
 
-    `before` and `after` are `Fingerprint.digest`s; None where the table was, or is, not published.
+    `before` and `after` are `Fingerprint.digest`s; None where the table was, or is, not published. `version` is the shape
+    that it has now, where that is all that differs and the configuration fits it.
     """
 
     oid: Oid
@@ -138,6 +163,8 @@ class TableChange:
     after: str | None
     renamed_to: TableName | None = None
     added: tuple[AddedColumn, ...] = ()
+    version: SchemaVersion | None = None
+    born: Born | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -185,7 +212,7 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None
             *_published(before, after, old, new),
             *_columns(before, after, old, new),
             *_identity(before, after),
-            *_partitions(before, after),
+            *_partitions(before, after, new.operations(after)),
             *_types(before, after, old, new),
         ]
     )
@@ -239,14 +266,19 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
         yield Difference.COLUMN_MADE_AGAIN
     if dropped - added:
         yield Difference.COLUMN_DROPPED
-    if added - dropped:
+    # One that was there already has values in the rows from before, which nothing has sent.
+    unsent = {c.name for c in before.columns if c.attnum in has.keys() - both}
+    if unsent - dropped:
+        yield Difference.COLUMN_SENT
+    if added - dropped - unsent:
         yield Difference.COLUMN_ADDED
     touched = [n for n in both if had[n] != has[n]]
     for number in touched:
         yield from _column(had[number], has[number])
     # VACUUM FULL, CLUSTER and TRUNCATE give a new file too, and leave the columns' lines in the catalog alone.
     if before.file != after.file:
-        yield Difference.REWRITTEN if any(not _widened(had[n], has[n]) for n in touched) else Difference.FILE
+        explained = all(_widened(had[n], has[n]) or _retyped(had[n], has[n]) for n in touched)
+        yield Difference.FILE if explained else Difference.REWRITTEN
 
 
 def _column(had: ColumnFacts, has: ColumnFacts) -> Iterator[Difference]:
@@ -255,7 +287,7 @@ def _column(had: ColumnFacts, has: ColumnFacts) -> Iterator[Difference]:
         yield Difference.COLUMN_RENAMED
     if _widened(had, has):
         yield Difference.COLUMN_WIDENED
-    elif had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS:
+    elif _retyped(had, has):
         yield Difference.COLUMN_TYPE
     elif (had.type_oid, had.typmod) != (has.type_oid, has.typmod):
         yield Difference.COLUMN_WIDTH
@@ -265,6 +297,12 @@ def _widened(had: ColumnFacts, has: ColumnFacts) -> bool:
     return (had.type_oid, has.type_oid) in _WIDER
 
 
+def _retyped(had: ColumnFacts, has: ColumnFacts) -> bool:
+    """Whether the column has another type, which shows in every row that is sent; none that is only wider."""
+    other = had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS
+    return other and not _widened(had, has)
+
+
 def _identity(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
     if before.identity != after.identity:
         yield Difference.IDENTITY
@@ -272,7 +310,9 @@ def _identity(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
         yield Difference.KEY_UNDER_FULL if after.identity == "f" else Difference.IDENTITY
 
 
-def _partitions(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
+def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Iterator[Difference]:
+    if {"u", "d"} & set(operations):
+        yield from _partition_identities(before, after)
     if before.leaves_text == after.leaves_text:
         return
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
@@ -284,17 +324,25 @@ def _partitions(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
         yield Difference.PARTITION_MADE if made else Difference.PARTITION_ATTACHED
     touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
     for oid in had.keys() & has.keys():
-        yield from _partition(had[oid], has[oid], after.identity, touched=touched)
+        if had[oid].links != has[oid].links:
+            yield Difference.PARTITION_ATTACHED
+        if had[oid].file != has[oid].file:
+            yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
 
 
-def _partition(had: LeafFacts, has: LeafFacts, root: str, *, touched: bool) -> Iterator[Difference]:
-    if had.links != has.links:
-        yield Difference.PARTITION_ATTACHED
-    if had.identity != has.identity:
-        fits = has.identity in (root, "f")
-        yield Difference.PARTITION_IDENTITY_FITS if fits else Difference.PARTITION_IDENTITY
-    if had.file != has.file:
-        yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
+def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
+    """What of the partitions' identities, or of the table's own, leaves old rows that it can't be followed by."""
+    same = (before.leaves_text, before.identity, before.key) == (after.leaves_text, after.identity, after.key)
+    if same or after.kind != "p":
+        return
+    had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
+    unfit, unfit_before = after.misfits, before.misfits
+    known = {oid: (p.identity, p.key) for oid, p in unfit_before.items()}
+    if any(known.get(oid) != (p.identity, p.key) for oid, p in unfit.items()):
+        yield Difference.PARTITION_IDENTITY
+    for oid in had.keys() & has.keys() - unfit.keys():
+        if oid in unfit_before or had[oid].identity != has[oid].identity:
+            yield Difference.PARTITION_IDENTITY_FITS
 
 
 def _types(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:

@@ -15,12 +15,19 @@ No error is handled here, and no message carries a row's value or a secret.
 
 from __future__ import annotations
 
+
+def manual(page: str, section: str) -> str:
+    """Name a section of the manual by the titles that it has there: who installed the package has no folder `docs`."""
+    return f'the manual, "{page}": {section}'
+
+
 # The remedy where slot and landing do not meet any more, or the landing can't be read on.
-RECOVER = "run `wal2delta recover`, which begins a new incarnation (docs/operations.md, the slot is lost)"
+RECOVER = f"run `wal2delta recover`, which begins a new incarnation ({manual('Running it', 'The slot is lost')})"
 # The remedy where what is damaged has to be read to end a cycle: `recover` keeps what landed, and so needs it too.
 BEGIN_AGAIN = (
     "begin the source's lake again: `wal2delta teardown`, keep the old lake folder for its history, then `wal2delta apply`"
-    " and `wal2delta bootstrap` with a new one (docs/operations.md, a document is damaged)"
+    " and `wal2delta bootstrap` with a new one "
+    f"({manual('Running it', 'A manifest, a segment or a document is damaged')})"
 )
 
 

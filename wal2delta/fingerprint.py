@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from wal2delta.names import Oid, TableName
+from wal2delta.schema import Identity, identity_fits
 
 FORMAT = "wal2delta.catalog/1"
 
@@ -37,7 +38,8 @@ class LeafFacts(NamedTuple):
     """A partition with rows.
 
     `file` is its relfilenode, `epoch` the xid that wrote its line of pg_class, `attached` the partitions on the way up to
-    the table that came by ATTACH, `links` what changes when one of them was detached and attached again.
+    the table that came by ATTACH, `links` what changes when one of them was detached and attached again. `key` are the
+    names of its identity index's columns.
     """
 
     oid: int
@@ -46,6 +48,7 @@ class LeafFacts(NamedTuple):
     epoch: str
     attached: tuple[int, ...]
     links: tuple[str, ...]
+    key: tuple[str, ...]
 
 
 class EntryFacts(NamedTuple):
@@ -59,7 +62,7 @@ class EntryFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A published table; the texts are JSON, read by the properties."""
+    """A published table; the texts are JSON, read by the properties. `last` is the highest attribute number ever given."""
 
     oid: Oid
     table: TableName
@@ -70,6 +73,7 @@ class TableFacts:
     columns_text: str
     leaves_text: str
     entries_text: str
+    last: int
 
     @property
     def columns(self) -> tuple[ColumnFacts, ...]:
@@ -81,8 +85,23 @@ class TableFacts:
         """Of a partitioned table; empty of any other."""
         lines = json.loads(self.leaves_text)
         return tuple(
-            LeafFacts(o, file, i, e, tuple(attached), tuple(links)) for o, file, i, e, attached, links in lines
+            LeafFacts(o, file, i, e, tuple(attached), tuple(links), tuple(key))
+            for o, file, i, e, attached, links, key in lines
         )
+
+    @property
+    def identity_columns(self) -> frozenset[str]:
+        """The names of its identity index's columns; empty under FULL and NOTHING."""
+        names = {c.attnum: c.name for c in self.columns} if self.identity in {"d", "i"} else {}
+        numbers = [int(n) for count, key in json.loads(self.key) for n in key.split()[:count]]
+        return frozenset(names[n] for n in numbers if n in names)
+
+    @property
+    def misfits(self) -> dict[int, LeafFacts]:
+        """The partitions, by OID, whose old rows are not told apart by the table's identity."""
+        leaves = self.leaves
+        own, columns = Identity(self.identity), self.identity_columns if leaves else frozenset[str]()
+        return {p.oid: p for p in leaves if not identity_fits(own, columns, Identity(p.identity), p.key)}
 
     @property
     def entries(self) -> tuple[EntryFacts, ...]:
@@ -92,11 +111,16 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """An enum's labels, a composite's columns, or what a domain, array or range is made of (`parts`: JSON; `of`: OIDs)."""
+    """An enum's labels, a composite's columns, or what a domain, array or range is made of (`parts`: JSON; `of`: OIDs).
+
+    `line` is what decides how its values are kept, as `wal2delta.postgres.type_lines` writes it: the type may be gone when
+    the stream brings them.
+    """
 
     kind: str
     parts: str
     of: tuple[int, ...]
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +186,11 @@ class Fingerprint:
         part = Fingerprint({oid: table}, types, {p: self.publications[p] for p in about})
         return hashlib.sha256(part.to_bytes()).hexdigest()[:16]
 
+    def files(self, oid: Oid) -> dict[int, int]:
+        """The files (relfilenodes) that have one table's rows, by the OID of the table or partition."""
+        table = self.tables[oid]
+        return {leaf.oid: leaf.file for leaf in table.leaves} if table.kind == "p" else {int(oid): table.file}
+
     def to_bytes(self) -> bytes:
         """Canonical JSON; `parse_fingerprint` gives it back."""
         document = {"format": FORMAT, **{name: list(lines) for name, lines in self._lines()}}
@@ -175,13 +204,13 @@ class Fingerprint:
                 for oid, p in sorted(self.publications.items())
             ),
         )
-        yield "types", ([oid, t.kind, t.parts, list(t.of)] for oid, t in sorted(self.types.items()))
+        yield "types", ([oid, t.kind, t.parts, list(t.of), t.line] for oid, t in sorted(self.types.items()))
         yield (
             "tables",
             (
                 [
                     int(t.oid), t.table.schema, t.table.name, t.kind, t.identity, t.key, t.file,
-                    t.columns_text, t.leaves_text, t.entries_text,
+                    t.columns_text, t.leaves_text, t.entries_text, t.last,
                 ]
                 for _, t in sorted(self.tables.items())
             ),
@@ -199,7 +228,7 @@ def parse_fingerprint(data: bytes) -> Fingerprint:
                 Oid(oid): TableFacts(Oid(oid), TableName(schema, name), *rest)
                 for oid, schema, name, *rest in document["tables"]
             },
-            {oid: TypeFacts(kind, parts, tuple(of)) for oid, kind, parts, of in document["types"]},
+            {oid: TypeFacts(kind, parts, tuple(of), line) for oid, kind, parts, of, line in document["types"]},
             {oid: PublicationFacts(*rest) for oid, *rest in document["publications"]},
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -7,11 +7,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from wal2delta.names import Oid, TableName
+
+# What the names of the lake's own columns begin with.
+HIDDEN_PREFIX = "_w2d_"
+# Columns that Spark and Delta have for themselves while they read, merge and delete: with one of the table's by that name
+# they fail, or take the one for the other.
+_TAKEN_PREFIX = "__delta_internal"
+_TAKEN = frozenset(
+    {
+        "_metadata",
+        "__metadata",
+        "_source_row_present_",
+        "_target_row_present_",
+        "_row_dropped_",
+        "_row_id_",
+        "_file_name_",
+    }
+)
 
 
 class Identity(Enum):
@@ -23,13 +41,27 @@ class Identity(Enum):
     INDEX = "i"
 
 
+def identity_fits(
+    root: Identity, root_columns: Collection[str], partition: Identity, partition_columns: Collection[str]
+) -> bool:
+    """Whether a partition's old rows, as PostgreSQL sends them, have the columns by which its root's rows are told apart.
+
+    The columns are those of each one's identity index. Under a root's name the message says what the root's identity is,
+    and the old row has what the partition's identity gives.
+    """
+    if partition is Identity.FULL:
+        return True
+    return root is not Identity.FULL and set(root_columns) == set(partition_columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of one schema version.
 
     `kind` is the name of its row in `wal2delta.values.types` (e.g. `int4`, `numeric`, `text`), decided once, when the
     version is made, from the type's OID, typmod, base type and configuration; `attnum` is the catalog's attribute number,
-    0 where the catalog no longer knows the column (its kind is then `exact_text`).
+    0 where it can't be told (its kind is then `exact_text`), below zero where the column came and went between two
+    readings of the catalog, so that the lake leaves it out.
     `identity` says that the column belongs to the replica identity's index.
     """
 
@@ -112,3 +144,34 @@ class SchemaVersion:
             columns=columns,
             key=tuple(str(k) for k in doc["key"]),
         )
+
+
+def lake_names(columns: Iterable[Column]) -> dict[str, str]:
+    """Each column's name in the lake: its own, or `#<attribute number>#<name>`.
+
+    The latter when Spark could not tell it from one before it (names that differ in case only), from a hidden column, or
+    from one that Spark and Delta have for themselves.
+    """
+    seen: set[str] = set()
+    names: dict[str, str] = {}
+    for column in columns:
+        name = column.name
+        folded = name.casefold()
+        if folded in seen | _TAKEN or folded.startswith((HIDDEN_PREFIX, _TAKEN_PREFIX)):
+            name = f"#{column.attnum}#{name}"
+        seen.add(name.casefold())
+        names[column.name] = name
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutColumn:
+    """A column that the stream has not: `generated` is `stored` or `virtual`, or empty where a column list leaves it out."""
+
+    name: str
+    generated: str
+
+
+def describe_left_out(columns: Iterable[LeftOutColumn]) -> str:
+    """Return the columns for people, each generated one with its kind: `amount (generated), note`."""
+    return ", ".join(f"{c.name} (generated)" if c.generated else c.name for c in columns)

@@ -2,7 +2,9 @@
 # Run once by the postgres image, as the superuser, when the sample source is made: a schema with some rows, and the role
 # and publication that wal2delta needs. With your own server a DBA does the same, or `wal2delta plan` shows it as SQL.
 set -eu
-psql --set=ON_ERROR_STOP=1 --username=postgres --dbname="$POSTGRES_DB" --set=password="$SHOP_PASSWORD" <<'SQL'
+psql --set=ON_ERROR_STOP=1 --username=postgres --dbname="$POSTGRES_DB" <<'SQL'
+-- Read here: an argument of a command stands in the list of processes.
+\set password `cat /run/secrets/shop_password`
 CREATE ROLE wal2delta LOGIN REPLICATION PASSWORD :'password';
 CREATE SCHEMA shop;
 CREATE TABLE shop.products (id int PRIMARY KEY, name text NOT NULL, price numeric(10, 2) NOT NULL);

@@ -19,7 +19,7 @@ from wal2delta.schema import Column, Identity, SchemaVersion
 WRITER = "0123456789abcdef0123456789abcdef"
 OTHER_WRITER = "f" * 32
 START = Lsn(1000)
-HEAD = ChainSource("7300000000000000001", 1, "app", "shop", "shop", 180006)
+HEAD = ChainSource("7300000000000000001", 1, "app", 16384, "shop", "shop", 180006)
 
 
 def version(name: str = "orders", oid: int = 16384, kind: str = "int4") -> SchemaVersion:

@@ -49,7 +49,7 @@ NUMERIC_TYPMOD = decimal_typmod(10, 2)
 START_TIME_US = 1_700_000_000_000_000
 
 
-def resolve(relation: Relation) -> SchemaVersion:
+def resolve(relation: Relation, *_: object) -> SchemaVersion:
     """The schema version of a random relation, its types looked up as in a catalog that has one enum."""
     columns = tuple(
         make_column(c.name, _catalog_type(c.type_oid), c.typmod, attnum=attnum, identity=c.identity)

@@ -16,6 +16,7 @@ from wal2delta.names import TableName
 def test_every_command_of_the_design_is_there_and_no_other() -> None:
     """The parser and the functions agree."""
     words = {
+        "init",
         "check",
         "plan",
         "apply",
@@ -28,11 +29,13 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "prove",
         "status",
         "inspect",
+        "fetch-jars",
         "teardown",
     }
     assert set(COMMANDS) == words
+    needed = {"init": ["--dsn", "dbname=x"], "inspect": ["x"], "fetch-jars": ["x"]}
     for command in words:
-        assert parser().parse_args([command, *(["x"] if command == "inspect" else [])]).command == command
+        assert parser().parse_args([command, *needed.get(command, [])]).command == command
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -61,7 +64,9 @@ def test_tables_and_lsns_arrive_as_what_they_are() -> None:
     ("line", "phrase"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["drian"], "invalid choice: 'drian'"),
+        (["drian"], "there is no 'drian'; did you mean drain?"),
+        (["chek"], "did you mean check?"),
+        (["xyzzy"], "invalid choice: 'xyzzy'"),
         (["status", "a", "b"], "unrecognized arguments: b"),
         (["status", "--jso"], "unrecognized arguments: --jso"),
         (["drain", "--once", "--until-lsn", "0/1"], "not allowed with argument --once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from wal2delta.cli import source_commands
 from wal2delta.cli.context import Context
 from wal2delta.cli.interruption import Interruption
 from wal2delta.cli.progress import JsonProgress
+from wal2delta.config.model import Config
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.pipeline import check as step
@@ -18,7 +20,7 @@ from wal2delta.postgres.findings import note
 from wal2delta.postgres.server import ServerIdentity
 from wal2delta.report import Stop
 
-SERVER = ServerIdentity("7300000000000000001", 1, "app", 180006, Lsn(1), in_recovery=False)
+SERVER = ServerIdentity("7300000000000000001", 1, "app", 16384, 180006, Lsn(1), in_recovery=False)
 TABLE = step.TableSummary(
     name=TableName("shop", "orders"),
     identity="default",
@@ -31,17 +33,19 @@ TABLE = step.TableSummary(
 )
 
 
-def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Findings first, then the tables as they would be kept."""
     found = step.CheckReport("shop", SERVER, None, ("pub",), (TABLE,), (note("table shop.orders", "small", "none"),))
     monkeypatch.setattr(step, "check_source", lambda _config, _name: found)
-    monkeypatch.setattr(Context, "config", None)
+    monkeypatch.setattr(Context, "config", Config(path=tmp_path, lake=str(tmp_path), sources={}))
     monkeypatch.setattr(Context, "sources", lambda _self, _name: ["shop"])
     stop = Stop()
     context = Context("check", None, False, JsonProgress(io.StringIO()), stop, Interruption(stop))
     outcome = source_commands.check(context, argparse.Namespace(source=None))
     assert outcome.status == 0
     assert "source shop: PostgreSQL 18, ready" in outcome.text
-    assert outcome.text.splitlines()[-1].split() == [
+    of_source, of_lake, of_spark = outcome.text.split("\n\n")[-3:]
+    assert (of_lake.startswith(f"lake: {tmp_path}, "), of_spark.startswith("spark: Java ")) == (True, True)
+    assert of_source.splitlines()[-1].split() == [
         "shop.orders", "history", "only", "default", "id", "3", "1", "8.2", "MB", "insert,", "update",
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import threading
@@ -229,3 +230,27 @@ def test_inspect_needs_no_configuration(tmp_path: Path, capsys: pytest.CaptureFi
     """A file is a file."""
     assert main(["inspect", str(tmp_path / "none.json")]) == 2
     assert "there is no such file" in capsys.readouterr().err
+
+
+def test_no_page_passes_a_control_character_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    """A message's prefix or a table's name must not move the terminal's cursor; lines stay lines."""
+    hostile = "one\x1b]0;PWNED\a\x1b[2K\r\n two\u2028\x85"
+    run_as(monkeypatch, lambda _context, _args: Outcome(0, {}, hostile))
+    assert main(["-c", str(file), "status"]) == 0
+    assert capsys.readouterr().out == "one?]0;PWNED??[2K?\n two??\n"
+    run_as(monkeypatch, raising(LakeError(hostile, "is", "so")))
+    assert main(["-c", str(file), "--debug", "status"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_an_error_is_a_document_where_documents_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    """A program reads stdout; the line for people stays on stderr."""
+    run_as(monkeypatch, raising(SourceError("slot shop", "is gone", "make it")))
+    assert main(["-c", str(file), "--json", "status"]) == 2
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"error": {"thing": "slot shop", "reason": "is gone", "remedy": "make it"}}
+    assert printed.err == "wal2delta: slot shop: is gone; make it\n"

@@ -33,6 +33,20 @@ def test_a_file_gets_one_json_document_per_line() -> None:
     assert second["fields"] == {"table": "a.b", "at": "0/1"}
 
 
+def test_a_program_gets_progress_every_ten_seconds() -> None:
+    """Of each kind by itself, and every other event at once."""
+    stream, now = io.StringIO(), [0.0]
+    show = JsonProgress(stream, lambda: now[0])
+    for second in range(21):
+        now[0] = float(second)
+        show(Event("compact.progress", str(second), {"fraction": 0.1}))
+        show(Event("drain.progress", str(second)))
+        show(Event("compact.cut", str(second)))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    shown = {kind: [int(d["message"]) for d in lines if d["event"] == kind] for kind in {d["event"] for d in lines}}
+    assert shown == {"compact.progress": [0, 10, 20], "drain.progress": [0, 10, 20], "compact.cut": list(range(21))}
+
+
 def test_a_terminal_gets_one_line_per_kind() -> None:
     """The last event of a row of one kind stays."""
     stream = io.StringIO()

@@ -13,9 +13,12 @@ import pytest
 
 from wal2delta.cli.main import main
 from wal2delta.config import load
-from wal2delta.lake.documents import Cut, CutTable, Held, SnapshotDoc, SnapshotTable
+from wal2delta.lake.documents import Cut, CutTable, Held
 from wal2delta.lake.lease import hold_lease
-from wal2delta.lake.snapshots import part_key
+from wal2delta.lake.records import write_cut
+from wal2delta.lake.snapshot_documents import SnapshotDoc, SnapshotTable
+from wal2delta.lake.snapshots import Wanted, part_key, wanted_key
+from wal2delta.lake.view_cuts import ViewCut
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import ChainSource, Kind, Manifest
@@ -26,7 +29,6 @@ from wal2delta.pipeline.status import status
 from wal2delta.proof.record import record
 from wal2delta.proof.result import ProofReport, TableProof
 from wal2delta.schema import Column, Identity, SchemaVersion
-from wal2delta.views.cuts import ViewCut
 
 ORDERS = TableName("shop", "orders")
 LINES = TableName("shop", "order lines")
@@ -63,7 +65,7 @@ def places(file: Path) -> tuple[Store, LakePaths]:
 def begin(file: Path) -> Chain:
     """A landing from C to 0x3000."""
     store, paths = places(file)
-    source = ChainSource("7", 1, "shop", "wal2delta_shop", "wal2delta_shop", 180_000)
+    source = ChainSource("7", 1, "shop", 16384, "wal2delta_shop", "wal2delta_shop", 180_000)
     chain = Chain.create(store, paths, ONE, start=C, source=source, writer="0" * 32)
     chain.append(
         Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
@@ -87,7 +89,7 @@ def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) 
         created_at="2026-11-21T12:00:01Z",
         held=held or {},
     )
-    store.put_if_absent(paths.cut(CycleNumber(number)), document.to_bytes())
+    write_cut(store, paths, document)
 
 
 def run(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
@@ -132,11 +134,47 @@ def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys
     result, document = run(file, capsys)
     assert result == 1
     assert document["sources"]["shop"]["held"] == {
-        'shop."order lines"': {"at_lsn": "0/1500", "reason": "column x was added", "remedy": "bootstrap it again"}
+        'shop."order lines"': {
+            "at_lsn": "0/1500",
+            "reason": "column x was added",
+            "remedy": "bootstrap it again",
+            "history_lost": False,
+        }
     }
     assert main(["-c", str(file), "status"]) == 1
     text = capsys.readouterr().out
     assert "held       shop.order lines: held since 0/1500: column x was added; bootstrap it again" in text
+
+
+@pytest.mark.parametrize(("named", "expected"), [("", 3), ("    tables: [shop.orders, 'shop.\"order lines\"']\n", 1)])
+def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
+    file: Path, capsys: pytest.CaptureFixture[str], named: str, expected: int
+) -> None:
+    """It is told; nobody can do anything about it (3: the server is down)."""
+    file.write_text(file.read_text().replace("views:", f"{named}views:"))
+    begin(file)
+    cut(
+        file,
+        held={LINES: Held(Lsn(0x1500), "it was dropped (noticed at 0/1600, since 0/1500 at the earliest)", "kept")},
+    )
+    assert run(file, capsys)[0] == expected
+    main(["-c", str(file), "status"])
+    told = "held" if named else "left"
+    assert f"{told}       shop.order lines: held since 0/1500: it was dropped" in capsys.readouterr().out
+
+
+def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody copies them, and nothing else would say so."""
+    begin(file)
+    cut(file)
+    store, paths = places(file)
+    folder = paths.snapshot(ONE, C)
+    wanted = Wanted(ONE, C, "wal2delta_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
+    store.put_if_absent(wanted_key(folder), wanted.to_bytes())
+    document = SnapshotDoc(ONE, C, "a", "b", "wal2delta_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
+    store.put_if_absent(part_key(folder, 0), document.to_bytes())
+    result, told = run(file, capsys)
+    assert (result, told["sources"]["shop"]["snapshot"]["missing"]) == (1, ['shop."order lines"'])
 
 
 def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +193,7 @@ def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixt
     begin(file)
     cut(file, number=5)
     store, _ = places(file)
-    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, {"shop": CycleNumber(3)}, 2, 1, "2026-11-21T12:00:02Z")
+    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, {"shop": CycleNumber(3)}, 2, 1, "2026-11-21T12:00:02Z", 1)
     store.put_if_absent(LakePaths.view_cut(CycleNumber(1)), document.to_bytes())
     view = run(file, capsys)[1]["views"]["v"]
     assert (view["behind"], view["cut"]["delta_version"]) == ({"shop": 2}, 8)
@@ -254,7 +292,8 @@ def test_sizes_are_told_where_they_are_asked_for(file: Path, capsys: pytest.Capt
     assert run(file, capsys)[1]["sources"]["shop"]["sizes"] is None
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
-    assert shop["sizes"] is None
+    assert shop["sizes"]["tables"] == {}
+    assert "there is no Delta table" in shop["sizes"]["damaged"]["shop.orders"]["reason"]
     assert any("there is no Delta table" in problem["reason"] for problem in shop["problems"])
     _table(Path(chain.paths.url(chain.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
     _table(Path(chain.paths.url(chain.paths.history(ORDERS))), (7, 8, 9, 10, 11))
@@ -289,7 +328,7 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     def gone(*_: object) -> None:
         raise FileNotFoundError("part-1.parquet")
 
-    monkeypatch.setattr("wal2delta.pipeline.maintain.unneeded", gone)
+    monkeypatch.setattr("wal2delta.pipeline.maintain_tables.unneeded", gone)
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
     assert shop["sizes"] is None
@@ -307,3 +346,31 @@ def test_proofs_of_tables_that_are_gone_are_not_told(file: Path, capsys: pytest.
     named = "  shop:\n    tables: [shop.orders, 'shop.\"order lines\"']\n"
     file.write_text(file.read_text().replace("  shop:\n", named))
     assert len(run(file, capsys)[1]["sources"]["shop"]["proved"]) == 2
+
+
+def test_a_proof_that_compared_nothing_says_so(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was equal before it is still named, and why nothing was compared."""
+    begin(file)
+    cut(file)
+    store, paths = places(file)
+    blocked = TableProof("blocked", reason="the lake has it at 0/2000, not at 0/3000; try again")
+    record(store, paths, ONE, ProofReport("shop", Lsn(0x2000), {ORDERS: TableProof("equal", 5, 5)}))
+    record(store, paths, ONE, ProofReport("shop", Lsn(0x3000), {ORDERS: blocked}))
+    main(["-c", str(file), "status"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  proved")]
+    assert lines[0].startswith("  proved     1 tables, not compared (last equal at 20")
+    assert lines[1].startswith("  proved     shop.orders: not compared (last equal at 0/2000), blocked (20")
+    assert lines[1].endswith("the lake has it at 0/2000, not at 0/3000; try again")
+    record(store, paths, ONE, ProofReport("shop", Lsn(0x4000), {ORDERS: TableProof("differs", 7, 6, 1)}))
+    record(store, paths, ONE, ProofReport("shop", Lsn(0x5000), {ORDERS: blocked}))
+    main(["-c", str(file), "status"])
+    assert "not compared (last equal at 0/2000, it differed at 0/4000), blocked" in capsys.readouterr().out
+
+
+def test_a_proof_without_a_landing_is_refused_before_spark_starts(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the server asked."""
+    monkeypatch.setattr("wal2delta.cli.context.Context.spark", lambda _: pytest.fail("Spark was started"))
+    assert main(["-c", str(file), "prove"]) == 2
+    assert "run `wal2delta bootstrap shop` first" in capsys.readouterr().err

@@ -139,8 +139,13 @@ def test_yaml_11_surprises_are_texts(tmp_path: Path) -> None:
         ("tables: shop.orders", "sources.shop.tables: must be a list of tables"),
         ("tables: [orders]", "sources.shop.tables[0]: not a table: 'orders' (the form is schema.table"),
         ("tables: [a.b, a.b.c]", "sources.shop.tables[1]: not a table: 'a.b.c'"),
-        ("tables: [a.b, 5]", "sources.shop.tables[1]: must be a table: schema.table"),
+        ("tables: [a.b, 5]", "sources.shop.tables[1]: must be a table or a pattern: schema.table or schema.*"),
         ("tables: [a.b, c.d, a.b]", "sources.shop.tables: names a.b twice"),
+        ("drain: {messages: true}", "sources.shop.drain.messages: must be false, or a list of the prefixes"),
+        ("drain: {messages: [1]}", "sources.shop.drain.messages: must be false, or a list of the prefixes"),
+        ("drain: {messages: [a, a]}", "sources.shop.drain.messages: names a twice"),
+        ("tables: ['*.a']", "sources.shop.tables[0]: not a table: '*.a'"),
+        ("exclude: [a.*]", "sources.shop.exclude[0]: leaves nothing out: `tables` has no pattern for schema a"),
         ("table: {a.b: {keys: [id]}}", 'sources.shop.table."a.b".keys: unknown key; did you mean key?'),
         ("table: {a.b: {key: id}}", 'sources.shop.table."a.b".key: must be a list'),
         ("table: {a.b: {key: [id, id]}}", 'sources.shop.table."a.b".key: names id twice'),
@@ -163,10 +168,16 @@ def test_yaml_11_surprises_are_texts(tmp_path: Path) -> None:
         ),
         ("table: {ab: {}}", "sources.shop.table.ab: not a table: 'ab'"),
         ("table: {a.b: {}, '\"a\".b': {}}", 'sources.shop.table."\\"a\\".b": is the same table as an earlier key'),
-        ("password: secret", "sources.shop.dsn: has a password beside it that is not {env: NAME}"),
-        ("password: {env: 5}", "sources.shop.dsn: has a password beside it that is not {env: NAME}"),
+        ("password: secret", "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}"),
+        (
+            "password: {env: 5}",
+            "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}",
+        ),
         ("password: {env: 'A B'}", "sources.shop.dsn: env must name an environment variable"),
-        ("password: {var: A}", "sources.shop.dsn: has a password beside it that is not {env: NAME}"),
+        (
+            "password: {var: A}",
+            "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}",
+        ),
     ],
 )
 def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: str, expected: str) -> None:
@@ -190,10 +201,10 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
         ("host=a dbname=b password=hunter2 hunter2", "is not a libpq connection string or URI"),
         ("host=a dbname=b replication=database", "sets replication, which wal2delta sets itself"),
         ("host=a dbname=b client_encoding=latin1", "sets client_encoding, which wal2delta sets itself"),
-        ("{env: 9}", "must be a connection string, or {env: NAME}"),
-        ("{env: A, password: b}", "must be a connection string, or {env: NAME}"),
+        ("{env: 9}", "must be a connection string, {env: NAME} or {file: PATH}"),
+        ("{env: A, password: b}", "must be a connection string, {env: NAME} or {file: PATH}"),
         ("{env: A-B}", "env must name an environment variable"),
-        ("[a]", "must be a connection string, or {env: NAME}"),
+        ("[a]", "must be a connection string, {env: NAME} or {file: PATH}"),
         ("", "is missing"),
     ],
 )
@@ -286,6 +297,30 @@ def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) ->
         load(tmp_path / "wal2delta.yaml")
     assert "\n" not in str(caught.value)
     assert all(f"line {n}" in str(caught.value) for n in (1, 4, 5, 7, 8))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("tables: [a.*]", "exclude: [b.c]"), "exclude[0]: leaves nothing out: `tables` has no pattern for schema b"),
+        (("tables: [a.*, a.b]", "exclude: [a.b*]"), "exclude[0]: leaves out a.b, which `tables` names"),
+        (("tables: [a.*]", "table: {b.c: {}}"), 'table."b.c": b.c is not among sources.shop.tables'),
+        (("tables: [a.*]", "exclude: [a.b]", "table: {a.b: {}}"), 'table."a.b": a.b is not among sources.shop.tables'),
+    ],
+)
+def test_patterns_that_contradict_the_rest_are_named(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
+    """With the entry that can't be meant."""
+    (found,) = mistakes(tmp_path, source("\n    ".join(lines)))
+    assert f"sources.shop.{expected}" in found
+
+
+def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
+    """What is said of a table, or read by a view, may be matched by a pattern."""
+    lines = ("tables: [a.*, b.c]", "exclude: [a.tmp_*, a.log]", "table: {a.orders: {key: [id]}}")
+    loaded = load(write(tmp_path, source("\n    ".join(lines)))).sources["shop"]
+    assert (loaded.tables, list(map(str, loaded.patterns))) == ((TableName("b", "c"),), ["a.*"])
+    assert list(map(str, loaded.exclude)) == ["a.tmp_*", "a.log"]
+    assert loaded.table_config(TableName("a", "orders")).key == ("id",)
 
 
 def test_two_sources_never_share_a_slot_of_one_server(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 # The heading of each section's table, its model, and the keys by which file and model differ.
 SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "The top level": (Config, frozenset({"path"}), frozenset()),
-    "`sources.<name>`": (SourceConfig, frozenset({"name"}), frozenset({"password"})),
+    "`sources.<name>`": (SourceConfig, frozenset({"name", "patterns"}), frozenset({"password"})),
     "`sources.<name>.table.<table>`": (TableConfig, frozenset(), frozenset()),
     "`sources.<name>.drain`": (DrainConfig, frozenset(), frozenset()),
     "`sources.<name>.snapshot`": (SnapshotConfig, frozenset(), frozenset()),

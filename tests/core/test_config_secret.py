@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from wal2delta.config import SourceConfig, load
-from wal2delta.config.secret import Dsn, EnvSecret
+from wal2delta.config.secret import Dsn, EnvSecret, FileSecret
 from wal2delta.errors import ConfigError
 
 SECRET = "hunter2 with 'quotes' and \\"
@@ -137,3 +137,38 @@ def test_a_source_made_in_code_takes_any_secret() -> None:
     source = SourceConfig(name="a", dsn=SecretStr("host=x dbname=y password=z"), publication="p", slot="s")
     assert source.dsn.get_secret_value() == "host=x dbname=y password=z"
     assert "password=z" not in repr(source)
+
+
+def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    """As containers are given theirs; the newline that an editor adds is not part of it, a rotated one is seen."""
+    (tmp_path / "w.yaml").write_text(
+        f"lake: lake\nsources: {{shop: {{dsn: {BASE}, password: {{file: secrets/shop}}}}}}\n", encoding="utf-8"
+    )
+    source = load(tmp_path / "w.yaml").sources["shop"]
+    file = tmp_path / "secrets" / "shop"
+    file.parent.mkdir()
+    for text, value in ((f"{SECRET}\n", SECRET), ("two\r\n", "two"), (" three ", " three ")):
+        file.write_bytes(text.encode())
+        assert conninfo_to_dict(source.dsn.get_secret_value())["password"] == value
+
+
+@pytest.mark.parametrize(
+    ("data", "phrase"),
+    [
+        (None, "can't be read (No such file or directory)"),
+        (b"", "has no text"),
+        (b"\n", "has no text"),
+        (b"\xff", "is not UTF-8"),
+        (b"a\0b", "is no secret"),
+        (b"hunter2" * 10_000, "is no secret"),
+    ],
+)
+def test_a_file_without_a_secret_is_named_and_not_shown(tmp_path: Path, data: bytes | None, phrase: str) -> None:
+    """With the place that wants it."""
+    file = tmp_path / "secret"
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        Dsn(BASE, FileSecret(file, "sources.shop.password")).get_secret_value()
+    assert str(caught.value).startswith(f"sources.shop.password: the file {file} {phrase}")
+    assert "hunter2" not in str(caught.value)

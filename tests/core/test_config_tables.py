@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.config.table_names import parse_table, parse_tables, write_table
+from wal2delta.config.selection import Selection
+from wal2delta.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, write_table
 from wal2delta.names import TableName
 
 
@@ -74,3 +75,57 @@ def test_a_table_that_stands_twice_is_refused() -> None:
     """However it is written."""
     with pytest.raises(ValueError, match=r"stands twice: a\.b"):
         parse_tables('a.b,"a".b')
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("erp.*", "orders", True),
+        ("erp.*", "odd\nname", True),
+        ("erp.*", "", True),
+        ("erp.tmp_*", "tmp_", True),
+        ("erp.tmp_*", "atmp_1", False),
+        ("erp.*_log_*", "a_log_b", True),
+        ("erp.*.", "", None),
+        ("erp.a+*", "a+b", True),
+        ("erp.a+*", "aab", False),
+        ('"erp".*', "orders", True),
+    ],
+)
+def test_a_star_stands_for_any_characters(text: str, name: str, matches: bool | None) -> None:
+    """And for nothing else: a schema's name and all other characters are themselves."""
+    if matches is None:
+        with pytest.raises(ValueError, match="not a table"):
+            parse_selected(text)
+        return
+    pattern = parse_selected(text)
+    assert isinstance(pattern, TablePattern)
+    assert pattern.matches(TableName("erp", name)) is matches
+    assert not pattern.matches(TableName("ERP", name))
+    assert parse_selected(str(pattern)) == pattern
+
+
+@pytest.mark.parametrize("text", ["*", "*.*", "*.a", "er*.a", "a.b*.c", 'a."b"*', "a. *", "a.*,b"])
+def test_a_star_elsewhere_is_refused(text: str) -> None:
+    """A schema is named, and one pattern is one entry."""
+    with pytest.raises(ValueError, match="not a table"):
+        parse_selected(text)
+
+
+def test_a_table_with_a_star_in_its_name_is_quoted() -> None:
+    """Unquoted it is a pattern, which is no table's name."""
+    odd = TableName("a", "b*c")
+    assert write_table(odd) == 'a."b*c"'
+    assert parse_selected(write_table(odd)) == odd
+    with pytest.raises(ValueError, match=r"a pattern stands for tables in `tables` and `exclude` alone"):
+        parse_table("a.b*c")
+
+
+def test_what_is_selected() -> None:
+    """Names always, what a pattern matches unless it is left out; the first pattern that matches is named."""
+    a, b, log = (TableName("erp", name) for name in ("a", "b", "b_log"))
+    every, some = TablePattern("erp", "*"), TablePattern("erp", "b*")
+    selection = Selection((TableName("x", "y"),), (some, every), (TablePattern("erp", "*_log"), TableName("erp", "a")))
+    assert [selection.matching(table) for table in (a, b, log)] == [None, some, None]
+    assert [selection.selected(table) for table in (a, b, log, TableName("x", "y"))] == [False, True, False, True]
+    assert (bool(selection), bool(Selection(exclude=(a,)))) == (True, False)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from wal2delta.lake.delta_log import Commit, LogGapError, StrayCommitError, find_commit
+from wal2delta.lake.delta_files import table_files
+from wal2delta.lake.delta_log import Commit, LogGapError, StrayCommitError, commit_file, find_commit, read_commit
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:
@@ -54,3 +59,69 @@ def test_a_log_with_a_gap_is_refused(tmp_path: Path, versions: dict[int, str], t
     path = _log(tmp_path, versions)
     with pytest.raises(LogGapError, match=told):
         find_commit(path, 0, _is_ours)
+
+
+@pytest.mark.parametrize("spelled", [(",", ":"), (", ", ": "), (" ,\t", " :  ")])
+@pytest.mark.parametrize(
+    ("action", "changes"),
+    [
+        ({"add": {"path": "f", "dataChange": True}}, True),
+        ({"add": {"path": "f", "dataChange": False}}, False),
+        ({"remove": {"path": "f", "dataChange": True}}, True),
+        ({"remove": {"path": "f"}}, True),
+        ({"metaData": {"id": "x"}}, True),
+        ({"protocol": {"minReaderVersion": 1}}, True),
+        ({"whatever comes": {}}, True),
+        ({"txn": {"appId": "other", "version": 1}}, False),
+        ({"commitInfo": {"operation": '"dataChange":true'}}, False),
+    ],
+)
+def test_a_commit_means_the_same_however_it_is_spelled(
+    tmp_path: Path, action: dict[str, object], *, changes: bool, spelled: tuple[str, str]
+) -> None:
+    """Blanks are allowed between JSON's parts; what is not known counts as a change of data."""
+    path = _log(tmp_path, {0: "us"})
+    commit_file(path, 1).write_text(" " + json.dumps(action, separators=spelled) + " \n", encoding="utf-8")
+    commit = read_commit(path, 1)
+    assert commit is not None
+    assert commit.changes_data is changes
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b'{"add"', bytes(300), b"[]", b'{"add": 1}', b"\xff\xfe", b'{"txn": {}}'])
+def test_a_commit_that_is_half_there_is_no_commit(tmp_path: Path, data: bytes) -> None:
+    """Empty, cut short, zeros: what a power cut may leave."""
+    path = _log(tmp_path, {0: "us"})
+    commit_file(path, 1).write_bytes(data)
+    with pytest.raises(LogGapError, match="version 1 of its log is empty or damaged"):
+        read_commit(path, 1)
+
+
+HOSTILE = [
+    "a\u2028b\u2029c\u0085d", 'quote"back\\slash', "two\nlines\r\n\t", "\\ud800", '{"add":{"path":"x"}}', "%2F%41 %",
+    "é日本🙂", "\x00\x0b\x0c\x1c\x1d\x1e", "a" * 20_000, "", " ", "+", "#?&=;:@[]",
+]  # fmt: skip
+
+
+def test_the_log_is_read_as_others_read_it(tmp_path: Path) -> None:
+    """Values in statistics, keys of partitions and names of files as anybody may have them; raw and escaped."""
+    write_deltalake(str(tmp_path), pa.table({"id": [0], "v": ["first"]}))
+    rng = random.Random(1)
+    for version in range(1, 25):
+        actions: list[dict[str, object]] = [{"commitInfo": {"operation": rng.choice(HOSTILE)}}]
+        before = [file.path for file in table_files(str(tmp_path), version - 1).newest]
+        gone = rng.choice(before) if len(before) > 3 else None
+        if gone is not None:
+            actions.append({"remove": {"path": quote(gone, safe="/"), "dataChange": True, "deletionTimestamp": 1}})
+        for number in range(2):
+            name = f"{version}-{number}-" + "".join(rng.sample(HOSTILE[:8], 2)).replace("\x00", "")
+            stats = {"numRecords": 1, "minValues": {"v": rng.choice(HOSTILE)}, "maxValues": {"v": rng.choice(HOSTILE)}}
+            file = {"path": quote(name, safe=rng.choice(["/", "/'()"])), "partitionValues": {}, "size": 7}
+            actions.append({"add": {**file, "modificationTime": 1, "dataChange": True, "stats": json.dumps(stats)}})
+        lines = [
+            json.dumps(action, ensure_ascii=rng.random() < 0.5, separators=rng.choice([(",", ":"), (", ", ": ")]))
+            for action in actions
+        ]
+        commit_file(str(tmp_path), version).write_text("\n".join(lines), encoding="utf-8", newline="")
+        ours = {file.path for file in table_files(str(tmp_path), version).newest}
+        theirs = DeltaTable(str(tmp_path)).get_add_actions().column("path").to_pylist()
+        assert ours == {unquote(path) for path in theirs}, version

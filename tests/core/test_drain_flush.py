@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.core.landing_segments import WRITER, new_chain
+from tests.core.landing_segments import START, WRITER, new_chain
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
 from wal2delta.config.model import DrainConfig
@@ -41,9 +41,10 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
-        flusher.submit(Unit([Wire.of(raw)], sum(map(len, raw)), end, 2), _WAIT_S)
-        flusher.submit(EndSegment(end), _WAIT_S)
-        (flushed,) = flusher.take(_WAIT_S)
+        flusher.submit(Unit([Wire.of(raw)], sum(map(len, raw)), START, end, 2), _WAIT_S)
+        flusher.submit(EndSegment(), _WAIT_S)
+        flushed = flusher.first(_WAIT_S)
+        assert flushed is not None
     finally:
         flusher.close()
     (file,) = flushed.manifest.files
@@ -63,9 +64,9 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
     flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER)
     try:
         with pytest.raises(InvariantError, match="compiled loops"):
-            flusher.take(_WAIT_S)
+            flusher.first(_WAIT_S)
         with pytest.raises(InvariantError, match="compiled loops"):
-            flusher.submit(EndSegment(Lsn(2000)), _WAIT_S)
+            flusher.submit(EndSegment(), _WAIT_S)
     finally:
         assert isinstance(flusher.close(), InvariantError)
 
@@ -78,7 +79,7 @@ def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypat
     flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, limits=limits)
     try:
         for size, taken in ((600, True), (401, False), (400, True), (1, False)):
-            assert flusher.submit(Unit([], size, Lsn(2000), 2), 0.0) is taken
+            assert flusher.submit(Unit([], size, START, Lsn(2000), 2), 0.0) is taken
     finally:
         # Closed before it may begin: what waits is dropped.
         closing = threading.Thread(target=flusher.close)

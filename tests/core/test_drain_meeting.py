@@ -41,7 +41,9 @@ def _slot(confirmed: int) -> SlotState:
 
 
 def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_end: int) -> gap.Meeting:
-    server = ServerIdentity(HEAD.system_id, HEAD.timeline, HEAD.database, 180006, Lsn(server_end), in_recovery=False)
+    server = ServerIdentity(
+        HEAD.system_id, HEAD.timeline, HEAD.database, HEAD.database_oid, 180006, Lsn(server_end), in_recovery=False
+    )
     patch.setattr(gap, "identify", lambda _conn: server)
     patch.setattr(gap, "read_slot", lambda _conn, _name: _slot(confirmed))
     return gap.check_no_gap(cast("Any", None), SOURCE, chain)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.core.pgoutput_encoder import frames
 from wal2delta.drain import buffer as buffer_module
 from wal2delta.drain import units as units_module
 from wal2delta.drain.buffer import TransactionBuffer
+from wal2delta.drain.spill import Spill, SpillFiles, SpillLimitError
 from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.errors import SourceError
 from wal2delta.lsn import Lsn
@@ -322,3 +325,41 @@ def test_a_message_too_short_for_its_xid_is_refused() -> None:
     buffer = TransactionBuffer(1 << 20)
     with pytest.raises(SourceError, match="cut off"):
         buffer.feed(Wire.of([*frames(_START), frames(_CHANGE)[0][:28]]))
+
+
+def test_what_waits_on_disk_is_bounded_and_counted_exactly() -> None:
+    """Beyond the limit nothing is written; what is cut off, rolled back or closed counts no more, in shared files too."""
+    for files_max in (1, 4):
+        files = SpillFiles(files_max, 1000)
+        one, two = Spill(files), Spill(files)
+        one.write(bytes(400))
+        assert not files.crowded
+        two.write(bytes(500))
+        assert files.crowded
+        with pytest.raises(
+            SpillLimitError, match=r"waiting transactions take more than 1000 bytes.*spill_bytes_max"
+        ) as caught:
+            one.write(bytes(101))
+        assert not caught.value.alone
+        two.cut(100)
+        one.write(bytes(500))
+        with pytest.raises(SpillLimitError) as caught:
+            one.write(bytes(101))
+        assert caught.value.alone
+        one.close()
+        two.close()
+        three = Spill(files)
+        three.write(bytes(1000))
+        with pytest.raises(SpillLimitError, match="by itself"):
+            three.write(b"x")
+        three.close()
+
+
+def test_without_a_number_the_limit_is_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the disk is when the first transaction goes there."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
+    spill = Spill(SpillFiles(1))
+    spill.write(bytes(1000))
+    with pytest.raises(SpillLimitError, match="1000 bytes"):
+        spill.write(b"x")
+    spill.close()

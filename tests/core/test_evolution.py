@@ -30,6 +30,7 @@ def shape(*columns: Column, key: tuple[str, ...] = ("id",), identity: Identity =
 
 
 NUMBER = column("n", "numeric", 2, decimal_typmod(10, 2))
+TEXT = column("t", "text", 6)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +59,11 @@ def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
 
 
 def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
-    """Not where `_w2d_text`, which goes by numbers, could speak of them and the numbers differ."""
-    old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4))
-    new = replace(shape(column("d", "date", 2), column("a", "text", 3), column("n", "int8", 4)), oid=Oid(8))
-    found = evolve(old, new)
-    assert [a.name for a, _ in found.carried] == ["id", "a"]
+    """Not where `_w2d_text` or `_w2d_from`, which go by numbers, could speak of them and the numbers differ."""
+    old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
+    new = shape(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
+    found = evolve(old, replace(new, oid=Oid(8)))
+    assert [a.name for a, _ in found.carried] == ["id", "f", "t"]
     assert obstacle(found) == "the table was made anew"
 
 
@@ -74,6 +75,7 @@ def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
         (shape(column("a", "text", 0)), False, "the catalog did not know"),
         (shape(column("a", "text", 2), key=("a",)), False, None),
         (shape(column("a", "text", 2), key=("a",)), True, "in the middle of a transaction"),
+        (shape(column("a", "text", 2), key=(), identity=Identity.FULL), True, "in the middle of a transaction"),
         (shape(column("a", "text", 2), key=(), identity=Identity.FULL), False, None),
         (shape(column("a", "text", 2), identity=Identity.FULL), False, "not known to be unique"),
         (shape(column("a", "text", 2), identity=Identity.INDEX), True, None),

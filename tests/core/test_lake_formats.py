@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.core.test_lake_documents import CUT, ENDED, INTENT, SNAPSHOT, SOURCE, WANTED
+from tests.core.test_lake_documents import CUT_DOC, ENDED, INTENT, SNAPSHOT, SOURCE, VERSION, WANTED
+from wal2delta.lake.columns import current_columns, history_columns
+from wal2delta.lake.cut_documents import base_bytes, shape_bytes
 from wal2delta.lake.lease import hold_lease
+from wal2delta.lake.view_cuts import ViewCut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
-from wal2delta.names import CycleNumber
-from wal2delta.views.cuts import ViewCut
+from wal2delta.names import CycleNumber, Oid, TableName
+from wal2delta.schema import Column, Identity, SchemaVersion
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE = Path(__file__).parents[2] / "wal2delta" / "lake" / "FORMAT.md"
@@ -29,6 +33,7 @@ VIEW_CUT = ViewCut(
     inserted=4,
     retracted=1,
     created_at="2026-01-01T00:00:00+00:00",
+    refresh=2,
 )
 DOCUMENTS = {
     "source": SOURCE.to_bytes(),
@@ -36,7 +41,9 @@ DOCUMENTS = {
     "snapshotended": ENDED.to_bytes(),
     "snapshotwanted": WANTED.to_bytes(),
     "intent": INTENT.to_bytes(),
-    "cut": CUT.to_bytes(),
+    "cut": CUT_DOC.to_bytes(),
+    "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
+    "shape": shape_bytes(VERSION),
     "viewcut": VIEW_CUT.to_bytes(),
 }
 
@@ -60,6 +67,27 @@ def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
     with hold_lease(store, paths) as lease:
         written = json.loads(store.get(paths.lease(lease.epoch)))
     assert {k: type(v).__name__ for k, v in written.items()} == {
-        "format": "str", "epoch": "int", "writer": "str", "host": "str", "pid": "int", "created_at": "str",
+        "format": "str", "epoch": "int", "writer": "str", "host": "str", "process": "dict",
+        "jvm": "NoneType", "created_at": "str",
     }  # fmt: skip
     assert written["format"] == "wal2delta.lease/1"
+
+
+def test_hidden_columns_are_those_of_the_format() -> None:
+    """Which tables have which, in order; the page names each."""
+    note = Column("note", Oid(25), -1, "text", "text", 2, identity=False)
+    numbers = SchemaVersion(
+        TableName("app", "t"), Oid(7), Identity.DEFAULT, (Column("id", Oid(20), -1, "int8", "int8", 1, True),), ("id",)
+    )
+    notes = replace(numbers, columns=(*numbers.columns, note))
+    bag = replace(notes, identity=Identity.FULL, key=())
+    assert current_columns(numbers) == ["id", "_w2d_text"]
+    assert current_columns(notes) == ["id", "note", "_w2d_text", "_w2d_ord", "_w2d_from"]
+    assert current_columns(bag) == ["id", "note", "_w2d_text", "_w2d_key", "_w2d_dup", "_w2d_from"]
+    history = [
+        "_w2d_ord", "_w2d_lsn", "_w2d_seq", "_w2d_op", "_w2d_xid", "_w2d_commit_time", "_w2d_text", "_w2d_key",
+        "_w2d_from",
+    ]  # fmt: skip
+    assert history_columns(numbers) == ["id", *history]
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in {*history, *current_columns(bag)} if name.startswith("_w2d_"))

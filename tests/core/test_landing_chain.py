@@ -48,13 +48,15 @@ def test_another_process_finds_the_end(chain: Chain) -> None:
     assert verify_chain(reopen(chain)) == 4
 
 
-def test_whoever_loses_the_number_leaves_its_files_nowhere(chain: Chain) -> None:
-    """The zombie gets a transient error, its data files are removed, the winner's stay."""
+def test_whoever_loses_the_number_leaves_its_files_to_the_sweep(chain: Chain) -> None:
+    """The zombie gets a transient error; who looks next removes what the winner's manifest does not name, and no more."""
     zombie = reopen(chain)
     add_segment(chain, 2000)
     with pytest.raises(FencedError, match="another writer"):
         add_segment(zombie, 2500, writer=OTHER_WRITER)
     assert issubclass(FencedError, TransientError)
+    (removed,) = sweep(reopen(chain))
+    assert OTHER_WRITER in removed
     files = chain.store.list(chain.paths.data(chain.incarnation))
     assert [WRITER in key for key in files] == [True]
 

@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 
 from tests.core.landing_segments import HEAD, WRITER, version
-from wal2delta.differences import AddedColumn, Difference, TableChange
+from wal2delta.differences import AddedColumn, Born, Difference, TableChange
 from wal2delta.errors import LakeError
 from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.manifest import DataFile, Kind, Manifest, SchemaEntry, parse
+from wal2delta.landing.decoded import Decoded
+from wal2delta.landing.manifest import DataFile, Kind, LandedCommit, Manifest, SchemaEntry, parse
 from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, Oid, TableName
+from wal2delta.names import Incarnation, Oid, TableName, Xid
+from wal2delta.schema import Column, Identity, SchemaVersion
 
+MADE = SchemaVersion(
+    TableName("public", "made"),
+    Oid(16386),
+    Identity.DEFAULT,
+    (Column("id", Oid(23), -1, "int4", "int4", 1, identity=True),),
+    ("id",),
+)
 HEAD_MANIFEST = Manifest(
     Kind.HEAD, 0, Incarnation(1), Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
 )
@@ -30,6 +39,7 @@ SEGMENT = Manifest(
     writer=WRITER,
     created_at="2026-01-01T00:00:00.000000Z",
     transactions=2,
+    last_commit=LandedCommit(Lsn(30), Xid(7), 1_700_000_000_123_456),
     first_commit_us=-1,
     last_commit_us=1_700_000_000_123_456,
     schemas=(SchemaEntry(version(), Lsn(32), 0),),
@@ -42,6 +52,7 @@ SEGMENT = Manifest(
             rows=4,
             bytes=1234,
             sha256="b" * 64,
+            decoded=Decoded(999, 400),
             inserts=1,
             updates=1,
             deletes=1,
@@ -76,22 +87,36 @@ CATALOG = Manifest(
                 (AddedColumn("w", 3, "{7}"),),
             ),
             TableChange(Oid(16385), TableName("public", "gone"), (Difference.DROPPED,), "0" * 16, None),
+            TableChange(
+                Oid(16386),
+                TableName("public", "made"),
+                (Difference.BORN,),
+                None,
+                "1" * 16,
+                born=Born(MADE, named=True, anchored=(1,), numbered=False),
+            ),
         ),
+        rules={"s17": 1 << 40, "a16": 7},
     ),
 )
 CATALOG_BYTES = (
     b'{"catalog":{"bytes":9,"changes":[{"added":[{"attnum":3,"missing":"{7}","name":"w"}],"after":"1111111111111111",'
-    b'"before":"0000000000000000","differences":["renamed","column added"],"oid":16384,"renamed_to":"public/lines",'
-    b'"table":"public/order%20lines"},{"added":[],"after":null,"before":"0000000000000000","differences":["dropped"],'
-    b'"oid":16385,"renamed_to":null,"table":"public/gone"}],"noticed_lsn":"1/30",'
+    b'"before":"0000000000000000","born":null,"differences":["renamed","column added"],"oid":16384,'
+    b'"renamed_to":"public/lines","table":"public/order%20lines","version":null},{"added":[],"after":null,"before":"0000000000000000","born":null,'
+    b'"differences":["dropped"],"oid":16385,"renamed_to":null,"table":"public/gone","version":null},{"added":[],'
+    b'"after":"1111111111111111","before":null,"born":{"anchored":[1],"named":true,"numbered":false,"version":{"columns":'
+    b'[{"attnum":1,"identity":true,"kind":"int4","name":"id","type_name":"int4","type_oid":23,"typmod":-1}],"identity":"d",'
+    b'"key":["id"],"name":"made","oid":16386,"schema":"public"}},"differences":["born"],"oid":16386,"renamed_to":null,'
+    b'"table":"public/made","version":null}],"noticed_lsn":"1/30",'
     b'"path":"catalog/00000000000000000002-0123456789abcdef0123456789abcdef.json",'
+    b'"rules":{"a16":7,"s17":1099511627776},'
     b'"sha256":"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","since_lsn":"1/10"},'
 )
 HEAD_BYTES = (
     b'{"catalog_lsn":null,"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
-    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit_time":null,"notes":[],"number":0,'
+    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"notes":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
-    b'"sha256":"SUM","source":{"database":"app","publication":"shop",'
+    b'"sha256":"SUM","source":{"database":"app","database_oid":16384,"publication":"shop",'
     b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'
     b'"transactions":0,"writer":"0123456789abcdef0123456789abcdef"}\n'
 )
@@ -170,6 +195,12 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
         (_set(first_commit_time="2026-13-01T00:00:00.000000Z"), "not a time"),
         (_set(schemas={}), "not a list"),
         (_set(files=[1]), "not an object"),
+        (_set(last_commit=None), "a last commit where it has rows"),
+        (
+            _set(last_commit={"end_lsn": "0/10", "xid": 7, "time": "2026-01-01T00:00:00.000000Z"}),
+            "outside of its range",
+        ),
+        (_set(last_commit={"end_lsn": "0/18", "xid": 7}), r"last_commit\.time is missing"),
         (_set(source={}), r"source\.system_id is missing"),
         (_set_in_file(path="../../etc/passwd"), "form"),
         (_set_in_file(path="/data/x"), "form"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from wal2delta.landing import segment as segment_module
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.inspect import inspect, inspect_text
 from wal2delta.landing.manifest import Kind
-from wal2delta.landing.reader import file_url, slices, verify_file
+from wal2delta.landing.reader import file_url, slices, verify_file, verify_files
 from wal2delta.landing.segment import SegmentLimits, SegmentWriter
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -166,3 +167,35 @@ def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: py
     writer.abandon()
     for file in reopen(chain).newest.files:
         verify_file(chain, file)
+
+
+def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_path: Path) -> None:
+    """Not at all of them for each: with 10,000 tables that would be what takes the time. More files than may be open."""
+    chain = new_chain(tmp_path / "lake")
+    segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=20_000, open_files=4))
+    parts = _Counting(segment._parts)
+    segment._parts = parts
+    count = 150
+    for turn in range(2):
+        for number in range(count):
+            segment.add(inserts(version(f"t{number}", 20_000 + number), 2000 + turn, 3, announced=not turn))
+    manifest = segment.finish(Lsn(2002))
+    assert manifest.rows == 2 * 3 * count
+    assert {file.table.name for file in manifest.files} == {f"t{number}" for number in range(count)}
+    verify_files(chain, manifest)
+    # Each of the two passes sorts them when half of the limit is to be freed; one by one it would be 150 times 150.
+    assert parts.looked < 60 * count
+
+
+class _Counting(dict[str, Any]):
+    """How many parts whoever goes through all of them has seen."""
+
+    looked = 0
+
+    def values(self) -> Any:
+        self.looked += len(self)
+        return super().values()
+
+    def items(self) -> Any:
+        self.looked += len(self)
+        return super().items()

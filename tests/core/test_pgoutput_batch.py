@@ -36,7 +36,7 @@ from wal2delta.pgoutput.messages import (
     Truncate,
     Update,
 )
-from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.relations import RelationCache, Resolver
 from wal2delta.pgoutput.rows import row_schema
 from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import Identity, SchemaVersion
@@ -62,7 +62,7 @@ def transaction(number: int, *messages: Message) -> list[Message]:
     return [Begin(lsn, TIME - number, Xid(number)), *messages, Commit(lsn, Lsn(lsn.value + 8), TIME - number)]
 
 
-def both(*messages: Message, wanted: Callable[[Relation], SchemaVersion | None] = resolve) -> Batch:
+def both(*messages: Message, wanted: Resolver = resolve) -> Batch:
     """Decode on the fast road, and see that the slow one says the same of the rows."""
     raw = frames(*messages)
     batch = BatchDecoder(RelationCache(wanted)).decode(Wire.of(raw))
@@ -159,7 +159,7 @@ def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
     unwanted = relation(Oid(5))
     batch = both(
         *transaction(1, relation(T1), relation(T2), unwanted, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))),
-        wanted=lambda r: None if r.oid == 5 else resolve(r),
+        wanted=lambda r, *_: None if r.oid == 5 else resolve(r),
     )
     assert picked(batch, "_w2d_seq", "_w2d_row", "_w2d_op", "c0") == [
         (0, 0, "insert", 1),
@@ -344,13 +344,13 @@ def test_a_version_without_its_relations_columns_is_our_own_mistake() -> None:
     """The resolver's answer is checked, not trusted."""
     other = SchemaVersion(TableName("public", "t"), T1, Identity.DEFAULT, (), ())
     with pytest.raises(InvariantError, match="columns of its Relation"):
-        BatchDecoder(RelationCache(lambda _relation: other)).decode(Wire.of(frames(*GOOD)))
+        BatchDecoder(RelationCache(lambda *_: other)).decode(Wire.of(frames(*GOOD)))
 
 
 def test_an_error_of_the_resolver_passes_through() -> None:
     """It knows the catalog and the remedy."""
 
-    def refuse(_relation: Relation) -> SchemaVersion:
+    def refuse(*_: object) -> SchemaVersion:
         raise InvariantError("t", "no", "nothing")
 
     with pytest.raises(InvariantError, match="no"):

@@ -17,12 +17,15 @@ from wal2delta.pgoutput.wire import Wire
 from wal2delta.schema import SchemaVersion
 
 
-@pytest.mark.parametrize(("attnum", "shapes"), [(9, 2), (0, 1)], ids=["made again", "gone from the catalog"])
-def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shapes: int) -> None:
-    """Its Relation message is the same; the catalog tells. One that the catalog has lost meanwhile is still the old one."""
+@pytest.mark.parametrize(("attnum", "shapes"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"])
+def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, shapes: int) -> None:
+    """A column made again under its name is another one; if nobody can tell, it is not taken for the old one.
+
+    What a server's catalog gives is tested in `tests/edges/test_numbers_of_unread_rows.py`.
+    """
     answers = 0
 
-    def catalog(announced: Relation) -> SchemaVersion:
+    def catalog(announced: Relation, *_: object) -> SchemaVersion:
         nonlocal answers
         answers += 1
         version = resolve(announced)
@@ -34,28 +37,6 @@ def test_a_column_made_again_under_its_name_is_another_column(attnum: int, shape
     batch = BatchDecoder(RelationCache(catalog)).decode(Wire.of(frames(*messages)))
     assert len(batch.schemas) == shapes
     assert len(batch.changes) == shapes
-
-
-@pytest.mark.parametrize(("others", "numbers"), [((1, 0), [1, 2]), ((9, 0), [9, 0])], ids=["fits", "out of order"])
-def test_a_column_that_the_catalog_has_lost_is_the_one_of_the_shape_before(
-    others: tuple[int, int], numbers: list[int]
-) -> None:
-    """Several shapes of one transaction are decoded when the catalog has the last; numbers have to be in order."""
-    cache = RelationCache(resolve)
-    cache.learn(relation())
-    attnums = list(others)
-
-    def behind(announced: Relation) -> SchemaVersion:
-        version = resolve(announced)
-        columns = zip(version.columns, [*attnums, 7], strict=False)
-        return replace(version, columns=tuple(replace(c, attnum=n) for c, n in columns))
-
-    cache._resolve = behind
-    told = relation()
-    third = replace(told.columns[1], name="third")
-    shape = cache.learn(replace(told, columns=(*told.columns, third)))
-    assert shape.version is not None
-    assert [c.attnum for c in shape.version.columns] == [*numbers, 7]
 
 
 def _columns(count: int) -> Relation:

@@ -11,8 +11,20 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.local import LocalStore
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation, TableName
-from wal2delta.proof.record import Proved, Verified, due, read_proved, record
-from wal2delta.proof.result import ProofReport, TableProof
+from wal2delta.proof.history import HistoryProof
+from wal2delta.proof.record import (
+    Compared,
+    LakeProved,
+    Proved,
+    due,
+    histories_due,
+    read_proved,
+    read_views,
+    record,
+    views_due,
+)
+from wal2delta.proof.result import LakeProof, ProofReport, TableProof
+from wal2delta.views.audit import ViewProof
 
 A, B, C, D = (TableName("s", name) for name in "abcd")
 
@@ -66,7 +78,73 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
         (C, "missing", None),
     ]
     verified = found[A].verified
-    assert verified == Verified(one, Lsn(100), verified.at if verified else "")
+    assert verified == Compared(one, Lsn(100), verified.at if verified else "")
     assert found[C].verified is None
     store.put(paths.proved, b"{}")
     assert read_proved(store, paths) == {}
+
+
+def test_every_history_and_view_has_its_turn() -> None:
+    """Those that were never proved first, then the oldest; as many rows as there is room for, one history at least."""
+    proved: dict[TableName, Proved] = {}
+    rows = {A: 50, B: 900, C: 40, D: 300}
+    turns = []
+    for run in range(5):
+        chosen = histories_due(rows, proved, 100)
+        turns.append(chosen)
+        for table in chosen:
+            proved[table] = Proved("equal", "", 1, None, None, LakeProved("equal", f"{run}"))
+    assert turns == [[A], [B], [C], [D], [A]]
+    assert histories_due(rows, {}, 10_000) == [A, B, C, D]
+    assert histories_due({}, {}, 100) == []
+    assert views_due(["v", "w"], {}) == ["v"]
+    assert views_due(["v", "w"], {"v": LakeProved("equal", "1"), "w": LakeProved("blocked", "0")}) == ["w"]
+    assert views_due([], {}) == []
+
+
+def test_what_was_said_of_the_lake_stays_until_it_is_looked_at_again(tmp_path: Path) -> None:
+    """Beside proofs of current; a damaged history and a view that differs make a proof one that is not equal."""
+    store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
+    tables = {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}
+    lake = LakeProof(4, {A: HistoryProof("damaged", 9, "why")}, {"v": ViewProof("differs", "how")})
+    report = ProofReport("shop", Lsn(100), tables, lake)
+    assert not report.equal
+    assert report.damaged == {"history of s.a": "why", "view v": "how"}
+    assert ProofReport("shop", Lsn(100), tables, LakeProof(4, {}, {"v": ViewProof("blocked", "how")})).equal
+    record(store, paths, one, report)
+    record(store, paths, one, ProofReport("shop", Lsn(200), tables))
+    found = read_proved(store, paths)
+    history = found[A].history
+    assert history is not None
+    assert (history.status, history.cut, history.reason) == ("damaged", 4, "why")
+    assert found[B].history is None
+    assert read_views(store, paths)["v"].status == "differs"
+
+
+def test_what_differed_is_said_to_differ_until_it_is_compared_again(tmp_path: Path) -> None:
+    """A proof that compared nothing clears nobody: neither a table nor a view."""
+    store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
+
+    def prove(position: int | None, table: TableProof, view: ViewProof) -> tuple[Lsn | None, bool]:
+        lake = LakeProof(4, {}, {"v": view})
+        record(store, paths, one, ProofReport("shop", None if position is None else Lsn(position), {A: table}, lake))
+        differed = read_proved(store, paths)[A].differed
+        return None if differed is None else differed.position, read_views(store, paths)["v"].differed_at is not None
+
+    equal, differs, blocked = TableProof("equal", 7, 7), TableProof("differs", 7, 6, 1), TableProof("blocked")
+    assert prove(100, equal, ViewProof("blocked")) == (None, False)
+    assert prove(200, differs, ViewProof("differs", "how")) == (Lsn(200), True)
+    assert prove(None, blocked, ViewProof("blocked")) == (Lsn(200), True)
+    assert prove(300, TableProof("held"), ViewProof("blocked")) == (Lsn(200), True)
+    assert prove(400, equal, ViewProof("equal")) == (None, False)
+
+
+def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path: Path) -> None:
+    """Histories may be proved alone; such a table is due for a proof all the same."""
+    store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
+    lake = LakeProof(4, {A: HistoryProof("equal", 9)}, {})
+    record(store, paths, Incarnation(1), ProofReport("shop", None, {}, lake))
+    found = read_proved(store, paths)
+    assert found[A].rows is None
+    assert found[A].history is not None
+    assert due([A], found, 100) == [A]

@@ -42,7 +42,7 @@ LIMITS = HealthConfig(retained_warn_bytes=2000, retained_error_bytes=3000, left_
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
     """A landing that began just now, 1 MB before the end of WAL."""
-    head = ChainSource("7", 1, "app", "s", "s", 180_000)
+    head = ChainSource("7", 1, "app", 16384, "s", "s", 180_000)
     store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
     start = Lsn(int(END) - 1_000_000)
     return Chain.create(store, paths, Incarnation(1), start=start, source=head, writer="0" * 32)

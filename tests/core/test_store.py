@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.local import LocalStore
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, local_folder, open_store
 from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.snapshot_lock import alone
 
 
 @pytest.fixture
@@ -26,6 +28,24 @@ def test_what_was_put_can_be_read(store: Store) -> None:
     assert store.get("a/b/c.json") == b"x\0y"
     assert store.exists("a/b/c.json")
     assert store.size("a/b/c.json") == 3
+
+
+def test_a_new_lake_is_for_its_user_alone(store: Store, tmp_path: Path) -> None:
+    """Its rows are nobody else's; the folders above are made as any, and a lake that is there keeps its mode."""
+    store.put("a/b", b"x")
+    assert stat.S_IMODE((tmp_path / "new" / "lake").stat().st_mode) == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o750)
+    LocalStore(shared).put("a/b", b"x")
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o750
+
+
+def test_a_snapshot_that_comes_first_makes_it_so_too(tmp_path: Path) -> None:
+    """The lock is the first file of a new lake."""
+    paths = LakePaths(str(tmp_path / "lake"), "shop")
+    with alone(open_store(paths.lake), paths):
+        assert stat.S_IMODE((tmp_path / "lake").stat().st_mode) == 0o700
 
 
 def test_a_second_put_if_absent_fails_and_changes_nothing(store: Store) -> None:

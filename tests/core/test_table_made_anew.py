@@ -10,11 +10,10 @@ import pytest
 
 from wal2delta.errors import LakeError
 from wal2delta.lake.delta_files import table_files, unneeded
+from wal2delta.lake.view_cuts import ViewCut, put_cut, view_path
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.names import CycleNumber
-from wal2delta.views.cuts import ViewCut, put_cut
-from wal2delta.views.refresh import view_path
 from wal2delta.views.upkeep import is_settled, kept_cuts, needs_files_together, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
@@ -32,7 +31,7 @@ def _table(folder: Path, versions: int) -> None:
 
 def _cut(store: Store, number: int, version: int, ago_s: float) -> ViewCut:
     made_at = (NOW - timedelta(seconds=ago_s)).isoformat()
-    cut = ViewCut(CycleNumber(number), VIEW, version, "0" * 64, {"shop": CycleNumber(number)}, 1, 0, made_at)
+    cut = ViewCut(CycleNumber(number), VIEW, version, "0" * 64, {"shop": CycleNumber(number)}, 1, 0, made_at, number)
     put_cut(store, cut)
     return cut
 
@@ -55,14 +54,14 @@ def test_a_view_whose_table_is_made_anew_keeps_all_its_files(tmp_path: Path) -> 
     assert kept.oldest == {VIEW: first}
     assert not is_settled(lake, second)
     assert not needs_files_together(lake, second, 1)
-    assert list(unneeded_files(lake, kept.oldest)) == []
+    assert list(unneeded_files(lake, kept, {})) == []
 
     _table(Path(view_path(lake, VIEW)), 2)
-    assert list(unneeded_files(lake, kept.oldest)) == [], "the refresh was killed before its cut"
+    assert list(unneeded_files(lake, kept, {})) == [], "the refresh was killed before its cut"
     anew = _cut(store, 3, 0, 600)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
     assert (kept.old, kept.oldest) == ([], {VIEW: anew})
-    assert list(unneeded_files(lake, kept.oldest)) == []
+    assert list(unneeded_files(lake, kept, {})) == []
     later = kept_cuts(store, {VIEW: HOUR_S}, NOW + timedelta(days=1))
     assert (later.old[0], later.newest) == (LakePaths.view_cut(first.number), {VIEW: anew})
 

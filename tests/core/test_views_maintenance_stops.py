@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.errors import TransientError
+from wal2delta.lake.view_cuts import one_refresh
 from wal2delta.landing.fields import time_of
 from wal2delta.landing.retention import Freed
 from wal2delta.pipeline import maintain_views as step
 from wal2delta.pipeline.maintain_views import maintain_views
 from wal2delta.report import Stop, silent
-from wal2delta.views.cuts import one_refresh
 
 NOW = time_of("2026-11-22T00:00:00Z")
 NO_SPARK = cast("SparkSession", None)

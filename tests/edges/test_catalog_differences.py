@@ -38,6 +38,26 @@ TYPES: Sequence[LiteralString] = (
 )
 PLAIN: Sequence[LiteralString] = (TABLE, ROWS, FOR_T)
 FULL: Sequence[LiteralString] = (TABLE, ROWS, FOR_T, "ALTER TABLE t REPLICA IDENTITY FULL")
+GENERATED: Sequence[LiteralString] = (
+    "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED)",
+    FOR_T,
+)
+OTHER_COLUMNS: Sequence[LiteralString] = (
+    "UPDATE p1 SET v = id::text",
+    "ALTER TABLE p1 ALTER v SET NOT NULL",
+    "CREATE UNIQUE INDEX others ON p1 (v)",
+    "ALTER TABLE p1 REPLICA IDENTITY USING INDEX others",
+)
+# The root by its index of a code, and so its partition, which has a primary key beside it.
+CODED: Sequence[LiteralString] = (
+    "CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL) PARTITION BY RANGE (id)",
+    "CREATE UNIQUE INDEX t_code ON t (code, id)",
+    "CREATE TABLE p1 PARTITION OF t DEFAULT",
+    "CREATE UNIQUE INDEX p1_code ON p1 (id, code)",
+    "ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1_code",
+    "ALTER TABLE t REPLICA IDENTITY USING INDEX t_code",
+    VIA_ROOT,
+)
 TREE: Sequence[LiteralString] = (ROOT, LEAF, LEAF2, "INSERT INTO t SELECT i FROM generate_series(1, 15) i", VIA_ROOT)
 
 
@@ -55,7 +75,7 @@ REWRITE: Sequence[LiteralString] = ("ALTER TABLE t ALTER o TYPE int USING o + 1"
 CASES = [
     Case("rewritten_under_the_same_type", PLAIN, REWRITE, "column altered, rewritten"),
     Case("rewritten_to_another_type", PLAIN, ["ALTER TABLE t ALTER o TYPE text"],
-         "column altered, column type, rewritten"),
+         "column altered, column type, file"),
     Case("rewritten_to_a_wider_type", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint"],
          "column altered, column widened, file"),
     Case("widened_and_rewritten", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint, ALTER v TYPE text USING v || v"],
@@ -89,6 +109,7 @@ CASES = [
     Case("the_same_filter", (TABLE, "CREATE PUBLICATION shop FOR TABLE t WHERE (id > 5)"),
          ["ALTER PUBLICATION shop SET TABLE t WHERE (id > 5)"], ""),
     Case("column_list", PLAIN, ["ALTER PUBLICATION shop SET TABLE t (id, v)"], "column dropped, column list"),
+    Case("generated_no_more", GENERATED, ["ALTER TABLE t ALTER g DROP EXPRESSION"], "column sent"),
     Case("operations", PLAIN, ["ALTER PUBLICATION shop SET (publish = 'insert')"], "operations"),
     Case("operations_and_back", PLAIN, ["ALTER PUBLICATION shop SET (publish = 'insert')",
          "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')"], "publication altered"),
@@ -126,6 +147,22 @@ CASES = [
          "ALTER TABLE t ATTACH PARTITION p1 FOR VALUES FROM (0) TO (10)"], "partition attached"),
     Case("partition_identity", TREE, ["ALTER TABLE p1 REPLICA IDENTITY NOTHING"], "partition identity"),
     Case("partition_identity_full", TREE, ["ALTER TABLE p1 REPLICA IDENTITY FULL"], "partition identity fits"),
+    Case("partition_identity_by_another_index_of_the_same_columns", TREE,
+         ["CREATE UNIQUE INDEX again ON p1 (id)", "ALTER TABLE p1 REPLICA IDENTITY USING INDEX again"],
+         "partition identity fits"),
+    Case("partition_identity_of_other_columns", TREE, OTHER_COLUMNS, "partition identity"),
+    Case("partition_identity_mended", (*TREE, *OTHER_COLUMNS), ["ALTER TABLE p1 REPLICA IDENTITY DEFAULT"],
+         "partition identity fits"),
+    Case("partition_identity_of_other_columns_under_the_same_letter", CODED,
+         ["ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1_pkey"], "partition identity"),
+    Case("root_identity_of_other_columns", CODED, ["ALTER TABLE ONLY t REPLICA IDENTITY DEFAULT"],
+         "identity, partition identity"),
+    Case("root_identity_full", TREE, ["ALTER TABLE ONLY t REPLICA IDENTITY FULL"], "identity, partition identity"),
+    Case("partition_made_under_a_root_that_is_full",
+         (*TREE, *("ALTER TABLE p1 REPLICA IDENTITY FULL", "ALTER TABLE p2 REPLICA IDENTITY FULL"),
+          "ALTER TABLE t REPLICA IDENTITY FULL"),
+         ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)"], "partition identity, partition made"),
+    Case("identity_column_renamed", TREE, ["ALTER TABLE t RENAME id TO number"], "column altered, column renamed"),
     Case("root_rewritten", TREE, ["ALTER TABLE t ALTER v TYPE text USING v || '!'"], "column altered, rewritten"),
     Case("via_root_no_more", TREE, ["ALTER PUBLICATION shop SET (publish_via_partition_root = false)"], "left"),
 ]  # fmt: skip
@@ -162,6 +199,27 @@ def test_what_differs_is_named_and_nothing_else(source: Drained, case: Case) -> 
     source.database.execute("CREATE TABLE wal_goes_on ()")
     source.drain()
     assert words(changes(source)) == case.words
+
+
+@pytest.mark.since(18)
+@pytest.mark.parametrize(
+    ("with_", "altered", "expected"),
+    [
+        ("none", SQL("ALTER PUBLICATION shop SET (publish_generated_columns = stored)"), "column sent"),
+        ("stored", SQL("ALTER PUBLICATION shop SET (publish_generated_columns = none)"), "column dropped"),
+        ("stored", SQL("ALTER TABLE t ALTER g SET EXPRESSION AS (id * 3)"), "column altered, rewritten"),
+    ],
+    ids=["sent", "not_sent", "another_expression"],
+)
+def test_what_a_publication_of_generated_columns_does(source: Drained, with_: str, altered: SQL, expected: str) -> None:
+    """What comes from now on has older values that nothing sends; another expression rewrites the table."""
+    source.database.execute(
+        *GENERATED, SQL("ALTER PUBLICATION shop SET (publish_generated_columns = {})").format(SQL(with_))
+    )
+    source.begin()
+    source.database.execute(altered)
+    source.drain()
+    assert words(changes(source)) == expected
 
 
 def test_both_positions_of_a_record_enclose_the_change(source: Drained) -> None:

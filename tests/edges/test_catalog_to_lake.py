@@ -102,7 +102,7 @@ CASES = {
         after=("INSERT INTO {t} VALUES (38, 1)", "DELETE FROM {t} WHERE id = 8"),
     ),
     "table_made_again": Case(
-        "it was dropped",
+        "the table was made anew",
         (
             "DROP TABLE {t}",
             "CREATE TABLE {t} (v text, id int PRIMARY KEY, w int)",
@@ -116,8 +116,8 @@ CASES = {
         ("ALTER PUBLICATION pub DROP TABLE {t}", "INSERT INTO {t} VALUES (100, 1)"),
         ("ALTER PUBLICATION pub ADD TABLE {t}",),
     ),
-    "dropped": Case("it was dropped", ("DROP TABLE {t}",), ends="held"),
-    "renamed": Case("renamed to public.renamed_a", ("ALTER TABLE {t} RENAME TO {a}", "UPDATE {a} SET v = 0"), ends="held"),
+    "dropped": Case("dropped", ("DROP TABLE {t}",), ends="held"),
+    "renamed": Case("renamed", ("ALTER TABLE {t} RENAME TO {a}", "UPDATE {a} SET v = 0"), ends="held"),
 }  # fmt: skip
 _PLAIN: tuple[LiteralString, ...] = (
     "CREATE TABLE {t} (id int PRIMARY KEY, v int)",

@@ -67,7 +67,7 @@ def configure(database: Database, folder: Path) -> Path:
     return file
 
 
-def run(file: Path, *line: str) -> tuple[int, str, str]:
+def run(file: Path, *line: str, **environment: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of one command."""
     done = subprocess.run(
         [sys.executable, "-m", "wal2delta", "-c", str(file), *line],
@@ -75,6 +75,7 @@ def run(file: Path, *line: str) -> tuple[int, str, str]:
         text=True,
         timeout=_TIMEOUT_S,
         check=False,
+        env={**os.environ, **environment},
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -111,8 +112,9 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
         "prove --tables public.items,public.sold",
         "prove --tables public.gone",
         "status --json",
+        "refresh",
     )
-    assert [status for status, _ in done] == [1, 0, 0, 1, 1]
+    assert [status for status, _ in done] == [1, 0, 0, 1, 1, 0]
     texts = [text for _, text in done]
     cuts = json.loads(texts[0])
     assert list(cuts["held"]) == ["public.gone"]
@@ -128,7 +130,8 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
     ]
     assert rows[0][3] == rows[1][3]
 
-    row, reason = texts[3].splitlines()[2:]
+    row, reason, *looked = texts[3].splitlines()[2:]
+    assert looked == [f"{what}: 1 of 1 that were looked at are equal" for what in ("histories", "views")]
     assert row.split()[0::4] == ["public.gone", "held"]
     assert re.fullmatch(
         r"public\.gone: held since [0-9A-F]+/[0-9A-F]+: it is not published any more .*; what the lake has of it is kept;"
@@ -138,3 +141,23 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
 
     seen = json.loads(texts[4])
     assert (seen["sources"]["shop"]["snapshots"], seen["views"]["revenue"]["cut"]["number"]) == ({}, 1)
+    _nothing_to_do_is_told_without_java(file, database)
+
+
+def _nothing_to_do_is_told_without_java(file: Path, database: Database) -> None:
+    """Where nothing is to be written nothing is started: a machine without Java says the same."""
+    database.execute("CREATE TABLE unpublished (n int)", "INSERT INTO unpublished VALUES (1)")
+    assert run(file, "drain", "--once")[0] == 0
+    status, out, _ = run(file, "compact", JAVA_HOME="/nowhere")
+    assert (status, out.splitlines()[0]) == (1, "shop: nothing to do, all that has landed is in the lake")
+    assert "public.gone: held since" in out
+    status, out, _ = run(file, "refresh", JAVA_HOME="/nowhere")
+    assert (status, out) == (0, "nothing to do: no source that a view reads has a newer cut\n")
+    sql = file.parent / "revenue.sql"
+    sql.write_text(sql.read_text().replace("sum(i.price)", "sum(i.price) + 1"))
+    status, _, err = run(file, "refresh", JAVA_HOME="/nowhere")
+    assert (status, "Java /nowhere" in err) == (2, True), "another definition is work"
+    database.execute("INSERT INTO items VALUES (77, 1)")
+    assert run(file, "drain", "--once")[0] == 0
+    status, _, err = run(file, "compact", JAVA_HOME="/nowhere")
+    assert (status, "Java /nowhere" in err) == (2, True), "a row is work"

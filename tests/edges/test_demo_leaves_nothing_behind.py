@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,6 @@ from demo.state import DemoError, State, open_state
 from tests.fix_drain import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-# For a machine ten times too busy; nobody else waits for it.
-_WAIT_S = 90.0
-
-
-def _until_none_is_left(state: Path) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while time.monotonic() < deadline and marked(state):
-        time.sleep(0.05)
-    assert marked(state) == []
-
-
-def _await(path: Path) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while time.monotonic() < deadline and not path.exists():
-        time.sleep(0.02)
-    assert path.exists()
 
 
 def _names(pids: list[int]) -> list[str]:
@@ -54,7 +37,7 @@ def _demonstration(state: Path, body: str) -> subprocess.Popen[bytes]:
         "(state / 'ready').touch(); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(state)], cwd=ROOT)
-    _await(state / "ready")
+    wait_until((state / "ready").exists)
     return process
 
 
@@ -63,7 +46,7 @@ def test_stop_ends_children_and_their_children_even_if_they_refuse(tmp_path: Pat
     children = Children(tmp_path, grace_s=0.5)
     script = f"trap '' TERM; (trap '' TERM; sleep 60) & touch {tmp_path}/ready; wait; sleep 60"
     children.start("stubborn", ["/bin/sh", "-c", script], os.environ)
-    _await(tmp_path / "ready")
+    wait_until((tmp_path / "ready").exists)
     assert len(marked(tmp_path)) >= 2
     children.stop()
     assert marked(tmp_path) == []
@@ -84,7 +67,7 @@ def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> No
     assert len(marked(tmp_path)) == 1
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _until_none_is_left(tmp_path)
+    wait_until(lambda: not marked(tmp_path))
 
 
 def test_what_a_killed_demonstration_left_is_ended_by_the_next(tmp_path: Path) -> None:

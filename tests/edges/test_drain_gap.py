@@ -96,7 +96,7 @@ def _head_says(**changes: object) -> Callable[[Drained], None]:
         (_restored_server, GapError, "restored"),
         (_head_says(system_id="1"), GapError, "the landing belongs to 1"),
         (_head_says(timeline=7), GapError, "timeline"),
-        (_head_says(database="other"), LakeError, "belongs to database 'other'"),
+        (_head_says(database="old", database_oid=1), LakeError, r"belongs to database 'old' \(OID 1\)"),
         (_head_says(slot="other"), LakeError, "belongs to slot 'other'"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_slot_behind_the_chain_is_normal_and_told(items: Drained) -> None:
 
 
 def test_a_position_in_the_future_is_waited_for(items: Drained) -> None:
-    """`lsn` ends when the landing has it, also where only unpublished WAL gets there."""
+    """`lsn` ends when the landing has it, also where only WAL gets there that is not sent."""
     target = Lsn(items.database.end_of_wal().value + 20_000)
     found = []
     thread = threading.Thread(target=lambda: found.append(items.drain(Until.lsn(target))))

@@ -53,3 +53,32 @@ def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) ->
     with pytest.raises(ServerError, match="belongs to someone else"):
         server.start()
     server.stop()
+
+
+def test_the_servers_user_plants_no_link_that_its_starter_follows(tmp_path: Path) -> None:
+    """A superuser runs programs as the server's user: outside the cluster it must have no place to write."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    precious = tmp_path / "precious"
+    precious.write_text("as it was", encoding="utf-8")
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "password").symlink_to(precious)
+    with EmbeddedPostgres(state=state) as server, psycopg.connect(server.dsn(), autocommit=True) as admin:
+        assert server.root.stat().st_uid == os.geteuid()
+        if os.geteuid() == 0:
+            with pytest.raises(psycopg.errors.ExternalRoutineException):
+                admin.execute(f"COPY (SELECT 1) TO PROGRAM 'ln -s {precious} {state}/postgres.log.1'")
+    assert precious.read_text(encoding="utf-8") == "as it was"
+    (state / "postgres.log").unlink()
+    (state / "postgres.log").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        EmbeddedPostgres(state=state).start()
+    assert precious.read_text(encoding="utf-8") == "as it was"
+
+
+def test_each_server_has_a_password_of_its_own(tmp_path: Path) -> None:
+    """Everybody on this machine reaches its port."""
+    first, second = EmbeddedPostgres(state=tmp_path), EmbeddedPostgres(state=tmp_path)
+    assert first.password != second.password
+    assert first.password not in repr(first)

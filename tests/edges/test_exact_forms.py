@@ -158,9 +158,12 @@ def test_buckets_and_key_rows_are_the_same_on_both_sides(
     assert source_buckets(conn, relation, 16) == lake_buckets(lake, version, 16)
     wanted = [0, 3, 11]
     found = [
-        ProofRow(hash=int(r[0]), key=tuple(r[1:])) for r in conn.execute(source_form.rows_query(relation, 16, wanted))
+        (int(r[0]), ProofRow(hash=int(r[1]), key=tuple(r[2:])))
+        for r in conn.execute(source_form.rows_query(relation, 16, wanted))
     ]
-    assert Counter(found) == Counter(lake_rows(lake, version, 16, wanted))
+    there = list(lake_rows(lake, version, 16, wanted))
+    assert Counter(found) == Counter(there)
+    assert [bucket for bucket, _ in found] == [bucket for bucket, _ in there]
     assert found
 
 

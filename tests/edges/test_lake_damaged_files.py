@@ -8,44 +8,65 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config
 from wal2delta.drain.until import Until
-from wal2delta.errors import LakeError
 from wal2delta.lake.open import open_lake
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.reader import slices
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.compact import compact
 from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
 from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("room", ["snapshots", "landing"])
-def test_a_flipped_bit_is_refused_and_the_mended_file_is_taken(
-    database: Database, spark: SparkSession, tmp_path: Path, room: str
+@pytest.mark.parametrize(("room", "told"), [("snapshots", "checksum is not the one"), ("landing", "its manifest says")])
+def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
+    database: Database, spark: SparkSession, tmp_path: Path, room: str, told: str
 ) -> None:
-    """The error names the file; with the file as it was the same cycle ends."""
-    database.execute("CREATE TABLE items (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE items")
-    database.execute("INSERT INTO items VALUES (1, 'copied')")
+    """A flipped bit, a file cut short: the reason names the file, and the source's other table goes on."""
+    for name in ("items", "others"):
+        database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(Identifier(name)))
+        database.execute(SQL("INSERT INTO {} VALUES (1, 'copied')").format(Identifier(name)))
+    database.execute("CREATE PUBLICATION pub FOR TABLE items, others")
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source()})
     bootstrap(config, "shop")
-    database.execute("INSERT INTO items VALUES (2, 'streamed')")
+    database.execute("INSERT INTO items VALUES (2, 'streamed')", "INSERT INTO others VALUES (2, 'streamed')")
     drain(config, "shop", Until.caught_up())
-    (path,) = (tmp_path / "lake" / "shop" / room).rglob("*.parquet")
-    whole = path.read_bytes()
-    for at in (len(whole) // 4, len(whole) // 2):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(LakeError, match="its checksum is not the one its manifest says") as raised:
-            compact(config, "shop", spark, silent, Stop())
-        assert str(path) in str(raised.value)
-    path.write_bytes(whole[:-1])
-    with pytest.raises(LakeError, match="bytes, its manifest says"):
-        compact(config, "shop", spark, silent, Stop())
-    path.write_bytes(whole)
+    store, paths, table = open_store(config.lake), LakePaths(config.lake, "shop"), TableName("public", "items")
+    chain = Chain.open(store, paths, Incarnation(1))
+    landed = [piece.url for piece in slices(chain, Lsn.ZERO, chain.end, table)]
+    copied = [
+        str(file) for file in (tmp_path / "lake" / "shop" / "snapshots").rglob("*.parquet") if "items" in str(file)
+    ]
+    path = Path((landed if room == "landing" else copied)[-1])
+    whole, at = path.read_bytes(), path.stat().st_size // 2
+    flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    path.write_bytes(flipped if room == "snapshots" else whole[:-1])
     (done,) = compact(config, "shop", spark, silent, Stop())
+    (held,) = done.held.values()
+    assert str(path) in held.reason
+    assert told in held.reason
+    assert held.remedy == "run `wal2delta bootstrap shop --tables public.items`, then compact"
+    assert _rows(spark, config, "others") == {(1, "copied"), (2, "streamed")}
+
+    bootstrap(config, "shop", [table])
+    drain(config, "shop", Until.caught_up())
+    (*_, done) = compact(config, "shop", spark, silent, Stop())
     assert not done.held
-    rows = open_lake(spark, config).table("shop", "public.items").collect()
-    assert {(row["id"], row["v"]) for row in rows} == {(1, "copied"), (2, "streamed")}
+    assert prove(config, "shop", None, spark).equal
+    assert _rows(spark, config, "items") == {(1, "copied"), (2, "streamed")}
+
+
+def _rows(spark: SparkSession, config: Config, table: str) -> set[tuple[int, str]]:
+    return {(row["id"], row["v"]) for row in open_lake(spark, config).table("shop", f"public.{table}").collect()}

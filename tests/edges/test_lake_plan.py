@@ -10,8 +10,10 @@ import pytest
 
 from tests.simulated_rows import shape
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
+from wal2delta.differences import Difference
 from wal2delta.errors import LakeError, TableError, TransientError
-from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.crossing import plan_crossing
+from wal2delta.lake.documents import Cut, CutTable, Held
 from wal2delta.lake.lease import hold_lease, newest_epoch
 from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
 from wal2delta.lake.records import cut_at, read_cut, write_cut
@@ -68,9 +70,11 @@ def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cy
     return made
 
 
-def cut_of(source: SimulatedSource, made: Plan, number: CycleNumber = FIRST) -> Cut:
-    """The cut that ends a plan, as if its tables had been written."""
-    tables = {
+def cut_of(source: SimulatedSource, made: Plan, number: CycleNumber = FIRST, before: Cut | None = None) -> Cut:
+    """The cut that ends a plan, as if its tables had been written; those of `before` without changes are carried along."""
+    carried = {} if before is None else before.tables
+    tables = {t: at if t in made.held else replace(at, at_lsn=made.end) for t, at in carried.items()}
+    tables |= {
         name: CutTable(made.end, i.from_lsn, 0, 0, source.tables[name].version, ONE, ONE)
         for name, i in made.tables.items()
     }
@@ -172,7 +176,7 @@ def test_a_shape_that_can_be_given_in_place_is_a_cycle_of_its_own(source: Simula
     assert {t: i.reshape and i.reshape.version for t, i in made.tables.items()} == {A: new}
     cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     after = planned(source, cut)
-    assert (after.kind, after.end, set(after.tables), after.held) == ("apply", source.chain.end, {A, B}, {})
+    assert (after.kind, after.end, set(after.tables), after.held) == ("apply", source.chain.end, {A}, {})
 
 
 def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
@@ -181,7 +185,7 @@ def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_g
     retyped = replace(old.columns[1], type_oid=Oid(23), type_name="int4", kind="int4")
     cut = changed_in_stream(source, replace(old, columns=(old.columns[0], retyped)), (7, 8))
     made = planned(source, cut)
-    assert (made.end, set(made.tables)) == (source.chain.end, {B})
+    assert (made.end, made.tables) == (source.chain.end, {})
     assert made.held[A].at_lsn == cut.position
     assert "the type of v is not a wider one" in made.held[A].reason
 
@@ -192,13 +196,13 @@ def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSourc
     assert plan(source, cut) is None
     source.chain.newest = replace(source.chain.newest, catalog_lsn=source.chain.end)
     made = planned(source, cut)
-    assert set(made.tables) == {B}
+    assert made.end == source.chain.end
     assert "columns added: extra" in made.held[A].reason
     assert "the catalog's records do not have extra" in made.held[A].reason
 
 
 def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
-    """A drain names a shape once, and may run for longer than links are kept: the cuts know it, or the table is held."""
+    """A drain names a shape once, and may outlive the links: a cut's shapes know it, or the table is held."""
     source.snapshot(["a", "b"])
     for _ in range(10):
         insert(source, "a")
@@ -212,7 +216,7 @@ def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(s
     chain = Chain.open(source.store, source.paths, ONE)
     pieces = list(slices(chain, start, chain.end, A))
     assert len(pieces) == 1
-    with pytest.raises(TableError, match="no link or cut that is kept names the shape"):
+    with pytest.raises(TableError, match="no link that is kept names the shape"):
         older_shapes(chain, reshaped(old), pieces, start, chain.end)
     write_cut(source.store, source.paths, cut)
     assert older_shapes(chain, reshaped(old), pieces, start, chain.end) == {old: pieces}
@@ -228,6 +232,32 @@ def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:
     made = planned(source, None)
     assert made.end == source.chain.end
     assert not made.held
+
+
+def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: SimulatedSource) -> None:
+    """Where the table is dropped, where its copy comes too late, and in another incarnation."""
+    source.snapshot(["a", "b"])
+    cut = cut_of(source, planned(source, None))
+    lost = {t: Held(cut.position, "its history can't be read: /x", "restore it", history_lost=True) for t in (A, B)}
+    cut = replace(cut, held=lost)
+    since = source.chain.end
+    insert(source, "a", "b")
+    source.flush()
+    source.snapshot(["b"])
+    end = insert(source, "a")
+    source.flush()
+    source.notice("a", Difference.DROPPED, since, end)
+    source.notice("b", Difference.FILTER, since, end)
+    held = planned(source, cut).held
+    assert {t: h.history_lost for t, h in held.items()} == {A: True, B: True}
+    assert held[A].reason.startswith("it was dropped")
+    assert held[B].reason.startswith("the publication's row filter")
+    crossing = plan_crossing(source.chain, replace(cut, incarnation=Incarnation(2)), {}, CycleNumber(2))
+    assert crossing is None, "no snapshot has come"
+    found = pending_snapshots(source.store, source.paths, ONE, None)
+    crossing = plan_crossing(source.chain, cut, {B: found[B]}, CycleNumber(2))
+    assert crossing is not None
+    assert crossing.held[A].history_lost
 
 
 def test_a_snapshot_older_than_its_tables_shape_does_not_enter(source: SimulatedSource) -> None:
@@ -260,8 +290,9 @@ def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> N
         cut_at(source.store, source.paths, Lsn(1))
     with pytest.raises(LakeError, match="no such cut"):
         read_cut(source.store, source.paths, CycleNumber(9))
+    number = CycleNumber(4)
     with pytest.raises(TransientError, match="another process"):
-        write_cut(source.store, source.paths, made)
+        write_cut(source.store, source.paths, replace(made, number=number, position=Lsn(0x3001)))
 
 
 def test_one_lease_at_a_time(source: SimulatedSource) -> None:
@@ -270,7 +301,8 @@ def test_one_lease_at_a_time(source: SimulatedSource) -> None:
         lease.check()
         with pytest.raises(TransientError, match="another process"), hold_lease(source.store, source.paths):
             pass
-        source.store.put_if_absent(source.paths.lease(lease.epoch + 1), b"{}\n")
+        taken = source.store.get(source.paths.lease(lease.epoch))
+        source.store.put_if_absent(source.paths.lease(lease.epoch + 1), taken)
         with pytest.raises(TransientError, match="taken over"):
             lease.check()
     with hold_lease(source.store, source.paths):

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
-from tests.simulated_rows import shape
-from tests.simulated_source import SimulatedSource, SimulatedTable
+from tests.simulated_source import SimulatedSource, two_tables
 from wal2delta.differences import DECISIONS, Difference, Verdict
 from wal2delta.lake.documents import Cut
 from wal2delta.lake.snapshots import part_key
 from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber
-from wal2delta.schema import Identity
+from wal2delta.names import CycleNumber, Oid
+
+# What ends, and what shows in each row: the rows from before are applied first.
+ROWS_FIRST = frozenset({Difference.DROPPED, Difference.RENAMED, Difference.COLUMN_TYPE})
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> SimulatedSource:
     """Two tables, snapshotted at the chain's head."""
-    tables = [
-        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
-        for name, oid in (("a", 1), ("b", 2))
-    ]
-    made = SimulatedSource(tmp_path, tables)
-    made.snapshot(["a", "b"])
-    return made
+    return two_tables(tmp_path)
 
 
 def landed(source: SimulatedSource) -> Lsn:
@@ -50,13 +46,37 @@ def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedS
     noticed = landed(source)
     source.notice("a", difference, since, noticed)
     made = planned(source, cut)
+    at = since
+    if difference in ROWS_FIRST:
+        assert (set(made.tables), set(made.held), made.end) == ({A, B}, set(), noticed)
+        cut, at = cut_of(source, made, CycleNumber(2)), noticed
+        made = planned(source, cut)
     holds = DECISIONS[difference] in (Verdict.SNAPSHOT, Verdict.GONE)
     assert set(made.held) == ({A} if holds else set())
-    assert set(made.tables) == ({B} if holds else {A, B})
+    # A range without rows, behind those that came first, names no table.
+    assert set(made.tables) == (set() if at == noticed else {B} if holds else {A, B})
     assert made.end == noticed
     if holds:
         assert str(noticed) in made.held[A].reason
-        assert made.held[A].at_lsn == since
+        assert made.held[A].at_lsn == at
+
+
+def test_rows_of_another_type_are_not_from_before(source: SimulatedSource) -> None:
+    """The table is held behind the last row of the type that the lake has, however far the stream is."""
+    cut = in_lake(source)
+    since = source.chain.end
+    last = landed(source)
+    table = source.table("a")
+    before = table.version
+    retyped = replace(before.columns[1], type_oid=Oid(2950), kind="uuid")
+    table.version = replace(before, columns=(before.columns[0], retyped))
+    source.notice("a", Difference.COLUMN_TYPE, since, landed(source))
+    made = planned(source, cut)
+    assert (made.end, set(made.tables), set(made.held)) == (last, {A, B}, set())
+    table.version = before
+    made = planned(source, cut_of(source, made, CycleNumber(2)))
+    assert (set(made.tables), set(made.held)) == ({B}, {A})
+    assert "can't be trusted" not in made.held[A].reason
 
 
 def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> None:
@@ -67,8 +87,19 @@ def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> Non
     source.notice("a", Difference.FILTER, since, noticed)
     made = planned(source, cut)
     assert (made.end, set(made.tables), set(made.held)) == (since, {A, B}, set())
-    made = planned(source, cut_of(source, made, CycleNumber(2)))
+    made = planned(source, cut_of(source, made, CycleNumber(2), cut))
     assert (made.end, set(made.tables), set(made.held)) == (noticed, {B}, {A})
+
+
+def test_of_several_doubts_the_earliest_counts(source: SimulatedSource) -> None:
+    """Though the rows until the table was dropped would be right."""
+    cut = in_lake(source)
+    since = source.chain.end
+    noticed = landed(source)
+    source.notice("a", Difference.FILTER, since, noticed)
+    source.notice("a", Difference.DROPPED, since, landed(source))
+    made = planned(source, cut)
+    assert made.held[A].at_lsn == since
 
 
 def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None:
@@ -79,7 +110,7 @@ def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None
     made = planned(source, cut)
     assert made.start == made.end
     assert f"it stands at {made.start}, and what it has from {since} on can't be trusted" in made.held[A].reason
-    cut = cut_of(source, made, CycleNumber(2))
+    cut = cut_of(source, made, CycleNumber(2), cut)
     assert plan(source, cut) is None
 
 
@@ -97,7 +128,7 @@ def test_a_reading_counts_by_its_positions_and_not_by_its_place(source: Simulate
     number = 2
     while (made := plan(source, cut)) is not None:
         assert (A in made.held) == (made.end > since)
-        cut = cut_of(source, made, CycleNumber(number))
+        cut = cut_of(source, made, CycleNumber(number), cut)
         number += 1
     assert A in cut.held
 
@@ -128,7 +159,7 @@ def test_a_snapshot_settles_what_it_has(
     assert (A in made.tables and made.tables[A].snapshot is not None) == enters
     assert (A in made.held) != enters
     if enters:
-        cut = cut_of(source, made, CycleNumber(2))
+        cut = cut_of(source, made, CycleNumber(2), cut)
         known = {between: fingerprint}
         landed(source)
         again = plan(source, cut, fingerprints=lambda _table, point: known.get(point))
@@ -146,7 +177,7 @@ def test_a_snapshot_from_before_is_good_until_then(source: SimulatedSource) -> N
     made = planned(source, cut)
     assert made.end == since
     assert made.tables[A].snapshot is not None
-    made = planned(source, cut_of(source, made, CycleNumber(2)))
+    made = planned(source, cut_of(source, made, CycleNumber(2), cut))
     assert set(made.held) == {A}
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from demo.server import EmbeddedPostgres
 from tests.edges.exact_tables import exact_schema, fill, to_lake, version_of
 from tests.edges.exact_values import columns
-from wal2delta.lake.columns import DUP, KEY, TEXT, col, current_columns, key_value, pick, row_key
+from wal2delta.lake.columns import DUP, FROM, KEY, ORD, TEXT, col, current_columns, key_value, pick, row_key
 from wal2delta.lake.correction import correct
 from wal2delta.lake.exact import exact_form
 from wal2delta.lake.narrowing import BUCKETS, narrow, row_hash
@@ -140,7 +140,9 @@ def test_equal_states_leave_nothing_and_others_everything(spark: SparkSession) -
 
 def _frame(spark: SparkSession, shape: SchemaVersion, rows: Sequence[Row]) -> DataFrame:
     frame = spark.createDataFrame([tuple(r) for r in rows], _TYPES).withColumn(KEY, key_value(shape))
-    return pick(frame.withColumn(DUP, F.monotonically_increasing_id()), current_columns(shape))
+    number = F.monotonically_increasing_id()
+    frame = frame.withColumns({DUP: number, ORD: number, FROM: F.lit(None).cast("string")})
+    return pick(frame, current_columns(shape))
 
 
 def _forms(shape: SchemaVersion, rows: DataFrame) -> list[str]:

@@ -15,9 +15,13 @@ from wal2delta.landing.inspect import inspect
 from wal2delta.landing.manifest import Kind
 from wal2delta.landing.reader import file_url, verify_files
 from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
 from wal2delta.pipeline.drain import drain
 
 pytestmark = pytest.mark.postgres
+ITEMS = TableName("public", "items")
+# Of every message that a test lands.
+PREFIXES = ("früh", "", "in", "never", "rolled back", "beat", "big")
 
 
 @pytest.fixture
@@ -43,6 +47,19 @@ def _notes(items: Drained) -> list[dict[str, Any]]:
     return found
 
 
+def test_messages_that_nobody_asked_for_do_not_land(items: Drained) -> None:
+    """By default none is sent, else what has another prefix is left out; rows land all the same."""
+    items.database.execute(_emit(True, "in", "1"), "INSERT INTO items VALUES (1, 'a')", _emit(True, "out", "2"))
+    items.drain()
+    assert _notes(items) == []
+    items.database.execute(
+        _emit(False, "in", "3"), _emit(False, "out", "4"), _emit(True, "i", "5"), "INSERT INTO items VALUES (2, 'b')"
+    )
+    items.drain(messages=("in",))
+    assert [(note["name"], note["content"]) for note in _notes(items)] == [("in", b"3")]
+    assert items.folded()[ITEMS] == items.source_rows(ITEMS)
+
+
 def _emit(transactional: bool, prefix: str, content: str) -> Composed:
     return SQL("SELECT pg_logical_emit_message({}, {}, {}::bytea)").format(transactional, prefix, content)
 
@@ -62,7 +79,7 @@ def test_messages_land_with_their_bytes_and_their_places(items: Drained) -> None
         end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         # A rollback does not flush the WAL, and a drain takes what is flushed: a commit after it does.
         conn.execute("INSERT INTO items VALUES (4, 'd')")
-    items.drain()
+    items.drain(messages=PREFIXES)
     notes = _notes(items)
     assert [(n["kind"], n["name"], n["content"], n["_w2d_seq"]) for n in notes] == [
         ("message", "früh", b"\x00\xff", 0),
@@ -92,12 +109,12 @@ def test_a_message_of_no_transaction_lands_once_wherever_a_segment_ends(items: D
         items.database.execute(_emit(False, "beat", str(2 * number + 1)), "CHECKPOINT")
         if number % 2:
             point = ("drain.after_manifest", "drain.after_data_files", "drain.after_ack")[number // 2]
-            process = items.start_process("caught_up", point)
+            process = items.start_process("caught_up", point, messages=PREFIXES)
             assert process.wait(30) == -9
             process.communicate()
         else:
-            items.drain()
-    items.drain()
+            items.drain(messages=PREFIXES)
+    items.drain(messages=PREFIXES)
     assert [int(n["content"]) for n in _notes(items)] == list(range(12))
 
 
@@ -106,7 +123,7 @@ def test_messages_alone_make_a_segment_and_move_the_slot(items: Drained) -> None
     # Without the checkpoint the message would not be flushed yet, and so not sent.
     items.database.execute(_emit(False, "beat", "1"), "CHECKPOINT")
     end = items.database.end_of_wal()
-    items.drain()
+    items.drain(messages=PREFIXES)
     newest = items.chain().newest
     assert newest.end_lsn >= end
     assert items.confirmed_flush() == newest.end_lsn
@@ -120,7 +137,7 @@ def test_many_messages_do_not_wait_for_each_other(items: Drained) -> None:
         " PERFORM pg_logical_emit_message(false, 'big', repeat('x', 100000) || i); END LOOP; END $$",
         "CHECKPOINT",
     )
-    drain(items.config(flush_bytes=1 << 20, flush_interval_s=0.01), "shop", Until.caught_up())
+    drain(items.config(flush_bytes=1 << 20, flush_interval_s=0.01, messages=PREFIXES), "shop", Until.caught_up())
     assert [n["content"][100_000:] for n in _notes(items)] == [str(i).encode() for i in range(1, 201)]
     assert len([m for m in items.chain().manifests() if m.notes]) > 1
 
@@ -142,7 +159,7 @@ def test_origins_are_kept_for_each_transaction(items: Drained) -> None:
             conn.execute("INSERT INTO items SELECT g, repeat('x', 1000) FROM generate_series(10, 300) g")
             conn.execute("SELECT pg_replication_origin_session_reset()")
             conn.execute("INSERT INTO items VALUES (2, 'no origin')")
-            items.drain()
+            items.drain(messages=PREFIXES)
         finally:
             conn.execute("SELECT pg_replication_origin_drop(%s)", [origin])
     notes = _notes(items)

@@ -130,7 +130,7 @@ def _summed(side: Side) -> dict[int, Bucket]:
 def source_side(conn: Connection, version: SchemaVersion) -> Side:
     """Every row of the source with its bucket."""
     return [
-        (bucket, ProofRow(int(row[0]), tuple(row[1:])))
+        (bucket, ProofRow(int(row[1]), tuple(row[2:])))
         for bucket in range(_BUCKETS)
         for row in conn.execute(rows_query(Relation(version), _BUCKETS, [bucket]))
     ]

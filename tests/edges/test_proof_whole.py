@@ -16,7 +16,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.prove import check_prove, prove
 from wal2delta.report import Event
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -88,6 +88,11 @@ def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSe
     items = proof.tables[table("items")]
     assert items.source_rows == items.lake_rows == 36
     assert {e.fields["status"] for e in events if e.kind == "prove.table"} == {"equal"}
+    for kind in ("prove.progress", "compact.progress"):
+        told = [event.fields for event in events if event.kind == kind]
+        assert [told[0]["tables_done"], told[-1]["tables_done"]] == [0, told[-1]["tables"]], kind
+        shares = [fields["fraction"] for fields in told]
+        assert (shares, shares[-1]) == (sorted(shares), 1.0), kind
     assert database.slots() == {config.sources["shop"].slot}, "the temporary slot is gone"
 
     _what_is_not_sent_is_not_applicable(database, config, spark)
@@ -137,7 +142,7 @@ def _what_is_not_sent_is_not_applicable(database: Database, config: Config, spar
     database.execute("DELETE FROM log WHERE at = 5")
     log = prove(config, "shop", [table("log")], spark).tables[table("log")]
     assert (log.status, log.source_rows, log.lake_rows) == ("not applicable", 20, 21)
-    assert "its publication does not send delete" in (log.reason or "")
+    assert "does not send update, delete, truncate, which accounts for 1 row too many in the lake" in (log.reason or "")
 
 
 def _what_the_catalog_tells_holds_the_table(database: Database, config: Config, spark: SparkSession) -> None:
@@ -184,8 +189,9 @@ def _unknown_names_are_refused(database: Database, config: Config, spark: SparkS
     """Before anything is made; a table that is not in the lake yet, or has another shape there, is not compared."""
     with pytest.raises(ConfigError, match="source other"):
         prove(config, "other", None, spark)
-    with pytest.raises(ConfigError, match=r"public\.nothing"):
-        prove(config, "shop", [table("nothing")], spark)
+    for refused in (lambda t: prove(config, "shop", t, spark), lambda t: check_prove(config, "shop", t)):
+        with pytest.raises(ConfigError, match=r"public\.nothing"):
+            refused([table("nothing")])
     database.execute("CREATE TABLE late (id int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE late")
     found = prove(config, "shop", [table("late")], spark).tables[table("late")]
     assert found.status == "missing"
@@ -193,6 +199,9 @@ def _unknown_names_are_refused(database: Database, config: Config, spark: SparkS
     assert "run `wal2delta bootstrap shop --tables public.late`" in found.reason
     database.execute("ALTER TABLE days ADD COLUMN w int")
     found = prove(config, "shop", [table("days")], spark).tables[table("days")]
-    assert found.status == "blocked"
-    assert found.reason is not None
-    assert "columns added: w; the next change of a row brings that into the lake" in found.reason
+    if found.status == "blocked":
+        # Its drain may have read the catalog after the proof's position.
+        assert found.reason is not None
+        assert "columns added: w; a drain that goes on from here" in found.reason
+        found = prove(config, "shop", [table("days")], spark).tables[table("days")]
+    assert found.status == "equal"

@@ -269,7 +269,7 @@ class _Catalog:
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self._conn = conn
 
-    def resolve(self, relation: Relation) -> SchemaVersion | None:
+    def resolve(self, relation: Relation, *_: object) -> SchemaVersion | None:
         """Every table but `unwanted`."""
         if relation.name == "unwanted":
             return None

@@ -5,7 +5,6 @@ The rows themselves are compared in test_snapshot_values.py and test_snapshot_ha
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -22,7 +21,8 @@ from typing_extensions import LiteralString
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
 from wal2delta.errors import GapError, LakeError, SourceError, TransientError
-from wal2delta.lake.documents import SnapshotDoc
+from wal2delta.lake.documents import SourceDoc
+from wal2delta.lake.snapshot_documents import SnapshotDoc
 from wal2delta.lake.snapshots import part_key, read_snapshot, snapshot_folders
 from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
@@ -246,15 +246,8 @@ def test_a_lake_of_another_source_is_left_alone(database: Database, tmp_path: Pa
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    document = {
-        "format": "wal2delta.source/1",
-        "source": "shop",
-        "system_id": "1",
-        "database": "x",
-        "created_at": "now",
-    }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
-    store.put_if_absent(paths.source_document, text.encode())
+    document = SourceDoc("shop", "1", "x", 1, "now").to_bytes()
+    store.put_if_absent(paths.source_document, document)
     with pytest.raises(LakeError, match="belongs to"):
         bootstrap(config, "shop")
     assert _files(config) == 1

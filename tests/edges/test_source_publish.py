@@ -15,10 +15,12 @@ from wal2delta.config.model import Config
 from wal2delta.errors import ConfigError, SourceError, TransientError
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.check import check_source
 from wal2delta.pipeline.publish import apply, plan
 from wal2delta.pipeline.teardown import teardown
 from wal2delta.postgres.catalog import publications_of, read_tables
 from wal2delta.postgres.connection import connect
+from wal2delta.postgres.findings import Severity
 from wal2delta.postgres.stream import ReplicationStream
 
 KEYED, BAG, ODD = TableName("public", "keyed"), TableName("public", "history"), TableName("public", 'o"dd {x}')
@@ -39,20 +41,23 @@ def _tables(database: Database) -> None:
     )
 
 
-def test_a_plan_changes_nothing_and_apply_does_what_it_says(database: Database, tmp_path: Path) -> None:
+def test_a_plan_changes_nothing_and_apply_does_what_it_says(
+    database: Database, tmp_path: Path, server_version: int
+) -> None:
     """Keyed tables go into the publication, others into the one for inserts; then nothing is left to do."""
     _tables(database)
     config = _config(database, tmp_path, KEYED, ODD, BAG, TableName("public", "root"))
     planned = plan(config, "shop")
     assert database.rows("SELECT pubname FROM pg_publication") == []
+    stored = ", publish_generated_columns = stored" if server_version >= 18 else ""
     assert planned.statements == (
         (
             'CREATE PUBLICATION "pub" FOR TABLE "public"."keyed", "public"."o""dd {x}", "public"."root" '
-            "WITH (publish_via_partition_root = true)"
+            f"WITH (publish_via_partition_root = true{stored})"
         ),
         (
             'CREATE PUBLICATION "pub_inserts" FOR TABLE "public"."history" '
-            "WITH (publish = 'insert, truncate', publish_via_partition_root = true)"
+            f"WITH (publish = 'insert, truncate', publish_via_partition_root = true{stored})"
         ),
     )
     assert any("history has no replica identity" in note for note in planned.notes)
@@ -91,8 +96,8 @@ def test_bags_alone_still_make_the_publication_of_that_name(database: Database, 
         assert publications_of(conn, config.sources["shop"]) == ["pub", "pub_inserts"]
 
 
-def test_a_plan_with_a_table_that_can_not_be_published_is_refused_whole(database: Database, tmp_path: Path) -> None:
-    """Every such table is named in one error."""
+def test_a_plan_that_names_what_is_no_table_is_refused_whole(database: Database, tmp_path: Path) -> None:
+    """A mistake of the configuration: each is named in one error, and nothing is published."""
     _tables(database)
     database.execute("CREATE VIEW v AS SELECT 1")
     with pytest.raises(SourceError, match=r"public\.no.*public\.v|public\.v.*public\.no"):
@@ -127,6 +132,14 @@ def test_apply_is_all_or_nothing_and_says_who_may_not(database: Database, tmp_pa
     weak = _config(database, tmp_path, KEYED, BAG, dsn=SecretStr(database.role("LOGIN REPLICATION")))
     with pytest.raises(SourceError, match="42501"):
         apply(weak, "shop", planned)
+    with pytest.raises(SourceError) as refused:
+        apply(weak, "shop", plan(weak, "shop"))
+    assert refused.value.reason.endswith(
+        f"it has not CREATE on database {database.name}, nor the ownership of public.history, public.keyed"
+    )
+    assert "wal2delta plan shop | psql" in refused.value.remedy
+    noted = [str(f) for f in check_source(weak, "shop").findings if f.severity is Severity.NOTE]
+    assert any("it can't run what `wal2delta apply` runs" in text for text in noted)
     database.execute("CREATE PUBLICATION pub_inserts")
     with pytest.raises(SourceError, match="42710"):
         apply(config, "shop", planned)
@@ -147,6 +160,36 @@ def test_teardown_drops_slot_and_publications_and_leaves_the_lake(database: Data
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
     again = teardown(config, "shop")
     assert (again.slot, again.publications) == (None, ())
+
+
+def test_a_teardown_by_who_may_not_drop_the_publication_leaves_the_slot(database: Database, tmp_path: Path) -> None:
+    """The owner's SQL is named while everything is still there; once it was run, the role drops its slot."""
+    _tables(database)
+    owners = _config(database, tmp_path, KEYED)
+    apply(owners, "shop", plan(owners, "shop"))
+    database.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO public")
+    weak = _config(database, tmp_path, KEYED, dsn=SecretStr(database.role("LOGIN REPLICATION")))
+    bootstrap(weak, "shop")
+    with pytest.raises(SourceError) as refused:
+        teardown(weak, "shop")
+    assert "nothing was dropped" in refused.value.reason
+    assert "DROP PUBLICATION pub; DROP PUBLICATION pub_inserts; then `wal2delta teardown shop`" in refused.value.remedy
+    assert database.slots() == {database.name}
+    database.execute("DROP PUBLICATION pub", "DROP PUBLICATION pub_inserts")
+    assert teardown(weak, "shop").slot == database.name
+    assert database.slots() == set()
+
+
+def test_a_mistyped_table_is_told_which_one_was_meant(database: Database, tmp_path: Path) -> None:
+    """In the configuration and on the command line."""
+    _tables(database)
+    with pytest.raises(SourceError, match=r"did you mean public\.keyed\?"):
+        plan(_config(database, tmp_path, TableName("public", "keyd")), "shop")
+    config = _config(database, tmp_path, KEYED)
+    apply(config, "shop", plan(config, "shop"))
+    with pytest.raises(SourceError, match=r"did you mean public\.keyed\?"):
+        bootstrap(config, "shop", [TableName("public", "keyde")])
+    assert database.slots() == set()
 
 
 def test_teardown_refuses_a_slot_in_use_unless_told_and_one_that_is_not_ours(

@@ -40,7 +40,13 @@ def _open(
     wait_s: float = 0.0,
 ) -> ReplicationStream:
     return ReplicationStream.open(
-        database.secret, database.name, publications, start, status_interval_s=status_interval_s, wait_s=wait_s
+        database.secret,
+        database.name,
+        publications,
+        start,
+        status_interval_s=status_interval_s,
+        wait_s=wait_s,
+        messages=True,
     )
 
 

@@ -45,7 +45,9 @@ def _draining(items: Drained, **limits: Any) -> Iterator[None]:
 
     def run() -> None:
         try:
-            drain(items.config(flush_interval_s=0.05, **limits), "shop", Until.stopped(), silent, stop)
+            drain(
+                items.config(flush_interval_s=0.05, messages=("end",), **limits), "shop", Until.stopped(), silent, stop
+            )
         except Exception as error:  # noqa: BLE001  raised in the test's own thread
             failures.append(error)
 

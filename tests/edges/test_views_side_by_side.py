@@ -7,27 +7,23 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, ViewConfig
-from wal2delta.drain.until import Until
 from wal2delta.errors import LakeError
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.view_cuts import view_path
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
 from wal2delta.pipeline.refresh import refresh
-from wal2delta.report import Stop, silent
-from wal2delta.views.refresh import view_path
+from wal2delta.proof.record import read_proved, read_views
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 VIEWS = ("a_renamed", "b_locked", "c_emptied", "d_right")
-
-
-def _into_the_lake(config: Config, spark: SparkSession) -> None:
-    drain(config, "shop", Until.caught_up())
-    compact(config, "shop", spark, silent, Stop())
 
 
 def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
@@ -47,14 +43,14 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     source = database.source(buckets=16)
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source}, views=views)
     bootstrap(config, "shop")
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     assert {made.view: made.held for made in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
     place = f"delta.{quoted(view_path(config.lake, 'b_locked'))}"
     spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     for file in Path(view_path(config.lake, "c_emptied")).glob("*.parquet"):
         file.unlink()
     database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     held = {made.view: made.held for made in refresh(config, None, spark)}
     assert held["d_right"] is None
     assert "UNRESOLVED_COLUMN" in (held["a_renamed"] or "")
@@ -63,3 +59,35 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
         refresh(config, "c_emptied", spark)
     Path(view_path(config.lake, "c_emptied")).rename(tmp_path / "away")
     assert refresh(config, "c_emptied", spark)[0].inserted == 3
+
+
+def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+    """It is recorded as not compared each time; the other view and the history are recorded as equal."""
+    table = TableName("public", "t")
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t SELECT generate_series(1, 4)",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    file = tmp_path / "view.sql"
+    file.write_text("SELECT id FROM t", encoding="utf-8")
+    views = {n: ViewConfig(name=n, sql_file=file, reads={"t": ("shop", table)}) for n in ("a_damaged", "b_right")}
+    source = database.source(buckets=4)
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source}, views=views)
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    refresh(config, None, spark)
+    (commit,) = (Path(view_path(config.lake, "a_damaged")) / "_delta_log").glob("*.json")
+    commit.write_bytes(commit.read_bytes()[:-20])
+    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    for _ in range(2):
+        found = prove(config, "shop", None, spark, history=True)
+        assert found.tables[table].status == "equal"
+        assert {name: proof.status for name, proof in read_views(store, paths).items()} == {
+            "a_damaged": "blocked",
+            "b_right": "equal",
+        }
+        assert "can't be read: " in (read_views(store, paths)["a_damaged"].reason or "")
+        history = read_proved(store, paths)[table].history
+        assert history is not None
+        assert history.status == "equal"

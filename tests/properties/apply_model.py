@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
 from wal2delta.lake.contract import Make
+from wal2delta.lake.presupposed import FIRST
 
 ODD = [
     "",
@@ -147,9 +148,9 @@ class Table:
         gone = list(keys)
         return Batch(gone, [self.row(k) for k in gone if rng.random() < 0.7])
 
-    def commit_info(self, number: int, *, may_be_done: bool = False) -> CommitInfo:
+    def commit_info(self, number: int) -> CommitInfo:
         """The identity of a commit."""
-        return CommitInfo("conformance", number, f'{{"cycle": {number}}}', may_be_done)
+        return CommitInfo("conformance", number, f'{{"cycle": {number}}}')
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: int | None = None) -> DataFrame:
         """Rows of the first `columns` columns."""
@@ -158,6 +159,12 @@ class Table:
         arrays = [pa.array([row[i] for row in rows], _ARROW[t]) for i, (_, t) in enumerate(chosen)]
         # A table of Arrow stays on the driver: no job reads it.
         return self.session.createDataFrame(pa.table(arrays, names=[n for n, _ in chosen]), schema)
+
+    def keys(self, keys: Sequence[Key]) -> DataFrame:
+        """Keys that go, each with a number of its own where the dictionary has a row of it."""
+        kind = replace(self.kind, columns=(*self.kind.columns[: self.kind.key], (FIRST, "bigint")))
+        numbered = [(*key, 100 + n if key in self.rows else None) for n, key in enumerate(keys)]
+        return replace(self, kind=kind).frame(numbered)
 
     def create(self, rows: Sequence[Row]) -> None:
         """The first commit; a clustered table is made empty by SQL before."""
@@ -171,8 +178,9 @@ class Table:
         self.take(Batch([], list(rows)), self._apply(None, images, create=TableSpec()))
 
     def send(self, batch: Batch, *, literals: bool = True, **options: Any) -> Applied:
-        """One commit of a batch; the model follows when it has been made."""
-        deletes = None if batch.wipe else self.frame(batch.deletes, self.kind.key)
+        """One commit of a batch; the model follows when it has been made, and says which of the keys have a row."""
+        deletes = None if batch.wipe else self.keys(batch.deletes)
+        options.setdefault("presupposed", 0 if batch.wipe else sum(k in self.rows for k in batch.deletes))
         images = self.frame(batch.images) if batch.images or batch.wipe else None
         bound = max(1, len(batch.deletes)) if literals else 1_000_000
         applied = self._apply(deletes, images, wipe=batch.wipe, keys_max=bound, **options)
@@ -180,7 +188,7 @@ class Table:
         return applied
 
     def _apply(self, deletes: DataFrame | None, images: DataFrame | None, **options: Any) -> Applied:
-        info = self.commit_info(self.number + 1, may_be_done=options.pop("may_be_done", False))
+        info = self.commit_info(self.number + 1)
         return apply(
             self.session,
             self.path,

@@ -23,6 +23,8 @@ from wal2delta.lake import by_vectors
 from wal2delta.lake.apply import apply
 from wal2delta.lake.contract import CommitInfo, Make, TableSpec
 from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.presupposed import DriftedError
+from wal2delta.lake.unnamed import settle
 from wal2delta.lake.vectors_check import why_not
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -76,18 +78,18 @@ def test_a_make_does_what_the_contract_says(
 
 
 def _replay(table: Table) -> None:
-    """The same number again, from the version that it was made on: nothing happens."""
+    """The same number again, on the version that it was made on: refused, since Delta would skip it in silence."""
     session, names = table.session, table.kind.names
     # A batch may come to nothing, and make no commit; this one does not.
     new = table.key()
     table.send(Batch([new], [table.row(new)]))
     row = table.row(new)
-    again = table.commit_info(table.number, may_be_done=True)
+    again = table.commit_info(table.number)
     before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
     deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
     key = names[: table.kind.key]
-    done = apply(session, table.path, key, deletes, images, again, keys_max=1, expected_version=before, make=table.make)
-    assert (done.version, done.skipped) == (table.version, True)
+    with pytest.raises(InvariantError, match="already"):
+        apply(session, table.path, key, deletes, images, again, keys_max=1, expected_version=before, make=table.make)
     assert newest_version(table.path) == table.version
 
 
@@ -100,6 +102,38 @@ def _vacuumed(table: Table) -> None:
     table.session.conf.unset(check)
     table.send(Batch([key := table.key()], [table.row(key)]))
     table.check()
+
+
+# What somebody else does to the table, and a batch that meets it; the dictionary knows of neither.
+DRIFTS = {
+    "deleted": ("DELETE FROM {} WHERE id = 1", Batch([(1,)], [(1, "new")])),
+    "added": ("INSERT INTO {} VALUES (50, 'x')", Batch([(50,)], [(50, "new")])),
+    "doubled": ("INSERT INTO {} VALUES (2, 'x')", Batch([(2,), (3,)], [])),
+    "moved": ("UPDATE {} SET id = 60 WHERE id = 4", Batch([(4,), (60,)], [(60, "new")])),
+    "one added and one gone": ("UPDATE {} SET id = 7 WHERE id = 6", Batch([(6,), (7,), (70,)], [(70, "new")])),
+}
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_rows_that_are_not_what_the_changes_follow_on_are_told_at_the_next_touch(
+    spark: SparkSession, tmp_path: Path, make: Make
+) -> None:
+    """Whatever drifted, also where the number of rows is right: nothing is committed, by literals and by a join."""
+    kind = Kind("drifted", (("id", "bigint"), V), 1)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, random.Random(SEED))
+    table.create([(n, f"v{n}") for n in range(8) if n != 7])
+    for name, (statement, batch) in DRIFTS.items():
+        spark.sql(statement.format(f"delta.`{table.path}`"))
+        table.version = newest_version(table.path)
+        for literals in (True, False):
+            with pytest.raises(DriftedError):
+                table.send(batch, literals=literals)
+        assert newest_version(table.path) == table.version, name
+    assert table.send(Batch([(5,), (80,)], [(80, "new")])).deleted == 1, "what has not drifted is written"
+    with pytest.raises(DriftedError):
+        table.send(Batch([], [(1, "only")], wipe=True), presupposed=1)
+    met = table.send(Batch([(90,), (90,)], []), literals=False, presupposed=None)
+    assert met.deleted == 0, "a view does not know what it meets"
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -198,14 +232,14 @@ def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
     assert optimized == table.version + 1
     assert isinstance(held.go_on(), TransientError)
     assert newest_version(table.path) == optimized
-    assert table.send(batch, may_be_done=True).make == "vectors"
+    assert table.send(batch).make == "vectors"
     table.check()
 
 
-def test_of_two_writers_of_one_cycle_the_loser_stops_and_finds_it_done(
+def test_of_two_writers_of_one_cycle_the_loser_stops(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same number by the other make meanwhile: one commit, and a retry sees it."""
+    """The same number by the other make meanwhile: one commit; on top of it the number is refused, without it made."""
     table = make_table(spark, tmp_path)
     batch = Batch([(1,), (2,)], [(2, "new")])
     held = Held(monkeypatch, table, batch, tmp_path / "flag")
@@ -216,8 +250,10 @@ def test_of_two_writers_of_one_cycle_the_loser_stops_and_finds_it_done(
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(InvariantError, match="already"):
         table.send(batch)
-    assert table.send(batch, may_be_done=True).skipped
     assert newest_version(table.path) == other.version
+    settle(table.session, table.path, table.version, lambda commit: "conformance" in commit.txns)
+    assert newest_version(table.path) == table.version
+    assert table.send(batch).make == "vectors"
     table.check()
 
 
@@ -231,7 +267,7 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, mo
     stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(LakeError, match="someone else"):
-        table.send(batch, may_be_done=True)
+        table.send(batch)
 
 
 @pytest.mark.parametrize("make", MAKES)

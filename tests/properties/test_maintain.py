@@ -43,6 +43,7 @@ from wal2delta.landing.store import open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
 from wal2delta.pipeline.maintain import maintain, maintenance_plan
+from wal2delta.proof.history import prove_history
 from wal2delta.report import Stop, silent
 
 pytestmark = pytest.mark.spark
@@ -66,7 +67,7 @@ def begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
     for name in TABLES:
         table = source.table(name)
         for row in [random_row(rng, table) for _ in range(12)]:
-            if table.version.is_bag or not table.has(table.key_of(row)):
+            if table.takes(row):
                 table.rows.append(row)
     source._remember()
     source.snapshot(TABLES)
@@ -157,6 +158,13 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
         assert rows_of(found, source.tables[table].version) == state[table], f"seed {SEED}"
 
 
+def histories_are_whole(spark: SparkSession, config: Config) -> None:
+    """Each history has the rows that were written, and adds up to current."""
+    paths = LakePaths(config.lake, SOURCE)
+    proofs = {t: prove_history(spark, paths, t, at, 8) for t, at in newest_cut_of(config).tables.items()}
+    assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("damaged", [False, True])
 def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_path: Path, *, damaged: bool) -> None:
@@ -187,6 +195,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     kept = {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
     assert all(kept[t] < rows[t] for t in kept)
     check(spark, config, source, list(TABLES))
+    histories_are_whole(spark, config)
     for place in [p for p in sorted(source.states) if low.at_lsn <= Lsn(p) <= cut.position][::4]:
         found = wal2delta.as_of(spark, config, Lsn(place))
         for t in (LINES, BAG):
@@ -204,6 +213,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     maintain(config, SOURCE, spark, silent, restore=[LINES, BAG], now=now)
     lake = open_lake(spark, config)
     assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
+    histories_are_whole(spark, config)
 
 
 @pytest.mark.full

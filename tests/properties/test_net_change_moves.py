@@ -8,7 +8,8 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.lake.lineage import root_runs
+from wal2delta.lake.columns import ORD
+from wal2delta.lake.lineage import _with_epoch, root_runs
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
@@ -36,3 +37,12 @@ def test_both_makes_find_the_same_roots(spark: SparkSession) -> None:
     for driver_max in (1000, 0):
         found = {int(r[0]): int(r[1]) for r in root_runs(spark, links, driver_max).collect()}
         assert found == expected, f"seed {SEED}, at most {driver_max} on the driver"
+
+
+def test_truncates_in_blocks_are_counted_as_in_one_list(spark: SparkSession) -> None:
+    """Rows before, between and after them, at each edge of a block; only a block's truncates are looked at for each row."""
+    truncates = [10, 11, 20, 30, 31, 32, 40]
+    events = spark.range(45).withColumnRenamed("id", ORD)
+    for block in (1, 2, 3, 7):
+        found = {row[0]: row[1] for row in _with_epoch(spark, events, truncates, block).collect()}
+        assert found == {n: sum(t < n for t in truncates) for n in range(45)}, f"blocks of {block}"

@@ -9,9 +9,10 @@ import random
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -62,7 +63,7 @@ def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
         table = source.table(name)
         rows = (random_row(rng, table) for _ in range(15))
         for row in rows:
-            if table.version.is_bag or not table.has(table.key_of(row)):
+            if table.takes(row):
                 table.rows.append(row)
     source._remember()
     run_transactions(rng, source, 5)
@@ -85,7 +86,7 @@ def _places(past: Past, count: int) -> list[int]:
     return random.Random(SEED).sample(places, count)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.full)])
 def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: int) -> None:
     """At cuts, between them, before the first one: every table that was copied by then is what the source was."""
     for place in _places(past, count):
@@ -100,7 +101,7 @@ def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: 
     }
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(15, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.full)])
 def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession, past: Past, count: int) -> None:
     """Commit times are not in commit order: nothing of a later time is in it, and nothing before that is missing."""
     commits = sorted(past.times)
@@ -149,7 +150,7 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     ],
 )
 def test_what_can_not_be_opened_says_why(
-    spark: SparkSession, past: Past, at: object, error: type[Exception], reason: str
+    spark: SparkSession, past: Past, at: Any, error: type[Exception], reason: str
 ) -> None:
     """A place that the lake does not have is refused, never replaced by a near one that is later."""
     with pytest.raises(error, match=reason):
@@ -189,8 +190,8 @@ def test_two_tables_with_one_view_name_are_refused(spark: SparkSession, past: Pa
     """`a.b c` and `a.b_c` would be one view: nothing is guessed."""
     opened: OpenedLake = wal2delta.open(spark, past.lake)
     cut = opened.cut(SOURCE)
-    at = cut.tables[TableName("app", "bag")]
-    cut.tables[TableName("app", "order_lines")] = at  # type: ignore[index]  # a dict, made for this opening alone
+    tables = {**cut.tables, TableName("app", "order_lines"): cut.tables[TableName("app", "bag")]}
+    opened = replace(opened, cuts={SOURCE: replace(cut, tables=tables)})
     with pytest.raises(ConfigError, match=re.escape("app.order lines and app.order_lines")):
         wal2delta.register(opened, "at_a_cut")
 

@@ -9,19 +9,19 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg.sql import SQL, Composed, Identifier, Literal
 from pyspark.sql import SparkSession
-from typing_extensions import LiteralString
 
+from tests.altering import Altering
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config, DrainConfig
+from wal2delta.drain import flush, watch
 from wal2delta.drain.until import Until
+from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.compact import compact
@@ -32,104 +32,8 @@ from wal2delta.report import Stop, silent
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-_TYPES: dict[LiteralString, LiteralString] = {
-    "int2": "int4",
-    "int4": "int8",
-    "float4": "float8",
-    "numeric(8,2)": "numeric(12,2)",
-    "text": "text",
-}
-_VALUES: dict[LiteralString, LiteralString] = {
-    "int2": "{n}",
-    "int4": "{n}",
-    "int8": "{n}",
-    "float4": "{n} + 0.5",
-    "float8": "{n} / 3.0",
-    "text": "'t' || {n}",
-}
-_VALUES |= {"numeric(8,2)": "{n} / 7.0", "numeric(12,2)": "{n} + 0.2"}
-
-
-class Altering:
-    """One table whose columns come, go and change; what it has is known from what was done. `bag`: without a key."""
-
-    def __init__(self, database: Database, name: str, chance: random.Random, *, bag: bool) -> None:
-        self.table = Identifier(name)
-        self.chance = chance
-        self.bag = bag
-        self.columns: dict[str, LiteralString] = {"a": "int2", "b": "text", "c": "numeric(8,2)"}
-        self.made = 0
-        self.rows = 0
-        listed = SQL(", ").join(SQL("{} {}").format(Identifier(c), _sql(t)) for c, t in self.columns.items())
-        key = SQL("") if bag else SQL(" PRIMARY KEY")
-        database.execute(SQL("CREATE TABLE {} (id int{}, {})").format(self.table, key, listed))
-        if bag:
-            database.execute(SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(self.table))
-
-    def step(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
-        """A transaction: rows, and often DDL before, between or after them."""
-        with cursor.connection.transaction():
-            for _ in range(self.chance.randrange(1, 5)):
-                if self.chance.random() < 0.3:
-                    cursor.execute(self._ddl())
-                cursor.execute(self._dml())
-
-    def touch(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
-        """One row more, so that the newest shape is sent."""
-        cursor.execute(self._insert())
-
-    def _ddl(self) -> Composed:
-        way = self.chance.choice(("add", "add", "default", "drop", "rename", "widen", "again"))
-        name = self.chance.choice(list(self.columns)) if self.columns else ""
-        if way in ("add", "default") or not self.columns:
-            self.made += 1
-            return self._add(f"x{self.made}", default=way == "default")
-        if way == "drop":
-            del self.columns[name]
-            return SQL("ALTER TABLE {} DROP {}").format(self.table, Identifier(name))
-        if way == "again":
-            del self.columns[name]
-            dropped = SQL("ALTER TABLE {} DROP {}; ").format(self.table, Identifier(name))
-            return dropped + self._add(name, default=False)
-        if way == "rename":
-            self.made += 1
-            self.columns = {(f"y{self.made}" if c == name else c): t for c, t in self.columns.items()}
-            renamed = Identifier(f"y{self.made}")
-            return SQL("ALTER TABLE {} RENAME {} TO {}").format(self.table, Identifier(name), renamed)
-        self.columns[name] = _TYPES.get(self.columns[name], self.columns[name])
-        return SQL("ALTER TABLE {} ALTER {} TYPE {}").format(self.table, Identifier(name), _sql(self.columns[name]))
-
-    def _add(self, name: str, *, default: bool) -> Composed:
-        self.columns[name] = self.chance.choice(list(_TYPES))
-        given = SQL(" DEFAULT {}").format(self._value(self.columns[name])) if default else SQL("")
-        return SQL("ALTER TABLE {} ADD {} {}{}").format(self.table, Identifier(name), _sql(self.columns[name]), given)
-
-    def _dml(self) -> Composed:
-        way = self.chance.random()
-        row = SQL("id = {}").format(Literal(self.chance.randrange(max(1, self.rows))))
-        if way < 0.5 or not self.columns:
-            return self._insert()
-        if way < 0.8:
-            name, kind = self.chance.choice(list(self.columns.items()))
-            change = SQL("UPDATE {} SET {} = {} WHERE ").format(self.table, Identifier(name), self._value(kind))
-            return change + row
-        return SQL("DELETE FROM {} WHERE ").format(self.table) + row
-
-    def _insert(self) -> Composed:
-        self.rows += 1
-        names = SQL(", ").join(map(Identifier, ["id", *self.columns]))
-        values = SQL(", ").join([Literal(self.rows), *map(self._value, self.columns.values())])
-        return SQL("INSERT INTO {} ({}) VALUES ({})").format(self.table, names, values)
-
-    def _value(self, kind: LiteralString) -> SQL | Composed:
-        if self.chance.random() < 0.2:
-            return SQL("NULL")
-        return SQL(_VALUES[kind]).format(n=Literal(self.chance.randrange(100)))
-
-
-def _sql(text: LiteralString) -> SQL:
-    # From the tables above, and numbers.
-    return SQL(text)
+# Where a drain is killed, or nowhere.
+_PLACES = ("", "drain.before_fingerprint", "drain.after_fingerprint", "drain.decoded", "drain.after_manifest")
 
 
 @contextmanager
@@ -165,17 +69,64 @@ def test_a_lake_under_random_ddl_ends_equal(
             table.touch(cursor)
         drain(config, "shop", Until.caught_up(), silent, Stop())
         for _ in range(steps):
-            chance.choice(tables).step(cursor)
+            chance.choice(tables).step(cursor, lambda _: None)
         for table in tables:
             table.touch(cursor)
         drain(config, "shop", Until.caught_up(), silent, Stop())
     compact(config, "shop", spark, silent, Stop())
     told = {}
     for _ in range(2):
-        proof = prove(config, "shop", None, spark).tables
+        report = prove(config, "shop", None, spark, history=True)
+        assert report.damaged == {}, f"WAL2DELTA_SEED={SEED}"
+        proof = report.tables
         told = {str(t): (p.status, p.reason) for t, p in proof.items()}
         held = [t for t in names if proof[t].status == "held"]
         assert {p.status for p in proof.values()} <= {"equal", "held"}, f"{told}, WAL2DELTA_SEED={SEED}"
         if held:
             bootstrap(config, "shop", held)
     assert {status for status, _ in told.values()} == {"equal"}, f"{told}, WAL2DELTA_SEED={SEED}"
+
+
+class KilledError(Exception):
+    """Stands for a drain that was killed: nothing after this place was done."""
+
+
+@contextmanager
+def _killed_at(place: str) -> Iterator[None]:
+    """Whoever comes to a failpoint goes no further."""
+
+    def fail(name: str) -> None:
+        if name == place:
+            raise KilledError(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (flush, watch):
+            patch.setattr(module, "failpoint", fail)
+        yield
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(25, marks=pytest.mark.full)])
+def test_a_lake_that_is_drained_now_and_then_costs_no_copy(
+    database: Database, spark: SparkSession, tmp_path: Path, rounds: int
+) -> None:
+    """Rows of several shapes wait at each drain, whose catalog has gone on; drains stop midway, or are killed."""
+    chance = random.Random(SEED)
+    tables = [Altering(database, f"t{i}", chance, bag=i == 2) for i in range(3)]
+    database.execute("CREATE PUBLICATION pub FOR TABLE t0, t1, t2")
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=8)})
+    bootstrap(config, "shop")
+    for number in range(rounds):
+        for table in tables:
+            table.apart()
+        with database.connect() as connection, connection.cursor() as cursor:
+            for part in range(3):
+                for _ in range(5):
+                    chance.choice(tables).step(cursor, lambda _: None)
+                if part == 0:
+                    middle = Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
+            for table in tables:
+                table.touch(cursor)
+        with _killed_at(chance.choice(_PLACES)), suppress(KilledError):
+            drain(config, "shop", Until.lsn(middle), silent, Stop())
+        told = {str(t): (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
+        assert set(told.values()) == {("equal", None)}, f"{told}, round {number}, WAL2DELTA_SEED={SEED}"

@@ -6,6 +6,7 @@ of a resumed intent.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -17,9 +18,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.fix_drain import wait_until
 from tests.properties.test_apply_cycles import (
     SEED,
     check,
+    insert_random_row,
     make_config,
     make_tables,
     random_row,
@@ -71,7 +74,7 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
         table = source.table(name)
         for _ in range(10):
             row = random_row(rng, table)
-            if table.version.is_bag or not table.has(table.key_of(row)):
+            if table.takes(row):
                 table.rows.append(row)
     source._remember()
     source.snapshot(TABLES[:2])
@@ -109,7 +112,7 @@ def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_
         columns = [replace(c, name="re named") if c.name == column else c for c in table.version.columns]
         columns = [replace(c, kind="int8", type_oid=Oid(20)) if c.kind == "int4" else c for c in columns]
         table.version = replace(table.version, columns=tuple(columns))
-        source.insert(table, random_row(rng, table))
+        insert_random_row(rng, source, table)
     run_transactions(rng, source, 5)
 
     for step in ("cycle.after_history", "cycle.after_current:2", "cycle.after_tables"):
@@ -125,3 +128,35 @@ def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_
         assert (at.history_version, at.current_version) == (was.history_version + 1, was.current_version + 1)
     told = spark.read.format("delta").load(source.paths.url(source.paths.schema_history))
     assert told.count() == 2
+
+
+@pytest.mark.full
+def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycle(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As the system does it when there is no memory left; nothing of Java's is in what the process says."""
+    rng = random.Random(SEED)
+    source = SimulatedSource(tmp_path, make_tables())
+    config = make_config(tmp_path)
+    source.snapshot(TABLES)
+    run_transactions(rng, source, 10)
+    here = tmp_path / "here"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.compact_process", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: f"cycle.after_history@hold:{here}"},
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        wait_until(here.exists, 600)
+        lease = json.loads(source.store.get(source.paths.lease(1)))
+        os.kill(lease["jvm"]["pid"], signal.SIGKILL)
+        here.unlink()
+        told = process.communicate(timeout=600)[1].decode().strip().splitlines()[-1]
+    assert "DriverLostError" in told
+    assert "spark.driver_memory" in told
+    assert source.store.list(source.paths.attempts)
+    run_compact(spark, config)
+    assert open_lake(spark, config).cuts[SOURCE].held == {}
+    assert source.store.list(source.paths.attempts) == []
+    check(spark, config, source, list(TABLES))

@@ -81,7 +81,7 @@ def _begun(database: Database, lake: Path) -> Drained:
 
 # One transaction, incompressible: 2 MB as Parquet; and one that has room as it was sent.
 _MUCH = "INSERT INTO items SELECT g, md5(g::text) || md5((-g)::text) FROM generate_series(1, 40000) g"
-_SOME = "INSERT INTO items SELECT g, md5(g::text) || md5((-g)::text) FROM generate_series(1, 15000) g"
+_SOME = "INSERT INTO items SELECT g, md5(g::text) || md5((-g)::text) FROM generate_series(1, 12000) g"
 
 
 @pytest.mark.parametrize(
@@ -120,19 +120,26 @@ def test_a_drain_that_has_an_end_ends_with_one_error_that_names_the_disk(databas
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
 
 
+@pytest.mark.parametrize(
+    ("bytes_max", "reason"),
+    [
+        (0, "half of what was free); connecting again in"),
+        pytest.param(DISK_BYTES, "No space left on device", marks=pytest.mark.full),
+    ],
+)
 def test_a_spill_without_room_is_named_and_the_drain_goes_on_when_there_is(
-    database: Database, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, bytes_max: int, reason: str
 ) -> None:
-    """The lake has room, the temporary folder has none."""
+    """The lake has room, the temporary folder has none; without a limit that is set, half of it is left to others."""
     shop = _begun(database, tmp_path / "lake")
     monkeypatch.setenv("TMPDIR", str(disk))
-    with shop.running("stopped", spill_bytes=100_000, **LIMITS) as process:
+    with shop.running("stopped", spill_bytes=100_000, spill_bytes_max=bytes_max, **LIMITS) as process:
         with _filled(disk, 64 << 10):
             database.execute(_SOME)
-            assert str(disk) in _told(process, "No space left on device")
+            assert str(disk) in _told(process, reason)
             assert len(shop.folded()[ITEMS]) == 1
             assert process.poll() is None
-        wait_until(lambda: len(shop.folded()[ITEMS]) == 15001)
+        wait_until(lambda: len(shop.folded()[ITEMS]) == 12001)
         told_to_stop(process)
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
     assert list(disk.iterdir()) == []

@@ -14,14 +14,11 @@ from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
 from tests.edges.test_schema_change import cut_of
+from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
 from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
 from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -77,11 +74,6 @@ def _run(database: Database, name: str, statements: tuple[LiteralString, ...]) -
         database.execute(SQL(text).format(t=Identifier(name), pkey=Identifier(f"{name}_pkey")))
 
 
-def _into_the_lake(config: Config, spark: SparkSession) -> None:
-    drain(config, "shop", Until.caught_up())
-    compact(config, "shop", spark, silent, Stop())
-
-
 def test_a_key_that_does_not_carry_on_leaves_no_old_row(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -93,14 +85,14 @@ def test_a_key_that_does_not_carry_on_leaves_no_old_row(
     source = database.source(buckets=16)
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     for name, (_, alter) in CASES.items():
         _run(database, name, alter)
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     held = sorted(cut_of(config).held)
     assert held, "each case that is not followed in place is held"
     bootstrap(config, "shop", held)
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     assert not cut_of(config).held
     for name in CASES:
         database.execute(SQL("DELETE FROM {t} WHERE ctid = (SELECT min(ctid) FROM {t})").format(t=Identifier(name)))

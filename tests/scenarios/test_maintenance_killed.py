@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,16 @@ from tests.simulated_source import SOURCE, SimulatedSource
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
 from wal2delta.failpoints import VARIABLE
-from wal2delta.lake.documents import Cut
 from wal2delta.lake.open import open_lake
 from wal2delta.lake.records import cut_numbers, newest_number, read_cut
+from wal2delta.lake.view_cuts import newest_cut as newest_view_cut
 from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.landing.fields import canonical, parse_object
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.names import CycleNumber
 from wal2delta.pipeline.maintain import maintain, maintenance_plan
 from wal2delta.pipeline.refresh import refresh
 from wal2delta.report import silent
-from wal2delta.views.cuts import newest_cut as newest_view_cut
 
 ROOT = Path(__file__).resolve().parents[2]
 # In this order each is passed by the process that resumes what the one before left.
@@ -164,8 +163,8 @@ class Kept:
 
 
 def _backdate(path: str) -> None:
-    document = Cut.from_bytes(Path(path).read_bytes(), path)
-    Path(path).write_bytes(replace(document, created_at=LONG_AGO.isoformat().replace("+00:00", "Z")).to_bytes())
+    document = parse_object(Path(path).read_bytes())
+    Path(path).write_bytes(canonical({**document, "created_at": LONG_AGO.isoformat().replace("+00:00", "Z")}))
 
 
 @pytest.mark.parametrize("steps", [ONE_STEP, pytest.param(STEPS, marks=pytest.mark.full)], ids=["one", "all"])

@@ -11,17 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.edges.test_schema_change import cut_of
+from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
 from wal2delta.lake.exact import quoted
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import CutReport, compact
-from wal2delta.pipeline.drain import drain
 from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -33,11 +30,6 @@ _STRAYS = (
     "DELETE FROM {} WHERE id > 0",
     "VACUUM {} RETAIN 0 HOURS",
 )
-
-
-def _into_the_lake(config: Config, spark: SparkSession) -> list[CutReport]:
-    drain(config, "shop", Until.caught_up())
-    return compact(config, "shop", spark, silent, Stop())
 
 
 def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Path, spark: SparkSession) -> None:
@@ -52,16 +44,16 @@ def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Pat
     source = database.source(buckets=16)
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     paths = LakePaths(config.lake, "shop")
     for statement in _STRAYS:
         spark.newSession().sql(statement.format(f"delta.{quoted(paths.url(paths.current(A)))}"))
     database.execute("UPDATE a SET v = 0 WHERE id = 1", "UPDATE good SET v = 0 WHERE id = 1")
-    _into_the_lake(config, spark)
+    into_the_lake(config, spark)
     bootstrap(config, "shop", [A])
     database.execute("ALTER TABLE a ADD z int DEFAULT 4", "UPDATE good SET v = 1 WHERE id = 6")
     bootstrap(config, "shop", [A])
-    made = _into_the_lake(config, spark)
+    made = into_the_lake(config, spark)
     assert len(made) <= 3, [int(cut.number) for cut in made]
     assert "someone else" in cut_of(config).held[A].reason
     found = prove(config, "shop", None, spark).tables

@@ -41,8 +41,8 @@ def test_the_work_does_not_grow_with_the_number_of_tables(drained: Drained, prox
     report = bootstrap(config, SOURCE, None, told.append)
     assert report.tables.keys() == {TableName("public", f"t{i}") for i in range(number)}
     assert sum(table.rows for table in report.tables.values()) == number // 10
-    # The first look, the slot's, the catalog's twice, the copying ones, and one for the catalog of now.
-    assert proxy.connections <= 5 + CONNECTIONS
+    # The first look, the slot's, the catalog's at its point and its rules, a look before and one after, the copying ones.
+    assert proxy.connections <= 6 + CONNECTIONS
     assert len(list(drained.lake.rglob("*.parquet"))) == number // 10
     seconds = max(event.fields["seconds"] for event in told if event.kind == "bootstrap.table")
     assert len(list(drained.lake.rglob("snapshot-*.json"))) <= 2 + (seconds + number * 0.1) / 2

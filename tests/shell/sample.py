@@ -1,8 +1,12 @@
-"""A configuration with two sources, odd names and two views, written into a folder of the test's."""
+"""Configurations for tests: two sources with odd names and two views that nobody answers to, and one of a real database."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.fix_postgres import Database
 
 _YAML = """\
 lake: lake
@@ -37,6 +41,15 @@ views:
     sql: q.sql
     reads: {{o: shop/shop.orders}}
 """
+_SOURCE = """\
+lake: lake
+sources:
+  shop:
+    dsn: {dsn}
+    password: {{env: W2D_SHELL_PASSWORD}}
+    publication: pub
+    slot: {slot}
+"""
 
 
 def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop user=wal2delta") -> Path:
@@ -45,3 +58,21 @@ def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop use
     path = folder / "wal2delta.yaml"
     path.write_text(_YAML.format(dsn=dsn), encoding="utf-8")
     return path
+
+
+def write_source(folder: Path, database: Database, rest: str, port: int | None = None) -> Path:
+    """The path of a configuration whose source `shop` is the database, or what answers at `port` in its place.
+
+    `rest` goes on where the source's tables stand. The password comes from W2D_SHELL_PASSWORD, which the test sets.
+    """
+    parts = conninfo_to_dict(database.dsn)
+    del parts["password"]
+    dsn = make_conninfo("", **parts | ({} if port is None else {"port": port}))
+    path = folder / "wal2delta.yaml"
+    path.write_text(_SOURCE.format(dsn=dsn, slot=database.name) + rest, encoding="utf-8")
+    return path
+
+
+def password_of(database: Database) -> str:
+    """What W2D_SHELL_PASSWORD has to be for `write_source`'s configuration."""
+    return str(conninfo_to_dict(database.dsn)["password"])

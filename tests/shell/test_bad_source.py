@@ -17,6 +17,7 @@ from orchestration.build import build
 from resources import LakeSpark, Settings
 from resources.settings import PATIENCE_S
 from tests.fix_postgres import Database, new_database
+from tests.shell.sample import password_of
 from tests.shell.shared_spark import SharedSpark
 from wal2delta.config.load import load
 from wal2delta.pipeline.bootstrap import bootstrap
@@ -81,7 +82,7 @@ def place(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         )
         path = _write(folder, database, mute.getsockname()[1])
         with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.local_temp(str(folder)) as instance:
-            patch.setenv("W2D_SHELL_PASSWORD", str(conninfo_to_dict(database.dsn)["password"]))
+            patch.setenv("W2D_SHELL_PASSWORD", password_of(database))
             for source in ("well", "lost", "damaged"):
                 bootstrap(load(path), source)
             database.value("SELECT pg_drop_replication_slot(%s)::text", [f"{database.name}_lost"])
@@ -160,7 +161,7 @@ def test_the_source_that_is_well_goes_all_the_way(place: Place, spark: SparkSess
     [("dead", "onnection refused"), ("mute", "no answer"), ("lost", "it does not exist"), ("damaged", "damaged")],
 )
 def test_what_is_wrong_with_a_source_is_seen_in_its_own_runs(place: Place, source: str, reason: str) -> None:
-    """A slot's check fails where the slot is gone; where nothing can be looked at, the run says why."""
+    """A slot's check fails if the slot is gone; if nothing can be looked at, the run fails too, and both say why."""
     result = place.run(f"{source}_slot")
     checks = [(c.passed, c.severity, c.description or "") for c in result.get_asset_check_evaluations()]
     if source == "lost":
@@ -172,6 +173,9 @@ def test_what_is_wrong_with_a_source_is_seen_in_its_own_runs(place: Place, sourc
         assert not result.success
         failure = next(event for event in result.all_events if event.is_step_failure)
         assert reason in str(failure.step_failure_data.user_failure_data)
+        ((passed, severity, description),) = checks
+        assert (passed, severity) == (False, dg.AssetCheckSeverity.ERROR)
+        assert reason in description
 
 
 def test_a_schedule_never_waits_for_a_server(place: Place) -> None:

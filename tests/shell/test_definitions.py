@@ -55,6 +55,15 @@ _LINEAGE = {
     "slots/crm": [],
     "views/per_customer": ["current/crm/public/customers", "current/shop/shop/orders"],
     "views/copy": ["current/shop/shop/orders"],
+    "proof/current/shop/shop/orders": ["current/shop/shop/orders"],
+    "proof/history/shop/shop/orders": ["history/shop/shop/orders"],
+    "proof/current/shop/shop/order-20lines": ["current/shop/shop/order-20lines"],
+    "proof/history/shop/shop/order-20lines": ["history/shop/shop/order-20lines"],
+    "proof/current/crm/public/customers": ["current/crm/public/customers"],
+    "proof/history/crm/public/customers": ["history/crm/public/customers"],
+    "proof/views/per_customer": ["views/per_customer"],
+    "proof/views/copy": ["views/copy"],
+    "expectations/shop/shop/orders": ["current/shop/shop/orders"],
 }
 
 _JOBS = {
@@ -73,14 +82,32 @@ _JOBS = {
     "shop_maintenance": (["maintenance__shop"], ["maintenance/shop"]),
     "crm_maintenance": (["maintenance__crm"], ["maintenance/crm"]),
     "crm_slot": (["slots__crm"], ["slots/crm"]),
-    "shop_verification": (["expect_shop", "prove_shop"], []),
+    "shop_verification": (
+        ["expect_shop", "prove_shop"],
+        [
+            "expectations/shop/shop/orders",
+            "proof/current/shop/shop/order-20lines",
+            "proof/current/shop/shop/orders",
+            "proof/history/shop/shop/order-20lines",
+            "proof/history/shop/shop/orders",
+            "proof/views/copy",
+        ],
+    ),
     "crm_bootstrap": (["snapshot_crm"], ["snapshot/crm/public/customers"]),
     "crm_drain": (["drain_crm"], ["changes/crm/public/customers"]),
     "crm_compaction": (
         ["compact_crm"],
         ["current/crm/public/customers", "history/crm/public/customers"],
     ),
-    "crm_verification": (["prove_crm"], []),
+    # A view of several sources is audited by the proofs of one.
+    "crm_verification": (
+        ["prove_crm"],
+        [
+            "proof/current/crm/public/customers",
+            "proof/history/crm/public/customers",
+            "proof/views/per_customer",
+        ],
+    ),
     "views_refresh": (["views__copy", "views__per_customer"], ["views/copy", "views/per_customer"]),
 }
 
@@ -134,14 +161,19 @@ def test_what_computes_has_a_code_version(path: Path, defs: dg.Definitions) -> N
 
 
 def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
-    """The proof on every current table; expectations where the configuration has some, each under a name of its own."""
-    orders = "current/shop/shop/orders"
+    """The proof of every current table, history and view, on what nothing but a proof materializes; expectations too."""
+    orders = "expectations/shop/shop/orders"
     assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
         ("slots/shop", "slot_health"),
         ("slots/crm", "slot_health"),
-        (orders, "proved_equal"),
-        ("current/shop/shop/order-20lines", "proved_equal"),
-        ("current/crm/public/customers", "proved_equal"),
+        ("proof/history/shop/shop/orders", "proved_whole"),
+        ("proof/history/shop/shop/order-20lines", "proved_whole"),
+        ("proof/history/crm/public/customers", "proved_whole"),
+        ("proof/current/shop/shop/orders", "proved_equal"),
+        ("proof/current/shop/shop/order-20lines", "proved_equal"),
+        ("proof/current/crm/public/customers", "proved_equal"),
+        ("proof/views/per_customer", "proved_equal"),
+        ("proof/views/copy", "proved_equal"),
         (orders, "expect_column_values_to_be_unique__id"),
         (orders, "expect_column_values_to_be_unique__id_2"),
         (orders, "expect_compound_columns_to_be_unique__id__a_b"),
@@ -149,7 +181,7 @@ def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
 
 
 def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definitions) -> None:
-    """A drain job holds the drain alone; a compaction does not run the checks."""
+    """A drain job holds the drain alone."""
     found = {}
     for declared in defs.jobs or []:
         job = defs.resolve_job_def(declared.name)
@@ -188,7 +220,7 @@ def test_one_more_table_brings_exactly_its_own_assets(path: Path) -> None:
     more = shop.model_copy(update={"tables": (*shop.tables, TableName("shop", "items"))})
     wider = build(config.model_copy(update={"sources": config.sources | {"shop": more}}))
     added = {k.to_user_string() for k in wider.resolve_asset_graph().get_all_asset_keys()} - _LINEAGE.keys()
-    layers = ("postgres", "snapshot", "changes", "history", "current")
+    layers = ("postgres", "snapshot", "changes", "history", "current", "proof/history", "proof/current")
     assert added == {f"{layer}/shop/shop/items" for layer in layers}
 
 

@@ -7,39 +7,31 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 from orchestration.build import build
 from orchestration.sensors import held_sensor
 from resources import Settings
+from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
+from tests.shell.sample import password_of, write_source
 from wal2delta.config.load import load
 from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
 from wal2delta.lake.records import newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
 from wal2delta.pipeline.prove import prove
 from wal2delta.pipeline.recopy import recopy
 from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
-_YAML = """\
-lake: lake
-sources:
-  shop:
-    dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
-    publication: pub
-    slot: {slot}
+_REST = """\
     buckets: 16
     tables: [public.kept, public.retyped, public.came]
-    snapshot: {{held: copy, held_pause_s: 3600}}
+    snapshot: {held: copy, held_pause_s: 3600}
 """
 RETYPED = TableName("public", "retyped")
 
@@ -53,11 +45,8 @@ def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         "INSERT INTO retyped SELECT i, i FROM generate_series(1, 20) i",
         "CREATE PUBLICATION pub FOR TABLE kept, retyped",
     )
-    parts = conninfo_to_dict(database.dsn)
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", str(parts.pop("password")))
-    path = folder / "wal2delta.yaml"
-    path.write_text(_YAML.format(dsn=make_conninfo("", **parts), slot=database.name), encoding="utf-8")
-    config = load(path)
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    config = load(write_source(folder, database, _REST))
     long_ago = (datetime.now(timezone.utc) - timedelta(days=2)).isoformat()
     with monkeypatch.context() as then:
         then.setattr("wal2delta.pipeline.attempts.now_text", lambda: long_ago)
@@ -82,11 +71,6 @@ def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -
     return {each.asset_key.path[-1]: str(each.metadata["reason"].value) for each in made}
 
 
-def _into_the_lake(config: Config, spark: SparkSession) -> None:
-    drain(config, "shop", Until.caught_up())
-    compact(config, "shop", spark, silent, Stop())
-
-
 def test_held_and_new_tables_are_copied_and_equal_again(
     database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,21 +87,21 @@ def test_held_and_new_tables_are_copied_and_equal_again(
             "ALTER PUBLICATION pub ADD TABLE came",
             "UPDATE kept SET v = 0 WHERE id < 5",
         )
-        _into_the_lake(config, spark)
+        into_the_lake(config, spark)
         (request,) = _look(config, instance).run_requests or ()
         told = _run(config, instance, request)
         assert told.keys() == {"retyped", "came"}
         assert "public.came: it came into the publication" in told["came"]
         assert "public.retyped: a column has another type" in told["retyped"]
         assert not _look(config, instance).run_requests, "they wait for the next compaction"
-        _into_the_lake(config, spark)
+        into_the_lake(config, spark)
         proof = prove(config, "shop", None, spark)
         assert {table.name: found.status for table, found in proof.tables.items()} == dict.fromkeys(
             ("kept", "retyped", "came"), "equal"
         )
 
         database.execute("ALTER TABLE retyped ALTER v TYPE int USING 1")
-        _into_the_lake(config, spark)
+        into_the_lake(config, spark)
         now = datetime.now(timezone.utc)
         assert recopy(config, "shop", now).paused.keys() == {RETYPED}
         assert "public.retyped is copied again after" in str(_look(config, instance).skip_reason)
@@ -125,12 +109,12 @@ def test_held_and_new_tables_are_copied_and_equal_again(
 
         bootstrap(config, "shop", [RETYPED])
         database.execute("ALTER TABLE retyped ALTER v TYPE text", "UPDATE retyped SET v = 'y' WHERE id < 5")
-        _into_the_lake(config, spark)
+        into_the_lake(config, spark)
         later = now + timedelta(hours=9)
         assert recopy(config, "shop", later).due.keys() == {RETYPED}, "the copy came too late, and waits for nothing"
 
         database.execute("ALTER PUBLICATION pub DROP TABLE retyped")
-        _into_the_lake(config, spark)
+        into_the_lake(config, spark)
         assert not recopy(config, "shop", later).due, "a copy of it would refuse, and so copy nothing"
         cut = newest_cut(open_store(config.lake), LakePaths(config.lake, "shop"))
         assert cut is not None

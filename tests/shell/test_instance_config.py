@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,43 @@ def test_compose_has_one_daemon_a_grace_period_and_a_check_of_every_service() ->
     (entry,) = workspace["load_from"]
     assert entry["grpc_server"]["host"] in services
     assert str(entry["grpc_server"]["port"]) in services["code"]["command"]
+
+
+def test_every_service_is_hardened_and_its_secrets_are_files() -> None:
+    """None has a capability that it does not name, and no password stands in what `docker inspect` shows."""
+    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+    for name, service in compose["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["mem_limit"], name
+        assert service["pids_limit"], name
+        passwords = [key for key in service["environment"] if "PASSWORD" in key or "LOGIN" in key]
+        assert all(key.endswith("_FILE") for key in passwords), name
+        assert set(service["secrets"]) <= compose["secrets"].keys(), name
+    assert all(set(secret) == {"file"} for secret in compose["secrets"].values())
+
+
+def test_a_source_does_not_reach_dagster() -> None:
+    """Whose code server and storage have no login that would keep it out; and they reach nothing outside."""
+    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+    networks = {name: set(service["networks"]) for name, service in compose["services"].items()}
+    assert compose["networks"]["dagster"]["internal"] is True
+    assert not networks["source"] & networks["dagster-storage"]
+    assert {name for name, joined in networks.items() if "source" in joined} == {"source", "code"}
+    assert networks["daemon"] == networks["dagster-storage"] == {"dagster"}
+
+
+def test_the_image_has_what_its_dockerfile_copies() -> None:
+    """What the ignore file leaves out can't be copied."""
+    ignored = (ROOT / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8")
+    kept = [line[1:] for line in ignored.splitlines() if line.startswith("!")]
+    copies = re.findall(
+        r"^COPY (?!--from)(.+)$", (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    sources = [name for copy in copies for name in copy.split()[:-1]]
+    assert sources
+    assert all((ROOT / name).exists() for name in sources)
+    assert [name for name in sources if not any(name == k or name.startswith(f"{k}/") for k in kept)] == []
 
 
 def test_docker_is_a_folder_and_no_package() -> None:

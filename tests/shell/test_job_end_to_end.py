@@ -9,38 +9,31 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 from assets.changes import DrainRun
 from orchestration.build import build
 from resources import LakeSpark, Settings
 from tests.fix_postgres import Database, new_database
+from tests.shell.sample import password_of, write_source
 from tests.shell.shared_spark import SharedSpark
 from wal2delta.config.load import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-_YAML = """\
-lake: lake
-sources:
-  shop:
-    dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
-    publication: pub
-    slot: {slot}
+_REST = """\
     proof_rows: 200
     tables: [shop.orders, 'shop."order lines"']
     table:
       shop.orders:
         expectations:
-          - {{type: expect_column_values_to_be_unique, kwargs: {{column: id}}}}
-          - {{type: expect_column_values_to_be_between, kwargs: {{column: amount, min_value: 8}}, severity: warn}}
-          - {{type: expect_column_values_to_not_be_null, kwargs: {{column: gone}}}}
+          - {type: expect_column_values_to_be_unique, kwargs: {column: id}}
+          - {type: expect_column_values_to_be_between, kwargs: {column: amount, min_value: 8}, severity: warn}
+          - {type: expect_column_values_to_not_be_null, kwargs: {column: gone}}
 views:
   total:
     sql: total.sql
-    reads: {{orders: shop/shop.orders}}
+    reads: {orders: shop/shop.orders}
 """
 _SQL = "SELECT count(*) AS orders, sum(amount) AS amount FROM orders\n"
 
@@ -92,14 +85,11 @@ def source(postgres: Any) -> Iterator[Database]:
 def location(source: Database, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Location]:
     """The location of a configuration on that source, before anything has run."""
     folder: Path = tmp_path_factory.mktemp("location")
-    parts = conninfo_to_dict(source.dsn)
-    password = str(parts.pop("password"))
-    path = folder / "wal2delta.yaml"
     (folder / "total.sql").write_text(_SQL, encoding="utf-8")
-    path.write_text(_YAML.format(dsn=make_conninfo("", **parts), slot=source.name), encoding="utf-8")
+    path = write_source(folder, source, _REST)
     settings = Settings(config_path=str(path))
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.local_temp(str(folder)) as instance:
-        patch.setenv("W2D_SHELL_PASSWORD", password)
+        patch.setenv("W2D_SHELL_PASSWORD", password_of(source))
         yield Location(build(load(path)), instance, SharedSpark(config_path=str(path)), source, settings)
 
 
@@ -171,19 +161,26 @@ def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location
 
 
 def test_verification_proves_tables_and_checks_expectations(journey: Location) -> None:
-    """Equal is equal, a broken expectation warns, one that can't be computed fails."""
+    """Equal is equal, of tables, histories and views; a broken expectation warns, one that can't be computed fails."""
     result = journey.run("shop_verification")
     found = {(e.asset_key.path[-1], e.check_name): e for e in result.get_asset_check_evaluations()}
     for table, rows in (("orders", 100), ("order-20lines", 300)):
-        proof = found[table, "proved_equal"]
+        proof, history = found[table, "proved_equal"], found[table, "proved_whole"]
+        assert history.passed, history.description
         values = {name: value.value for name, value in proof.metadata.items()}
         assert proof.passed, proof.description
         assert values["source_rows"] == values["lake_rows"] == rows
-        assert _both(values, "verified_through_lsn") > 0
+        assert _both(values, "verified_through_lsn") == _both(values, "compared_at_lsn") > 0
+        assert journey.metadata(f"proof/current/shop/shop/{table}") == values
     assert found["orders", "expect_column_values_to_be_unique__id"].passed
     between = found["orders", "expect_column_values_to_be_between__amount"]
     assert (between.passed, between.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert not found["orders", "expect_column_values_to_not_be_null__gone"].passed
+    expected = journey.metadata("expectations/shop/shop/orders")
+    assert (expected["evaluated"], expected["failed"]) == (3, 2)
+    # The proof's cut is newer than the view's, which is compared at its own.
+    assert found["total", "proved_equal"].passed
+    assert journey.metadata("proof/views/total")["status"] == "equal"
 
 
 def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
@@ -195,16 +192,49 @@ def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
         with dg.build_schedule_context(instance=journey.instance, resources={"settings": journey.settings}) as context:
             requests = schedule.evaluate_tick(context).run_requests
         assert requests is not None
-        checks = requests[0].asset_check_keys
-        assert checks is not None
-        assert {c.name for c in checks if c.name != "proved_equal"} >= {"expect_column_values_to_be_unique__id"}
-        proofs = [c for c in checks if c.name == "proved_equal"]
-        job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_check_selection=set(proofs))
+        chosen = requests[0].asset_selection
+        assert chosen is not None
+        assert dg.AssetKey(["expectations", "shop", "shop", "orders"]) in chosen
+        proofs = [key for key in chosen if key.path[0] == "proof"]
+        job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=set(proofs))
         result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
-        found = [e.asset_key.path[-1] for e in result.get_asset_check_evaluations() if e.passed]
-        assert found == [c.asset_key.path[-1] for c in proofs]
-        turns.append(found)
-    assert turns == [["order-20lines"], ["orders"]]
+        found = [e.asset_key for e in result.get_asset_check_evaluations() if e.passed]
+        assert sorted(found) == sorted(proofs)
+        turns.append({"/".join(key.path[1:]) for key in found})
+    assert turns == [
+        {"current/shop/shop/order-20lines", "history/shop/shop/order-20lines", "views/total"},
+        {"current/shop/shop/orders", "history/shop/shop/orders", "views/total"},
+    ]
+
+
+def test_a_history_and_a_view_are_proved_without_the_source(journey: Location) -> None:
+    """Whoever asks for these alone gets these alone, also while nobody can ask the server."""
+    chosen = {dg.AssetKey(["proof", "history", "shop", "shop", "orders"]), dg.AssetKey(["proof", "views", "total"])}
+    job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("W2D_SHELL_PASSWORD", "wrong")
+        result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
+    assert {e.asset_key for e in result.get_asset_check_evaluations() if e.passed} == chosen
+    assert {event.asset_key for event in result.get_asset_materialization_events()} == chosen
+
+
+def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> None:
+    """It materializes nothing, so what was proved before stays readable, with its position."""
+    key = dg.AssetKey(["proof", "current", "shop", "shop", "orders"])
+    before = journey.metadata(key.to_user_string())
+    job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection={key})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("W2D_SHELL_PASSWORD", "wrong")
+        patch.setattr("assets.stopping._RETRIES_MAX", 0)
+        result = job.execute_in_process(
+            instance=journey.instance, resources={"lake_spark": journey.spark}, raise_on_error=False
+        )
+    assert not result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "password authentication failed" in (check.description or "")
+    assert check.metadata["verified_through_lsn"].value == before["verified_through_lsn"]
+    assert journey.metadata(key.to_user_string()) == before
 
 
 def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:

@@ -5,9 +5,10 @@ What is decided from that, case by case, is in `test_schedules.py` and `test_rec
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +19,11 @@ import pytest
 from orchestration import guard, runs
 from orchestration.build import build
 from orchestration.keeper import Phase
-from resources import Settings
+from resources import Settings, run_lock
+from tests.fix_drain import wait_until
 from tests.shell.sample import write_sample
 from wal2delta.config.load import load
+from wal2delta.landing import lake_paths
 
 JOB = "shop_compaction"
 # A run in a process of its own, as Dagster's launcher makes it; it says so by a file and works for ever.
@@ -28,7 +31,7 @@ _RUN = """\
 import sys, time
 from pathlib import Path
 import dagster as dg
-from resources import Settings
+from resources import Settings, run_lock
 
 @dg.op
 def work(settings: Settings) -> None:
@@ -50,11 +53,8 @@ def _run(instance: Path, config: Path, folder: Path) -> Iterator[subprocess.Pope
     command = [sys.executable, "-c", _RUN, str(instance), str(config), str(at_work), JOB]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     try:
-        deadline = time.monotonic() + 120
-        while not at_work.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: at_work.exists() or process.poll() is not None, timeout_s=120)
+        assert process.poll() is None
         yield process
     finally:
         process.kill()
@@ -92,3 +92,17 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
         assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.FAILED]
         (record,) = instance.get_run_records()
         assert record.dagster_run.tags["dagster/will_retry"] == "false", "Dagster would launch it again"
+
+
+def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody who may read the lake's folder can take it; the run goes on, and says so."""
+    monkeypatch.setattr(run_lock, "_ASKED_S_MAX", 0.1)
+    place = lake_paths.run_lock(str(tmp_path), JOB)
+    place.parent.mkdir()
+    with place.open("w") as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        run_lock.hold_run_lock(str(tmp_path), JOB)
+        assert place not in run_lock._held
+    run_lock.hold_run_lock(str(tmp_path), JOB)
+    assert run_lock.is_working(str(tmp_path), JOB) is True
+    os.close(run_lock._held.pop(place))

@@ -10,16 +10,15 @@ from orchestration.guard import (
     IN_PROGRESS_S_MAX,
     UNLOCKED_S_MAX,
     Others,
-    compaction_is_pointless,
     others,
-    refresh_is_pointless,
 )
 from orchestration.keeper import Phase, Run
 from orchestration.schedules import cron_every
+from wal2delta.lake.view_cuts import ViewCut
 from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.names import CycleNumber, Incarnation
 from wal2delta.pipeline.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
-from wal2delta.views.cuts import ViewCut
+from wal2delta.pipeline.work import compaction_is_pointless, refresh_is_pointless
 
 NOW = 2_000_000.0
 LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00+00:00")
@@ -83,7 +82,7 @@ def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "rows_waiting", "says"),
+    ("state", "has_work", "says"),
     [
         (replace(IDLE, landing=None), False, "bootstrap first"),
         (replace(IDLE, landing=None), True, "bootstrap first"),
@@ -91,12 +90,11 @@ def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
         (replace(IDLE, lease_held=True, lease="process 7 on host"), True, "process 7 on host"),
         (IDLE, True, None),
         (replace(IDLE, lease_held=None), True, None),
-        (replace(IDLE, snapshots={TableName("s", "t"): Lsn(50)}), False, None),
     ],
 )
-def test_a_compaction_runs_only_where_it_has_work(state: SourceStatus, rows_waiting: bool, says: str | None) -> None:
+def test_a_compaction_runs_only_where_it_has_work(state: SourceStatus, has_work: bool, says: str | None) -> None:
     """An idle source starts no JVM every minute."""
-    reason = compaction_is_pointless(state, rows_waiting)
+    reason = compaction_is_pointless(state, has_work=has_work)
     assert reason is None if says is None else says in (reason or "")
 
 
@@ -104,7 +102,7 @@ def _view(cut: ViewCut | None, behind: dict[str, int]) -> StatusReport:
     return StatusReport({"shop": IDLE, "crm": replace(IDLE, cut=None)}, {"v": ViewStatus("v", cut, behind, ())})
 
 
-SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00+00:00")
+SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00+00:00", 1)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +119,8 @@ def test_views_are_refreshed_only_where_a_source_has_a_newer_cut(
 ) -> None:
     """A view that has never been made waits until each source it reads has a cut."""
     assert (refresh_is_pointless(state, {"v": reads}) is None) == work
+
+
+def test_a_view_whose_definition_is_another_one_is_refreshed_at_the_same_cut() -> None:
+    """Nothing else would bring its rows to the SQL that the configuration has now."""
+    assert refresh_is_pointless(_view(SEEN, {"shop": 0}), {"v": ["shop"]}, {"v"}) is None

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from orchestration.build import build
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
+from tests.shell.sample import password_of, write_source
 from wal2delta.config.load import load
 from wal2delta.lake.snapshots import finished_tables, part_key, read_snapshot, snapshot_folders
 from wal2delta.landing.lake_paths import LakePaths
@@ -24,14 +24,7 @@ from wal2delta.names import Incarnation, TableName
 
 pytestmark = pytest.mark.postgres
 ONE = Incarnation(1)
-_YAML = """\
-lake: lake
-sources:
-  shop:
-    dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
-    publication: pub
-    slot: {slot}
+_REST = """\
     tables: [public.big, public.small, public.other]
     snapshot: {{chunk_pages: 50, bytes_per_s: {limit}}}
 """
@@ -53,10 +46,7 @@ class Location:
 
     def slow(self, bytes_per_s: int) -> None:
         """Set the limit."""
-        parts = conninfo_to_dict(self.database.dsn)
-        parts.pop("password")
-        text = _YAML.format(dsn=make_conninfo("", **parts), slot=self.database.name, limit=bytes_per_s)
-        self.path.write_text(text, encoding="utf-8")
+        write_source(self.path.parent, self.database, _REST.format(limit=bytes_per_s))
 
     def finished(self) -> set[TableName]:
         """The tables that count."""
@@ -81,7 +71,7 @@ def location(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     path = tmp_path / "wal2delta.yaml"
     monkeypatch.setenv("WAL2DELTA_CONFIG", str(path))
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", str(conninfo_to_dict(database.dsn)["password"]))
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield Location(path, instance, database)
 

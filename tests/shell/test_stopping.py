@@ -99,3 +99,15 @@ def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[Wal2DeltaErro
     assert call_in_turn(lambda _stop: 42) == 42
     with pytest.raises(ends_as):
         call_in_turn(fail)
+
+
+def test_the_last_try_says_why_instead_of_asking_for_another() -> None:
+    """Whoever catches it may then tell what is known before the run fails."""
+
+    def fail(_stop: object) -> None:
+        raise TransientError("lease", "somebody has it", "wait")
+
+    with pytest.raises(dg.RetryRequested):
+        call_in_turn(fail, 39)
+    with pytest.raises(dg.Failure, match="somebody has it"):
+        call_in_turn(fail, 40)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from assets.tally import Stretch, Tally
 from wal2delta.drain.totals import Counts, Flush
 from wal2delta.lsn import Lsn
@@ -35,14 +37,23 @@ def test_a_tables_first_change_is_due_at_once() -> None:
 
 def test_afterwards_a_table_is_due_once_an_interval_with_the_sum() -> None:
     """Counts add up over the flushes in between, and the range has no hole."""
-    tally = Tally(60)
+    tally = Tally(60, lambda: 0.0)
     tally.add(_flush(0, {A: Counts(inserts=1)}))
     tally.take_due(0.0)
     tally.add(_flush(10, {A: Counts(inserts=2, bytes=5)}))
     tally.add(_flush(20, {A: Counts(updates=3, deletes=1, bytes=7)}))
     assert tally.take_due(59.9) == {}
     assert tally.take_due(60.0) == {
-        A: Stretch(Lsn(10), Lsn(30), Counts(2, 3, 1, 0, 12), 2, first_commit_us=10_000, last_commit_us=20_500)
+        A: Stretch(
+            Lsn(10),
+            Lsn(30),
+            Counts(2, 3, 1, 0, 12),
+            2,
+            first_commit_us=10_000,
+            last_commit_us=20_500,
+            lag_s=0.0,
+            lag_s_max=0.0,
+        )
     }
     assert tally.take_due(1000.0) == {}
 
@@ -96,3 +107,14 @@ def test_at_the_end_whatever_is_left_is_told() -> None:
     tally.add(_flush(10, {A: Counts(inserts=1)}))
     assert tally.take_all(1.0).keys() == {A}
     assert tally.take_all(1.0) == {}
+
+
+def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_told() -> None:
+    """From the newest commit to the flush; the greatest of the stretch is kept beside the newest."""
+    now = 100.0
+    tally = Tally(60, lambda: now)
+    tally.add(_flush(99_000, {A: Counts(inserts=1)}))
+    tally.add(_flush(99_990, {A: Counts(inserts=1)}))
+    now = 160.0
+    stretch = tally.take_due(0.0)[A]
+    assert (stretch.lag_s, stretch.lag_s_max) == pytest.approx((0.0095, 0.9995))

@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from wal2delta.config.mistakes import nearest
 from wal2delta.config.table_names import parse_tables
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
@@ -25,9 +26,21 @@ results go to stdout, progress and errors to stderr (progress as JSON lines wher
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the command which was probably meant, rather than all there are."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        near = None
+        if action.choices is not None and value not in action.choices:
+            near = nearest(str(value), map(str, action.choices))
+        if near is not None:
+            raise argparse.ArgumentError(action, f"there is no {str(value)[:40]!r}; did you mean {near}?")
+        super()._check_value(action, value)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="wal2delta",
         description="PostgreSQL to Delta Lake over logical replication, provably equal to the source at an LSN.",
         epilog=_EPILOG,
@@ -42,7 +55,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
+    init = _command(commands, "init", "look at a database and write a first configuration")
+    init.add_argument("--dsn", required=True, metavar="DSN", help="a libpq connection string or URI")
+    init.add_argument("--name", metavar="NAME", help="the source's name; else the database's")
     check = _command(commands, "check", "look at the configuration and at each source, change nothing")
     check.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
     plan = _command(commands, "plan", "show the SQL that would make or change the publication")
@@ -79,7 +95,7 @@ def _source_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     teardown.add_argument("--end-drain", action="store_true", help="end the connection of whoever reads the slot")
 
 
-def _lake_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     compact = _command(commands, "compact", "write what has landed to the history and current tables")
     _source(compact)
     maintain = _command(commands, "maintain", "remove what the retention says is not needed, put small files together")
@@ -102,16 +118,17 @@ def _lake_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     _source(prove)
     _tables(prove, "compare only these")
     prove.add_argument("--repair", action="store_true", help="put right what differs")
+    prove.add_argument("--history", action="store_true", help="prove all histories and views, not only those in turn")
     status = _command(commands, "status", "slots, landings, cuts, held tables and views")
     status.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
     status.add_argument("--sizes", action="store_true", help="also the room that the lake takes, and what would go now")
     inspect = _command(commands, "inspect", "show what is in a manifest or in a landing's data file")
     inspect.add_argument("file", type=Path, metavar="FILE", help="a .json manifest or a .parquet file")
+    jars = _command(commands, "fetch-jars", "put the jars that Spark needs into a folder, for a host without a network")
+    jars.add_argument("folder", type=Path, metavar="FOLDER", help="made if it is not there; name it in WAL2DELTA_JARS")
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
     _common(command, top_level=False)
     return command

@@ -1,6 +1,6 @@
 """The commands by name.
 
-What each does, as a result for people and programs, is in `source_commands` and `lake_commands`.
+What each does, as a result for people and programs, is in `source_commands`, `lake_commands` and `machine_commands`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
-from wal2delta.cli import lake_commands, source_commands
+from wal2delta.cli import lake_commands, machine_commands, source_commands
 from wal2delta.cli.context import Context
 from wal2delta.cli.results import Outcome
 
 COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
+    "init": machine_commands.init,
     "check": source_commands.check,
     "plan": source_commands.plan,
     "apply": source_commands.apply,
@@ -26,4 +27,5 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "prove": lake_commands.prove,
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
+    "fetch-jars": machine_commands.fetch_jars,
 }

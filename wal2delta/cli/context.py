@@ -16,7 +16,7 @@ from wal2delta.cli.interruption import Interruption
 from wal2delta.config.load import load
 from wal2delta.config.mistakes import unknown_key
 from wal2delta.config.model import Config
-from wal2delta.errors import ConfigError, DefiniteError
+from wal2delta.errors import ConfigError
 from wal2delta.report import Report, Stop
 
 if TYPE_CHECKING:
@@ -71,23 +71,15 @@ class Context:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """A Spark session that ends with the block; raises DefiniteError where it does not start."""
-        from pyspark.errors import PySparkRuntimeError
+        from wal2delta.lake.session import session as start
+        from wal2delta.lake.session import stop_session
 
-        from wal2delta.lake.session import build_session
-
-        try:
-            session = build_session(self.config.spark, f"wal2delta {self.command}")
-        except PySparkRuntimeError as error:
-            raise DefiniteError(
-                "Spark",
-                f"the session did not start ({error.getCondition() or 'no reason given'})",
-                "see that there is Java 17 or later (JAVA_HOME) and, the first time, that Delta's jars can be downloaded",
-            ) from error
+        session = start(self.config, f"wal2delta {self.command}")
         self.interruption.arm()
         try:
             yield session
         finally:
-            session.stop()
+            stop_session(session)
 
     def _known(self, kind: str, name: str, names: list[str]) -> None:
         if name not in names:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from wal2delta.cli.context import Context
 from wal2delta.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, plain
 from wal2delta.names import TableName
+from wal2delta.schema import describe_left_out
 
 if TYPE_CHECKING:
-    from wal2delta.proof.result import TableProof
+    from wal2delta.pipeline.compact import CutReport
+    from wal2delta.proof.result import ProofReport, TableProof
 
 _KEYS_SHOWN = 10
 
@@ -25,23 +27,34 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring history and current to the landing's end."""
     source = context.source(args.source)
     from wal2delta.lake.records import newest_cut
+    from wal2delta.landing.chain import Chain
     from wal2delta.landing.lake_paths import LakePaths
     from wal2delta.landing.store import open_store
     from wal2delta.pipeline import compact as step
+    from wal2delta.pipeline.left_behind import left_behind
+    from wal2delta.pipeline.recopy import never_copied
+    from wal2delta.pipeline.work import compaction_has_work
 
-    with context.spark() as spark:
-        cuts = step.compact(context.config, source, spark, context.report, context.stop)
-    newest = newest_cut(open_store(context.config.lake), LakePaths(context.config.lake, source))
+    cuts: list[CutReport] = []
+    if compaction_has_work(context.config, source):
+        with context.spark() as spark:
+            cuts = step.compact(context.config, source, spark, context.report, context.stop)
+    store, paths = open_store(context.config.lake), LakePaths(context.config.lake, source)
+    newest = newest_cut(store, paths)
     held = {} if newest is None else newest.held
-    text = f"{source}: nothing to do, the lake is at the landing's end"
+    text = f"{source}: nothing to do, all that has landed is in the lake"
     if cuts:
         rows = [
             (int(cut.number), cut.position, len(cut.tables), sum(t.changes for t in cut.tables.values()), len(cut.held))
             for cut in cuts
         ]
         text = grid(("cut", "position", "tables", "changes", "held"), rows)
-    still = [plain(f"{table}: {h}") for table, h in sorted(held.items())]
-    return Outcome(DIFFERS if held else DONE, {"cuts": cuts, "held": held}, "\n".join([text, *still]))
+    absent = never_copied(context.config, source)
+    still = [plain(f"{table}: {why}") for table, why in sorted({**held, **absent}.items())]
+    left = left_behind(context.config.source(source), held, Chain.open_newest(store, paths))
+    waited_for = held.keys() - left
+    result = {"cuts": cuts, "held": held, "absent": absent}
+    return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *still]))
 
 
 def maintain(context: Context, args: argparse.Namespace) -> Outcome:
@@ -67,18 +80,23 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     lines = [plain(f"{what}: {', '.join(map(str, tables))}") for what, tables in told.items() if tables]
     if args.plan:
         lines.insert(0, "nothing was changed: this is what would go, and what would be put together")
-    return Outcome(DONE, done, "\n".join([text, *lines]))
+    lines += [plain(f"{thing}: {why}") for thing, why in done.damaged.items()]
+    return Outcome(DIFFERS if done.damaged else DONE, done, "\n".join([text, *lines]))
 
 
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring views up to the newest cuts of what they read."""
     view = context.view(args.view)
     from wal2delta.pipeline import refresh as step
+    from wal2delta.pipeline.work import why_not_refresh
 
+    nothing = why_not_refresh(context.config, view)
+    if nothing is not None:
+        held = step.held_views(context.config, view)
+        lines = [f"nothing to do: {nothing}", *(plain(f"{v.view}: held: {v.held}") for v in held)]
+        return Outcome(DIFFERS if held else DONE, held, "\n".join(lines))
     with context.spark() as spark:
         views = step.refresh(context.config, view, spark, context.report)
-    if not views:
-        return Outcome(DONE, views, "the configuration has no views")
     rows = [
         (
             v.view,
@@ -100,18 +118,61 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from wal2delta.pipeline import prove as step
 
+    step.check_prove(context.config, source, args.tables)
     with context.spark() as spark:
-        proof = step.prove(context.config, source, args.tables, spark, context.report, context.stop, repair=args.repair)
+        proof = step.prove(
+            context.config,
+            source,
+            args.tables,
+            spark,
+            context.report,
+            context.stop,
+            repair=args.repair,
+            history=args.history,
+        )
     rows = [
         (str(table), t.source_rows, t.lake_rows, proof.position, "yes" if t.status == "equal" else t.status)
         for table, t in proof.tables.items()
     ]
     text = grid(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
-    reasons = [line for table, found in proof.tables.items() for line in _differences(table, found)]
-    return Outcome(_proof_status({t.status for t in proof.tables.values()}), proof, "\n".join([text, *reasons]))
+    reasons = left_out_lines(proof) + [
+        line for table, found in proof.tables.items() for line in _differences(table, found)
+    ]
+    reasons += _lake(proof)
+    result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
+    return Outcome(result, proof, "\n".join([text, *reasons]))
+
+
+def left_out_lines(proof: ProofReport) -> list[str]:
+    """A line for each table of which not all columns are published."""
+    return [
+        plain(
+            f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(found.left_out)}"
+        )
+        for table, found in proof.tables.items()
+        if found.left_out
+    ]
+
+
+def _lake(proof: ProofReport) -> Iterator[str]:
+    """What was said of histories and views."""
+    if proof.lake is None:
+        return
+    for what, found in (("histories", proof.lake.histories), ("views", proof.lake.views)):
+        equal = sum(p.status == "equal" for p in found.values())
+        if found:
+            yield f"{what}: {equal} of {len(found)} that were looked at are equal"
+    yield from (plain(f"{thing}: {reason}") for thing, reason in proof.damaged.items())
+    for view, said in proof.lake.views.items():
+        if said.status == "blocked":
+            yield plain(f"view {view}: not compared: {said.reason}")
 
 
 def _differences(table: TableName, proof: TableProof) -> Iterator[str]:
+    if proof.left_out:
+        yield plain(
+            f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(proof.left_out)}"
+        )
     if proof.reason:
         yield plain(f"{table}: {proof.reason}")
     for found in proof.differing_keys[:_KEYS_SHOWN]:
@@ -140,7 +201,7 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
         sizes = partial(lake_sizes, context.config, plan=True)
     report = step.status(context.config, names, sizes=sizes)
     result = DONE
-    if report.held:
+    if report.held or report.incomplete:
         result = DIFFERS
     elif any(not problem.transient for problem in report.problems):
         result = REFUSED

@@ -43,19 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             _fail(line, error.exit_status)
         return error.exit_status
     except Wal2DeltaError as error:
-        if args.debug:
-            traceback.print_exc()
+        _trace(args)
+        if args.json:
+            _print_json({"error": {"thing": error.thing, "reason": error.reason, "remedy": error.remedy}})
         report_it = " (this is a mistake in wal2delta: please report it)" if isinstance(error, InvariantError) else ""
         return _fail(f"{error}{report_it}", error.exit_status)
     except OSError as error:
-        if args.debug:
-            traceback.print_exc()
+        _trace(args)
         return _fail(
             f"{error.filename or args.command}: {error.strerror or type(error).__name__}; see to it and run again"
         )
     except Exception as error:  # noqa: BLE001  (the last resort: one line instead of a traceback)
-        if args.debug:
-            traceback.print_exc()
+        _trace(args)
         return _fail(_unexpected(error))
 
 
@@ -74,9 +73,25 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:
-    text = json.dumps(to_json(outcome.document), indent=2) if as_json else outcome.text
-    if text:
-        print(text, flush=True)
+    if as_json:
+        _print_json(to_json(outcome.document))
+    elif outcome.text:
+        print(_plain_lines(outcome.text), flush=True)
+
+
+def _print_json(document: object) -> None:
+    # Escapes what is not ASCII, control characters too.
+    print(json.dumps(document, indent=2), flush=True)
+
+
+def _trace(args: argparse.Namespace) -> None:
+    if args.debug:
+        print(_plain_lines(traceback.format_exc()), file=sys.stderr, flush=True)
+
+
+def _plain_lines(text: str) -> str:
+    """Return the text with no control character but newlines, whatever somebody has named a table or sent as a message."""
+    return "\n".join(plain(line) for line in text.split("\n"))
 
 
 def _fail(text: str, status: int = REFUSED) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Protocol, TextIO
 
@@ -16,6 +18,7 @@ from wal2delta.report import Event
 
 _CLEAR_LINE = "\r\x1b[K"
 _BAR_CELLS = 20
+_PROGRESS_S = 10.0
 
 
 class Progress(Protocol):
@@ -34,7 +37,10 @@ def progress(stream: TextIO) -> Progress:
 
 
 class TerminalProgress:
-    """Events of one kind in a row share a line; the last of them stays. One that says its `fraction` has a bar, and goes."""
+    """Events of one kind in a row share a line; the last of them stays.
+
+    Progress (`….progress`) goes whatever comes next; its `fraction` is a bar.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -45,8 +51,8 @@ class TerminalProgress:
     def __call__(self, event: Event) -> None:
         width = shutil.get_terminal_size().columns - 1
         fraction = event.fields.get("fraction")
-        is_bar = fraction is not None
-        text = f"{_bar(float(fraction or 0)) if is_bar else ''}{plain(event.message)}"[:width]
+        is_bar = _is_progress(event)
+        text = f"{_bar(float(fraction)) if fraction is not None else ''}{plain(event.message)}"[:width]
         with self._lock:
             replaces = event.kind == self._kind or self._is_bar
             start = "" if self._kind is None else _CLEAR_LINE if replaces else "\n"
@@ -60,6 +66,11 @@ class TerminalProgress:
             self._kind = None
 
 
+def _is_progress(event: Event) -> bool:
+    """Whether the next event makes this one worthless."""
+    return event.kind.endswith(".progress")
+
+
 def _bar(fraction: float) -> str:
     share = min(1.0, max(0.0, fraction))
     full = int(share * _BAR_CELLS)
@@ -67,11 +78,13 @@ def _bar(fraction: float) -> str:
 
 
 class JsonProgress:
-    """Each event a line: `{"at", "event", "message", "fields"}`, `at` in UTC."""
+    """Each event a line: `{"at", "event", "message", "fields"}`, `at` in UTC; progress of one kind at most every 10 s."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._clock = clock
         self._lock = threading.Lock()
+        self._shown: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
         document = {
@@ -81,6 +94,11 @@ class JsonProgress:
             "fields": to_json(event.fields),
         }
         with self._lock:
+            if _is_progress(event):
+                now = self._clock()
+                if now - self._shown.get(event.kind, float("-inf")) < _PROGRESS_S:
+                    return
+                self._shown[event.kind] = now
             _write(self._stream, json.dumps(document) + "\n")
 
     def close(self) -> None:

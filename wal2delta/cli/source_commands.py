@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from wal2delta.cli.context import Context
-from wal2delta.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, grid, octets, plain
+from wal2delta.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, octets, plain
 from wal2delta.errors import ConfigError
+from wal2delta.schema import describe_left_out
 
 if TYPE_CHECKING:
     from wal2delta.pipeline.bootstrap import SnapshotReport
     from wal2delta.pipeline.check import CheckReport
+    from wal2delta.pipeline.check_machine import LakeCheck, SparkCheck
     from wal2delta.pipeline.publish import Plan
     from wal2delta.pipeline.recover import RecoverPlan
+    from wal2delta.postgres.findings import Finding
 
 # Of nearly every server: for people, and of an estimate.
 _PAGE_BYTES = 8192
@@ -30,15 +33,22 @@ _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 
 
 def check(context: Context, args: argparse.Namespace) -> Outcome:
-    """Look at the configuration and at each source."""
+    """Look at the configuration, at each source, and at what this machine has for the lake and for Spark."""
     names = context.sources(args.source)
     from wal2delta.pipeline import check as step
+    from wal2delta.pipeline import check_machine as machine
 
     reports = step.check_sources(context.config, names)
-    text = "\n\n".join(_check_page(name, report) for name, report in reports.items())
+    lake, spark = machine.check_lake(context.config), machine.check_spark(context.config.spark)
+    pages = [_check_page(name, report) for name, report in reports.items()]
+    text = "\n\n".join([*pages, _lake_page(lake), _spark_page(spark)])
     refused = [report for report in reports.values() if report.refused]
-    status = REFUSED if any(not report.try_again for report in refused) else TRY_AGAIN if refused else DONE
-    return Outcome(status, reports, text)
+    status = DIFFERS if refused else DONE
+    if any(not report.single_tables for report in refused):
+        status = REFUSED if any(not r.try_again and not r.single_tables for r in refused) else TRY_AGAIN
+    if machine.is_refused((*lake.findings, *spark.findings)):
+        status = REFUSED
+    return Outcome(status, {"sources": reports, "lake": lake, "spark": spark}, text)
 
 
 def plan(context: Context, args: argparse.Namespace) -> Outcome:
@@ -47,7 +57,7 @@ def plan(context: Context, args: argparse.Namespace) -> Outcome:
     from wal2delta.pipeline import publish as step
 
     planned = step.plan(context.config, source)
-    return Outcome(DONE, planned, _statements(source, planned))
+    return Outcome(_published(planned), planned, _statements(source, planned))
 
 
 def apply(context: Context, args: argparse.Namespace) -> Outcome:
@@ -58,7 +68,12 @@ def apply(context: Context, args: argparse.Namespace) -> Outcome:
     planned = step.plan(context.config, source)
     context.show(_statements(source, planned))
     step.apply(context.config, source, planned, context.report)
-    return Outcome(DONE, planned, "" if planned.empty else "done")
+    return Outcome(_published(planned), planned, "" if planned.empty else "done")
+
+
+def _published(planned: Plan) -> int:
+    """The exit status: whether each table goes on."""
+    return DIFFERS if planned.refused else DONE
 
 
 def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
@@ -122,7 +137,12 @@ def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
     head += f"; {len(result.kept)} had been finished by a run before" if result.kept else ""
     failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
     skipped = [plain(f"{table}: skipped: it was dropped, or is not published any more") for table in result.skipped]
-    return Outcome(status, result, "\n".join([head, "", grid(_BOOTSTRAP_HEADINGS, rows), *failed, *skipped]))
+    left_out = [
+        plain(f"{table}: columns not published, so not in the lake: {describe_left_out(columns)}")
+        for table, columns in sorted(result.left_out.items())
+    ]
+    lines = [head, "", grid(_BOOTSTRAP_HEADINGS, rows), *left_out, *failed, *skipped]
+    return Outcome(status, result, "\n".join(lines))
 
 
 def _recover_page(planned: RecoverPlan) -> str:
@@ -198,12 +218,17 @@ def _agreed(question: str) -> bool:
 def _statements(source: str, planned: Plan) -> str:
     lines = [plain(f"{statement};") for statement in planned.statements]
     lines = lines or [f"-- {source}: nothing to do, all that is configured is published"]
-    return "\n".join([*lines, *(plain(f"-- {note}") for note in planned.notes)])
+    refused = [plain(f"-- refused: {reason}") for reason in planned.refused.values()]
+    notes = list(planned.notes)
+    if planned.lacking:
+        notes.append(
+            f"role {planned.role} may not run this: it has not {', nor '.join(planned.lacking)}; let the owner do it"
+        )
+    return "\n".join([*lines, *(plain(f"-- {note}") for note in notes), *refused])
 
 
 def _check_page(name: str, report: CheckReport) -> str:
-    lines = [f"source {name}: {_verdict(report)}"]
-    lines += [plain(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in report.findings]
+    lines = [f"source {name}: {_verdict(report)}", *_findings(report.findings)]
     if report.tables:
         rows = [
             (
@@ -220,6 +245,27 @@ def _check_page(name: str, report: CheckReport) -> str:
         ]
         lines += ["", grid(_CHECK_HEADINGS, rows)]
     return "\n".join(lines)
+
+
+def _findings(findings: Iterable[Finding]) -> list[str]:
+    return [plain(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in findings]
+
+
+def _lake_page(lake: LakeCheck) -> str:
+    told = [lake.folder]
+    if lake.file_system is not None:
+        told.append(f"{lake.file_system} mounted at {lake.mounted_at}")
+    if lake.free_bytes is not None:
+        told.append(f"{octets(lake.free_bytes)} of {octets(lake.total_bytes)} free")
+    return "\n".join([plain(f"lake: {', '.join(told)}"), *_findings(lake.findings)])
+
+
+def _spark_page(spark: SparkCheck) -> str:
+    java = "no Java that fits" if spark.java is None else f"Java {spark.java}"
+    memory = "" if spark.memory_bytes is None else f" of this machine's {octets(spark.memory_bytes)}"
+    jars = f"Delta's jars {'in' if spark.jars_present else 'not yet in'} {spark.jars}"
+    told = f"spark: {java}, heap {spark.driver_memory}{memory}, {jars}"
+    return "\n".join([plain(told), *_findings(spark.findings)])
 
 
 def _verdict(report: CheckReport) -> str:

@@ -48,26 +48,71 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield f"  lease      {state}; last taken by {status.lease}"
     if status.snapshot is not None:
         yield plain(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
-    for table, position in status.snapshots.items():
-        yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
-    for table, held in status.held.items():
-        yield plain(f"  held       {table}: {held}")
+    yield from _tables(status)
     if status.proved:
         yield f"  proved     {_proved(status.proved)}"
     for table, proved in status.proved.items():
-        if proved.status != "equal":
-            equal = "never seen equal" if proved.verified is None else f"last equal at {proved.verified.position}"
-            yield plain(f"  proved     {table}: {proved.status} ({proved.at}), {equal}")
+        yield from _not_equal(table, proved)
     for problem in status.problems:
         yield _problem(problem)
 
 
+def _tables(status: SourceStatus) -> Iterator[str]:
+    """The tables that stand still, will, or wait."""
+    for table, position in status.snapshots.items():
+        yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
+    for table, held in status.held.items():
+        told = "left      " if table in status.left_behind else "held      "
+        yield plain(f"  {told} {table}: {held}")
+    for table, held in (status.coming or {}).items():
+        yield plain(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
+    if status.unpublished:
+        yield plain(f"  new        {_unpublished(status)}")
+
+
+def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
+    if proved.status != "equal":
+        yield plain(f"  proved     {table}: {_one_proved(proved)}")
+    history = proved.history
+    if history is not None and history.status != "equal":
+        yield plain(f"  proved     history of {table}: {history.status} ({history.at}): {history.reason}")
+
+
+def _unpublished(status: SourceStatus) -> str:
+    shown = ", ".join(map(str, status.unpublished[:_TABLES_SHOWN]))
+    more = f" and {len(status.unpublished) - _TABLES_SHOWN:,} more" if len(status.unpublished) > _TABLES_SHOWN else ""
+    return f"{shown}{more}: not published, though a pattern matches; run `wal2delta apply {status.source}`"
+
+
 def _proved(proved: Mapping[TableName, Proved]) -> str:
     equal = [p.verified for p in proved.values() if p.status == "equal" and p.verified is not None]
+    compared = sum(p.rows is not None for p in proved.values())
+    if not compared:
+        last = max((p.verified.at for p in proved.values() if p.verified is not None), default=None)
+        return (
+            f"{len(proved):,} tables, not compared ({'never seen equal' if last is None else f'last equal at {last}'})"
+        )
+    left = "" if compared == len(proved) else f"; {len(proved) - compared:,} not compared"
     if not equal:
-        return f"none of {len(proved):,} tables equal"
+        return f"none of {compared:,} tables equal{left}"
     oldest = min(equal, key=lambda verified: verified.at)
-    return f"{len(equal):,} of {len(proved):,} tables equal, each since {oldest.at} or later, at {oldest.position} or later"
+    since = f"each since {oldest.at} or later, at {oldest.position} or later"
+    return f"{len(equal):,} of {compared:,} tables equal, {since}{left}{_histories(proved)}"
+
+
+def _histories(proved: Mapping[TableName, Proved]) -> str:
+    histories = [p.history for p in proved.values() if p.history is not None]
+    equal = [h.at for h in histories if h.status == "equal"]
+    return f"; {len(equal):,} of {len(histories):,} histories, each since {min(equal)} or later" if equal else ""
+
+
+def _one_proved(proved: Proved) -> str:
+    equal = "never seen equal" if proved.verified is None else f"last equal at {proved.verified.position}"
+    why = f": {proved.reason}" if proved.reason else ""
+    if proved.rows is None:
+        differed = "" if proved.differed is None else f", it differed at {proved.differed.position}"
+        return f"not compared ({equal}{differed}), {proved.status} ({proved.at}){why}"
+    return f"{proved.status} ({proved.at}), {equal}{why}"
 
 
 def _server(status: SourceStatus) -> str:
@@ -75,6 +120,7 @@ def _server(status: SourceStatus) -> str:
         return "not seen (below)"
     server = status.server
     standby = ", in recovery" if server.in_recovery else ""
+    standby += ", reached over a network in the clear" if server.exposed else ""
     return f"PostgreSQL {server.major}, database {plain(server.database)}, WAL ends at {server.current_lsn}{standby}"
 
 

@@ -18,7 +18,8 @@ from wal2delta.config.mistakes import ConfigFileError, KeyPath, Mistake, explain
 from wal2delta.config.model import Config, Model, SourceConfig, SparkConfig, TableConfig, ViewConfig
 from wal2delta.config.secret import Dsn
 from wal2delta.config.sections import read_dsn, read_lake, read_reads, read_sql_file
-from wal2delta.config.table_names import parse_table, write_table
+from wal2delta.config.selection import Selection
+from wal2delta.config.table_names import TablePattern, parse_selected, parse_table, write_table
 from wal2delta.errors import ConfigError
 from wal2delta.names import TableName
 
@@ -35,14 +36,18 @@ _T = TypeVar("_T")
 
 def find(path: Path | None) -> Path:
     """The file to read: `path`, else WAL2DELTA_CONFIG, else `wal2delta.yaml` here. Raises ConfigError for no file."""
-    named = os.environ.get(VARIABLE, "")
-    file = path or Path(named or DEFAULT_NAME)
+    file = meant(path)
     if file.is_file():
         return file
     reason = "there is no such file"
-    if path is None and not named:
+    if path is None and not os.environ.get(VARIABLE):
         reason = "there is no such file in this folder, and none was named"
     raise ConfigError(str(file), reason, f"name the configuration with -c FILE or {VARIABLE}")
+
+
+def meant(path: Path | None) -> Path:
+    """Return the file that `find` looks for, whether or not it is there."""
+    return path or Path(os.environ.get(VARIABLE) or DEFAULT_NAME)
 
 
 def load(path: Path | None = None) -> Config:
@@ -67,7 +72,7 @@ class _Reader:
         self._document = document
         self._file = file
         # None for a source whose `tables` can't be read or that takes whatever is published.
-        self._tables: dict[str, frozenset[TableName] | None] = {}
+        self._selections: dict[str, Selection | None] = {}
 
     def config(self) -> Config | None:
         root = dict(self._document.root)
@@ -89,30 +94,54 @@ class _Reader:
     def _source(self, name: str, value: Any) -> SourceConfig | None:
         path = ("sources", name)
         section = self._mapping(value, path)
-        self._refuse_unknown(section, path, SourceConfig, hide=("name",), also=("password",))
+        self._refuse_unknown(section, path, SourceConfig, hide=("name", "patterns"), also=("password",))
         if name == _RESERVED_SOURCE:
             self._document.add(path, "is taken by the views' folder in the lake; give the source another name")
-        dsn = self._try((*path, "dsn"), lambda: read_dsn(section, ".".join(path)))
-        tables = self._table_list(section.get("tables"), (*path, "tables"))
-        self._tables[name] = frozenset(tables) if tables else None
+        dsn = self._try((*path, "dsn"), lambda: read_dsn(section, ".".join(path), self._file.parent))
+        listed = self._selection(name, section)
         values = {
             "publication": f"wal2delta_{name}",
             "slot": f"wal2delta_{name}",
-            **self._only(section, SourceConfig, but=("name", "dsn", "tables", "table")),
+            **self._only(section, SourceConfig, but=("name", "dsn", "tables", "patterns", "exclude", "table")),
             "name": name,
             "dsn": dsn or Dsn(""),
-            "tables": tuple(tables or ()),
+            **listed,
             "table": self._table_sections(name, section.get("table")),
         }
-        return self._validate(SourceConfig, values, path)
+        config = self._validate(SourceConfig, values, path)
+        return None if config is None else self._with_archive(config, (*path, "retention", "archive"))
 
-    def _table_list(self, value: Any, path: KeyPath) -> list[TableName] | None:
+    def _with_archive(self, config: SourceConfig, path: KeyPath) -> SourceConfig:
+        """Make the archive's folder absolute: a compaction may run in any folder."""
+        archive = config.retention.archive
+        if archive is None:
+            return config
+        place = self._try(path, lambda: read_lake(archive, self._file.parent))
+        return config.model_copy(update={"retention": config.retention.model_copy(update={"archive": place})})
+
+    def _selection(self, source: str, section: dict[str, Any]) -> dict[str, Any]:
+        """What `tables` and `exclude` say."""
+        path = ("sources", source)
+        listed = self._table_list(section.get("tables"), (*path, "tables"))
+        out = self._table_list(section.get("exclude"), (*path, "exclude"))
+        selection = Selection(
+            tables=tuple(entry for entry in listed or () if isinstance(entry, TableName)),
+            patterns=tuple(entry for entry in listed or () if isinstance(entry, TablePattern)),
+            exclude=tuple(out or ()),
+        )
+        self._selections[source] = selection if listed else None
+        for i, entry in enumerate(out or ()):
+            for mistake in selection.mistakes(entry):
+                self._document.add((*path, "exclude", i), mistake)
+        return {"tables": selection.tables, "patterns": selection.patterns, "exclude": selection.exclude}
+
+    def _table_list(self, value: Any, path: KeyPath) -> list[TableName | TablePattern] | None:
         if value is None:
             return []
         if not isinstance(value, list):
             self._document.add(path, "must be a list of tables")
             return None
-        names = [self._try((*path, i), lambda t=text: _table(t)) for i, text in enumerate(value)]  # type: ignore[misc]  # a default binds the loop's value
+        names = [self._try((*path, i), lambda t=text: _selected(t)) for i, text in enumerate(value)]  # type: ignore[misc]  # a default binds the loop's value
         return None if None in names else [n for n in names if n is not None]
 
     def _table_sections(self, source: str, value: Any) -> dict[TableName, TableConfig]:
@@ -158,9 +187,9 @@ class _Reader:
                 continue
             if alias.lower() in {known.lower() for known in found}:
                 self._document.add(here, "differs from an earlier name in case only, which Spark can't tell apart")
-            if bound[0] not in self._tables:
+            if bound[0] not in self._selections:
                 self._document.add(
-                    here, f"reads from {bound[0]}, which is no source; {_nearest(bound[0], self._tables)}"
+                    here, f"reads from {bound[0]}, which is no source; {_nearest(bound[0], self._selections)}"
                 )
             else:
                 self._listed(bound[0], bound[1], here)
@@ -168,8 +197,8 @@ class _Reader:
         return found
 
     def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
-        listed = self._tables.get(source)
-        if listed is not None and table not in listed:
+        selection = self._selections.get(source)
+        if selection is not None and not selection.selected(table):
             self._document.add(path, f"{write_table(table)} is not among sources.{source}.tables")
 
     def _shared_slots(self, sources: dict[str, SourceConfig | None]) -> None:
@@ -228,6 +257,12 @@ def _table(text: Any) -> TableName:
     if isinstance(text, str):
         return parse_table(text)
     raise ValueError("must be a table: schema.table")
+
+
+def _selected(text: Any) -> TableName | TablePattern:
+    if isinstance(text, str):
+        return parse_selected(text)
+    raise ValueError("must be a table or a pattern: schema.table or schema.*")
 
 
 def _is_section(model: type[Model], key: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from wal2delta.errors import ConfigError
+from wal2delta.errors import ConfigError, manual
 
 # The keys and list indices that lead to a value, from the top of the document.
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -56,7 +56,11 @@ class ConfigFileError(ConfigError):
         self.file = file
         self.mistakes = tuple(sorted(set(mistakes)))
         reason = "; ".join(f"{self._line(m)}{m}" for m in self.mistakes)
-        super().__init__(file, reason, "correct the file; docs/configuration.md lists every key")
+        super().__init__(
+            file,
+            reason,
+            f"correct the file (its keys: {manual('The configuration: `wal2delta.yaml`', 'The top level')})",
+        )
 
     def lines(self) -> list[str]:
         """One line per mistake: `wal2delta.yaml:7: sources.shop.drain.flush_rows: must be at least 1`."""
@@ -80,11 +84,16 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that was probably meant, None if none is near."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+
+
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """What to say of a key that does not exist: with the nearest one, or all there are."""
     names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}"
+    near = nearest(key, names)
+    hint = f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
     return f"unknown key; {hint}"
 
 

@@ -5,7 +5,6 @@ Reading the file, the environment and naming mistakes belongs to `wal2delta.conf
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,113 +20,29 @@ from pydantic import (
     model_validator,
 )
 
-from wal2delta.config.secret import Dsn
+from wal2delta.config.selection import Selection
+from wal2delta.config.table_names import TablePattern
+from wal2delta.config.values import (
+    ColumnName,
+    ColumnNames,
+    Name,
+    Owner,
+    Pinned,
+    Seconds,
+    Text,
+    Whole,
+    different,
+    number_text,
+    read_secret,
+    valid_expectation,
+    valid_memory,
+    valid_messages,
+    valid_publication,
+    valid_slot,
+    valid_spark_conf,
+)
 from wal2delta.errors import ConfigError
 from wal2delta.names import TableName
-
-# Source and view names stand in paths, in Dagster's keys and, for sources, in the slot's default name (wal2delta_<name>).
-NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
-OCTETS_MAX = 63  # of an identifier in PostgreSQL, which cuts a longer one silently
-_PRECISION_MAX = 38  # of a decimal in Spark
-_OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
-_EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity"})
-_SEVERITIES = ("error", "warn")
-
-
-def _dsn(value: object) -> SecretStr:
-    if isinstance(value, SecretStr):
-        return value
-    if isinstance(value, str):
-        return Dsn(value)
-    raise ValueError("must be a connection string, or {env: NAME}")
-
-
-def _number_text(value: object) -> object:
-    # Spark takes texts; 4, 0.5 and true may stand in the file without quotes.
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(NAME_PATTERN, value):
-        raise ValueError("is not a name: a small letter, then at most 52 small letters, digits and _")
-    return value
-
-
-def _column(value: str) -> str:
-    if not value or "\x00" in value:
-        raise ValueError("is not a column's name")
-    return value
-
-
-def _owner(value: str) -> str:
-    if not _OWNER.fullmatch(value):
-        raise ValueError("is not an owner: the form is team:data or an e-mail address")
-    return value
-
-
-def _expectation(value: object) -> object:
-    if not isinstance(value, dict) or not value.keys() <= _EXPECTATION_KEYS or "type" not in value:
-        raise ValueError("must be {type: expect_…, kwargs: {…}}, with severity: warn or error if wanted")
-    if not isinstance(value["type"], str) or not re.fullmatch(r"expect_[a-z0-9_]+", value["type"]):
-        raise ValueError("type must be the name of an expectation: expect_…")
-    if value.get("severity", "error") not in _SEVERITIES:
-        raise ValueError("severity must be warn or error")
-    if isinstance(value.get("kwargs", {}), dict):
-        return value
-    raise ValueError("kwargs must be a mapping")
-
-
-def _pinned(value: tuple[int, int]) -> tuple[int, int]:
-    precision, scale = value
-    if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
-        raise ValueError(
-            f"must be [precision, scale] with 1 <= precision <= {_PRECISION_MAX} and 0 <= scale <= precision"
-        )
-    return value
-
-
-def _publication(value: str) -> str:
-    if not value or "\x00" in value or len(value.encode()) > OCTETS_MAX:
-        raise ValueError(f"is not a publication's name: 1 to {OCTETS_MAX} octets")
-    return value
-
-
-def _slot(value: str) -> str:
-    if not re.fullmatch(rf"[a-z0-9_]{{1,{OCTETS_MAX}}}", value):
-        raise ValueError(f"is not a slot's name: 1 to {OCTETS_MAX} small letters, digits and _")
-    return value
-
-
-def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    twice = sorted({str(value) for value in values if values.count(value) > 1})
-    if twice:
-        raise ValueError(f"names {', '.join(twice)} twice")
-    return values
-
-
-def _memory(value: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]*[kmgt]b?", value, re.IGNORECASE):
-        raise ValueError("is not an amount of memory: the form is 2g or 512m")
-    return value
-
-
-def _spark_conf(value: dict[str, str]) -> dict[str, str]:
-    for key in value:
-        if not key.startswith("spark."):
-            raise ValueError(f"holds {key[:60]!r}, which is no setting of Spark's (they begin with spark.)")
-    return value
-
-
-Whole = Annotated[int, Field(strict=True)]
-Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Text = Annotated[str, Field(strict=True)]
-Name = Annotated[Text, AfterValidator(_name)]
-ColumnName = Annotated[Text, AfterValidator(_column)]
-ColumnNames = Annotated[tuple[ColumnName, ...], AfterValidator(_different)]
-Owner = Annotated[Text, AfterValidator(_owner)]
-Pinned = Annotated[tuple[Whole, Whole], AfterValidator(_pinned)]
 
 
 class Model(BaseModel):
@@ -170,6 +85,12 @@ class DrainConfig(Model):
         le=4096,
         description="Transactions that wait on disk have at most this many open files; more share them.",
     )
+    spill_bytes_max: Whole = Field(
+        0,
+        ge=0,
+        description="They take at most this many bytes of disk, all together (in the folder for temporary files, TMPDIR);"
+        " 0 is half of what is free there when the first of them comes.",
+    )
     queue_bytes: Whole = Field(
         32 * 1024 * 1024, ge=1, description="What is complete waits for its decoding with at most this many bytes."
     )
@@ -187,6 +108,11 @@ class DrainConfig(Model):
         le=3600,
         description="After a lost connection a lasting drain connects again after 0.2 s, then after twice as long"
         " each time, at most this long, in seconds.",
+    )
+    messages: Annotated[Literal[False] | tuple[str, ...], PlainValidator(valid_messages)] = Field(
+        False,
+        description="Logical messages (`pg_logical_emit_message`, which every role may call) with one of these prefixes"
+        " land; `false`: the server sends none.",
     )
 
 
@@ -295,7 +221,7 @@ class TableConfig(Model):
         description="`numeric` columns without a precision, and arrays of it, as decimals: `{column: [precision, scale]}`.",
     )
     as_text: ColumnNames = Field((), description="Columns kept as PostgreSQL's exact text.")
-    expectations: tuple[Annotated[dict[str, Any], BeforeValidator(_expectation)], ...] = Field(
+    expectations: tuple[Annotated[dict[str, Any], BeforeValidator(valid_expectation)], ...] = Field(
         (), description="Great Expectations: `{type, kwargs, severity}`; `severity` is `error` (default) or `warn`."
     )
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
@@ -312,16 +238,23 @@ class TableConfig(Model):
 class SourceConfig(Model):
     """One PostgreSQL database with one publication and one slot.
 
-    `name` is the section's key. `dsn` is a libpq conninfo or URI; it never prints, and its password comes from the
-    environment when it is used.
+    `name` is the section's key. Of what the file lists under `tables`, `patterns` has what is no table's name: which tables
+    they mean, a catalog says. `dsn` is a libpq conninfo or URI; it never prints, and its password comes from the
+    environment or a file when it is used.
     """
 
     name: Name
-    dsn: Annotated[SecretStr, PlainValidator(_dsn), PlainSerializer(str, return_type=str, when_used="json")]
-    publication: Annotated[Text, AfterValidator(_publication)]
-    slot: Annotated[Text, AfterValidator(_slot)]
-    tables: Annotated[tuple[TableName, ...], AfterValidator(_different)] = Field(
-        (), description="What `apply` publishes, each `schema.table`; `bootstrap` takes all that is published."
+    dsn: Annotated[SecretStr, PlainValidator(read_secret), PlainSerializer(str, return_type=str, when_used="json")]
+    publication: Annotated[Text, AfterValidator(valid_publication)]
+    slot: Annotated[Text, AfterValidator(valid_slot)]
+    tables: Annotated[tuple[TableName, ...], AfterValidator(different)] = Field(
+        (),
+        description="What `apply` publishes, each `schema.table`, or `schema.*` for all of a schema;"
+        " `bootstrap` takes all that is published.",
+    )
+    patterns: tuple[TablePattern, ...] = ()
+    exclude: Annotated[tuple[TableName | TablePattern, ...], AfterValidator(different)] = Field(
+        (), description="What the patterns in `tables` leave out: `schema.table`, `schema.tmp_*`."
     )
     table: dict[TableName, TableConfig] = Field(
         default_factory=dict, description="What there is to say about single tables."
@@ -337,9 +270,14 @@ class SourceConfig(Model):
         ge=1,
         description=(
             "Rows that a scheduled proof reads, about: small tables are in each, large ones in turn, one at least. "
-            "The first is of all."
+            "The first is of all. And about as many rows of histories, which have their turn in every proof."
         ),
     )
+
+    @property
+    def selection(self) -> Selection:
+        """What the configuration says of what is published; false if it says nothing."""
+        return Selection(self.tables, self.patterns, self.exclude)
 
     def table_config(self, table: TableName) -> TableConfig:
         """What the configuration says about `table`; the defaults where it says nothing."""
@@ -367,8 +305,8 @@ class SparkConfig(Model):
     """The Spark session."""
 
     master: Annotated[Text, Field(min_length=1)] = Field("local[*]", description="The master's URL.")
-    driver_memory: Annotated[Text, AfterValidator(_memory)] = Field("2g", description="The driver's heap.")
-    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_number_text)]], AfterValidator(_spark_conf)] = Field(
+    driver_memory: Annotated[Text, AfterValidator(valid_memory)] = Field("2g", description="The driver's heap.")
+    conf: Annotated[dict[str, Annotated[str, BeforeValidator(number_text)]], AfterValidator(valid_spark_conf)] = Field(
         default_factory=dict, description="Further settings of Spark's, `spark.…: value`."
     )
 

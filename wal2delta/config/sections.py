@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from wal2delta.config.secret import Dsn, EnvSecret, check_conninfo
+from wal2delta.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
 from wal2delta.config.table_names import parse_table
 from wal2delta.names import TableName
 
@@ -32,20 +32,22 @@ def read_lake(value: Any, folder: Path) -> str:
     return value if scheme else _absolute(value, folder)
 
 
-def read_dsn(section: dict[str, Any], place: str) -> Dsn:
-    """A source's `dsn` and `password` together; no environment variable is read."""
+def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
+    """Return a source's `dsn` and `password` together; no secret is read. A secret's file is relative to `folder`."""
     dsn, password = section.get("dsn"), section.get("password")
     if dsn is None:
         raise ValueError("is missing")
-    secret = None if password is None else _secret(password, f"{place}.password")
+    secret = None if password is None else _secret(password, f"{place}.password", folder)
     if secret is None and password is not None:
-        raise ValueError("has a password beside it that is not {env: NAME}; secrets come from the environment")
+        raise ValueError(
+            "has a password beside it that is neither {env: NAME} nor {file: PATH}; secrets do not stand in this file"
+        )
     if isinstance(dsn, str):
         check_conninfo(dsn)
         return Dsn(dsn, secret, f"{place}.dsn")
-    conninfo = _secret(dsn, f"{place}.dsn")
+    conninfo = _secret(dsn, f"{place}.dsn", folder)
     if conninfo is None:
-        raise ValueError("must be a connection string, or {env: NAME}")
+        raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
     return Dsn(conninfo, secret, f"{place}.dsn")
 
 
@@ -82,10 +84,15 @@ def read_reads(alias: str, value: Any) -> tuple[str, TableName]:
     return source, parse_table(table)
 
 
-def _secret(value: Any, place: str) -> EnvSecret | None:
-    if not isinstance(value, dict) or value.keys() != {"env"} or not isinstance(value["env"], str):
+def _secret(value: Any, place: str, folder: Path) -> Secret | None:
+    if not isinstance(value, dict) or len(value) != 1:
         return None
-    return EnvSecret(value["env"], place)
+    ((kind, text),) = value.items()
+    if not isinstance(text, str) or "\0" in text or not text.strip():
+        return None
+    if kind == "file":
+        return FileSecret(Path(_absolute(text, folder)), place)
+    return EnvSecret(text, place) if kind == "env" else None
 
 
 def _absolute(value: str, folder: Path) -> str:

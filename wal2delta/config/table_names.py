@@ -1,27 +1,54 @@
-"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`.
+"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
 
-Quoting for SQL belongs to `psycopg.sql`.
+Which tables a pattern means belongs to `wal2delta.postgres.selection`. Quoting for SQL belongs to `psycopg.sql`.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from wal2delta.names import TableName
 
 # One part: plain, or in double quotes with a doubled quote for a quote, as in SQL.
-_PART = r'"(?:[^"\x00]|"")+"|[^\s."/,\x00]+'
+_QUOTED = r'"(?:[^"\x00]|"")+"'
+_PLAIN = r'[^\s."/,*\x00]+'
+_PART = f"{_QUOTED}|{_PLAIN}"
+_PATTERN = re.compile(rf"({_PART})\.([^\s.\"/,\x00]*\*[^\s.\"/,\x00]*)")
 _NAME = re.compile(rf"({_PART})\.({_PART})")
 _LIST = re.compile(rf"\s*(({_PART})\.({_PART}))\s*(?:,|$)")
 
 FORM = 'the form is schema.table, with double quotes around odd parts: "my schema"."odd.name"'
 
 
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """Tables of one schema whose names match; `*` in `name` stands for any characters, also for none."""
+
+    schema: str
+    name: str
+
+    def matches(self, table: TableName) -> bool:
+        """Whether this is one of the tables that are meant."""
+        parts = (re.escape(part) for part in self.name.split("*"))
+        return table.schema == self.schema and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
+
+    def __str__(self) -> str:
+        return f"{_quote(self.schema)}.{self.name}"
+
+
+def parse_selected(text: str) -> TableName | TablePattern:
+    """Read a name or a pattern; raises ValueError for anything else."""
+    match = _PATTERN.fullmatch(text)
+    return parse_table(text) if match is None else TablePattern(_unquote(match[1]), match[2])
+
+
 def parse_table(text: str) -> TableName:
     """Read one name; case is kept, so it is written as the catalog has it. Raises ValueError for anything else."""
     match = _NAME.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a table: {text[:140]!r} ({FORM})")
+        why = "a pattern stands for tables in `tables` and `exclude` alone" if _PATTERN.fullmatch(text) else FORM
+        raise ValueError(f"not a table: {text[:140]!r} ({why})")
     return TableName(_unquote(match[1]), _unquote(match[2]))
 
 
@@ -53,4 +80,4 @@ def _unquote(part: str) -> str:
 
 
 def _quote(part: str) -> str:
-    return part if re.fullmatch(r'[^\s."/,\x00]+', part) else '"' + part.replace('"', '""') + '"'
+    return part if re.fullmatch(_PLAIN, part) else '"' + part.replace('"', '""') + '"'

@@ -20,7 +20,7 @@ from wal2delta.drain.spill import SpillFiles
 from wal2delta.drain.spool import Spool, SpoolMemory
 from wal2delta.drain.streams import StreamedTransactions
 from wal2delta.drain.units import POSITION_END, UNIT_BYTES, LargeTransaction, Unit
-from wal2delta.errors import SourceError
+from wal2delta.errors import InvariantError, SourceError
 from wal2delta.lsn import Lsn
 from wal2delta.names import Xid
 from wal2delta.pgoutput.decoder import ProtocolError, decode
@@ -43,12 +43,17 @@ _WHOLE = Xid(0)
 
 
 class TransactionBuffer:
-    """Messages between the stream and the decoder. `spill_bytes` and `spill_files` are the limits of that name."""
+    """Messages between the stream and the decoder, which begin after the position `start`.
 
-    def __init__(self, spill_bytes: int, spill_files: int = 64) -> None:
+    `spill_bytes`, `spill_files` and `spill_bytes_max` are the limits of that name.
+    """
+
+    def __init__(
+        self, spill_bytes: int, spill_files: int = 64, spill_bytes_max: int = 0, *, start: Lsn = Lsn.ZERO
+    ) -> None:
         self._large_from = min(UNIT_BYTES, spill_bytes)
         self._memory = SpoolMemory(spill_bytes)
-        self._files = SpillFiles(spill_files)
+        self._files = SpillFiles(spill_files, spill_bytes_max)
         self._streams = StreamedTransactions(self._memory, self._files)
         self._units: list[Unit | LargeTransaction] = []
         self._ready: list[Wire] = []
@@ -59,7 +64,8 @@ class TransactionBuffer:
         self._open_bytes = 0
         self._begin: Begin | None = None
         self._large: Spool | None = None
-        self._newest = Lsn.ZERO
+        self._newest = start  # the position that was last complete
+        self._given = start  # the end of the last unit
 
     @property
     def settled(self) -> bool:
@@ -75,6 +81,17 @@ class TransactionBuffer:
     def streamed_open(self) -> int:
         """How many streamed transactions are open."""
         return len(self._streams)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of messages of the transactions that have not ended."""
+        large = 0 if self._large is None else self._large.size
+        return self._open_bytes + large + sum(spool.size for spool in self._streams.spools)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what has been given away should be dealt with before more comes: it takes disk that will be free then."""
+        return self._files.crowded
 
     @property
     def complete(self) -> bool:
@@ -99,7 +116,8 @@ class TransactionBuffer:
     def feed(self, wire: Wire) -> None:
         """Take in what the stream brought, in its order.
 
-        Raises SourceError for what can't stand there, LakeError where a waiting transaction finds no room on disk.
+        Raises SourceError for what can't stand there, LakeError where a waiting transaction finds no room on disk,
+        SpillLimitError where it would take more of it than it may.
         """
         tags = wire.tags.tobytes()
         at = 0
@@ -119,6 +137,13 @@ class TransactionBuffer:
         if self._ready_bytes >= UNIT_BYTES:
             self._cut()
         self._limit_memory()
+
+    def advance(self, position: Lsn) -> None:
+        """The server has nothing to send up to here: a unit without messages. Only where nothing waits (`settled`)."""
+        if not self.settled:
+            raise InvariantError("replication stream", "its position is passed over what waits", "report this")
+        self._newest = position
+        self._append(Unit([], 0, self._given, position, 0))
 
     def take(self, *, everything: bool) -> list[Unit | LargeTransaction]:
         """Give away the units that are full; with `everything` also the last complete transactions."""
@@ -151,12 +176,14 @@ class TransactionBuffer:
             last += len(rest) - len(rest.lstrip(b"M"))
         if last:
             complete = wire[:last]
+            # Before anything changes: what is complete must never be without its position.
+            newest = _end_of(wire.message(last - 1))
             self._ready_messages += sum(map(len, self._open)) + last
             self._ready_bytes += self._open_bytes + complete.size
             self._ready_commits += tags.count(b"C", 0, last)
             self._ready += [*self._open, complete.kept()]
             self._open, self._open_bytes = [], 0
-            self._newest = _end_of(wire.message(last - 1))
+            self._newest = newest
             wire = wire[last:]
         if len(wire):
             self._extend_open(wire)
@@ -175,7 +202,7 @@ class TransactionBuffer:
                 self._streams.abort(message)
             case StreamCommit():
                 self._cut()
-                self._units.append(self._streams.commit(message))
+                self._append(self._streams.commit(message, self._given))
                 self._newest = message.end_lsn
             case _:
                 raise SourceError(
@@ -208,13 +235,17 @@ class TransactionBuffer:
             raise _broken("a commit does not agree with its begin")
         spool.add(_WHOLE, rest)
         self._cut()
-        self._units.append(LargeTransaction(begin.xid, commit, spool))
+        self._append(LargeTransaction(begin.xid, self._given, commit, spool))
         self._begin, self._large, self._newest = None, None, commit.end_lsn
 
     def _cut(self) -> None:
         if self._ready:
-            self._units.append(Unit(self._ready, self._ready_bytes, self._newest, self.complete_others))
+            self._append(Unit(self._ready, self._ready_bytes, self._given, self._newest, self.complete_others))
             self._ready, self._ready_messages, self._ready_bytes, self._ready_commits = [], 0, 0, 0
+
+    def _append(self, unit: Unit | LargeTransaction) -> None:
+        self._units.append(unit)
+        self._given = unit.end_lsn
 
     def _limit_memory(self) -> None:
         """The largest first: one file for most of the bytes. What waits for the decoder already is left alone."""

@@ -27,9 +27,9 @@ from wal2delta.landing.chain import Chain
 from wal2delta.landing.disk import disk_error
 from wal2delta.landing.manifest import Manifest
 from wal2delta.landing.segment import SegmentLimits, SegmentWriter
-from wal2delta.lsn import Lsn
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.decoder import ProtocolError
+from wal2delta.pgoutput.messages import Origin
 from wal2delta.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from wal2delta.pgoutput.warm_up import warm_up
 
@@ -40,9 +40,7 @@ _LOOK_STEP_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class EndSegment:
-    """End the segment here, at a commit's (or, where nothing came, a keepalive's) position; make it durable."""
-
-    end: Lsn
+    """End the segment where the last unit ended, and make it durable; nothing, where none has come since the last end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +78,44 @@ class Flusher:
     ) -> None:
         limits = limits or DrainConfig()
         self._queue_bytes_max = limits.queue_bytes
+        self._prefixes = frozenset(limits.messages or ())
         self._segment_limits = SegmentLimits(limits.segment_bytes, limits.segment_files)
         self._chain = chain
         self._watch = watch
         self._decoder = decoder
         self._writer = writer
         self._segment: SegmentWriter | None = None
+        # Where the last unit ended: the next one has to go on from there.
+        self._reached = chain.end
         self._changed = threading.Condition()
         self._queue: deque[tuple[Work, int]] = deque()
         self._queued_bytes = 0
         # Until the first look is over: whoever asks before the thread has begun must not take it for idle.
         self._busy = watch is not None
         self._closing = False
-        self._flushed: list[Flushed] = []
+        self._flushed: deque[Flushed] = deque()
+        self._ending = 0
         self._failure: BaseException | None = None
+        # Of the large transaction that is decoded: bytes done, bytes in all. Set by the worker alone.
+        self._large: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._run, name="wal2delta-flush")
         self._thread.start()
 
     @property
     def uncollected(self) -> list[Flushed]:
         """After `close`: what was made durable, and nobody had taken."""
-        return self._flushed
+        return list(self._flushed)
+
+    @property
+    def ending(self) -> int:
+        """How many segments' ends were submitted whose results nobody has taken yet."""
+        with self._changed:
+            return self._ending
+
+    @property
+    def decoding(self) -> tuple[int, int] | None:
+        """How many bytes of the large transaction at work are decoded, and of how many; None if there is none."""
+        return self._large
 
     @property
     def idle(self) -> bool:
@@ -117,17 +132,23 @@ class Flusher:
             self._raise_failure()
             self._queue.append((work, size))
             self._queued_bytes += size
+            self._ending += isinstance(work, EndSegment)
             self._changed.notify_all()
         return True
 
-    def take(self, timeout_s: float = 0.0) -> list[Flushed]:
-        """The results so far; waits up to `timeout_s` seconds for one. Raises what the worker failed with."""
+    def first(self, timeout_s: float = 0.0) -> Flushed | None:
+        """The first result that is not `collected`; waits up to `timeout_s` seconds. Raises what the worker failed with."""
         with self._changed:
             self._changed.wait_for(lambda: self._flushed or self._failure is not None, timeout_s)
-            flushed, self._flushed = self._flushed, []
-            if not flushed:
+            if not self._flushed:
                 self._raise_failure()
-        return flushed
+            return self._flushed[0] if self._flushed else None
+
+    def collected(self) -> None:
+        """The first result has been dealt with."""
+        with self._changed:
+            self._flushed.popleft()
+            self._ending -= 1
 
     def wait(self) -> None:
         """Wait until all that was submitted is done, or has failed; results stay where they are."""
@@ -135,11 +156,11 @@ class Flusher:
             self._changed.wait_for(lambda: self._failure is not None or not (self._queue or self._busy))
 
     def look(self) -> None:
-        """Look at the catalog once more and wait for it; nothing else may be submitted meanwhile. Raises as `take`."""
+        """Look at the catalog once more and wait for it; nothing else may be submitted meanwhile. Raises as `first`."""
         self.submit(Look(last=True), _LOOK_WAIT_S)
         deadline = time.monotonic() + _LOOK_WAIT_S
         while not self.idle and time.monotonic() < deadline:
-            self.take(_LOOK_STEP_S)
+            self.first(_LOOK_STEP_S)
 
     def close(self) -> BaseException | None:
         """End the thread after what it is doing now, drop what waits, and give what it failed with, if it did.
@@ -216,29 +237,50 @@ class Flusher:
                 self._failure = failure
                 if flushed is not None:
                     self._flushed.append(flushed)
+                elif isinstance(work, EndSegment):
+                    self._ending -= 1
                 self._changed.notify_all()
             if failure is not None:
                 return
 
     def _do(self, work: Work) -> Flushed | None:
         if isinstance(work, EndSegment):
-            return self._end(work)
+            return self._end()
         if isinstance(work, Look):
             if self._watch is not None and self._segment is None:
                 self._watch.look(last=work.last)
             return None
+        self._check_continues(work)
         if self._segment is None:
             self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits)
         if isinstance(work, Unit):
+            self._decode(work, self._segment)
+        else:
+            self._decode_large(work, self._segment)
+        self._reached = work.end_lsn
+        return None
+
+    def _check_continues(self, unit: Unit | LargeTransaction) -> None:
+        """Invariant no-gap, inside a segment too."""
+        if unit.start_lsn != self._reached or unit.end_lsn <= unit.start_lsn:
+            raise InvariantError(
+                f"landing {self._chain.paths.url(self._chain.paths.landing(self._chain.incarnation))}",
+                f"after {self._reached} came what lies between {unit.start_lsn} and {unit.end_lsn}",
+                "nothing of it was landed or acknowledged; report this",
+            )
+
+    def _decode(self, work: Unit, segment: SegmentWriter) -> None:
+        if work.wires:
             batch = self._decoder.decode(*work.wires)
             work.wires.clear()
             failpoint("drain.decoded")
-            self._add(batch, self._segment)
-        else:
-            self._decode_large(work, self._segment)
-        return None
+            self._add(batch, segment)
 
     def _add(self, batch: Batch, segment: SegmentWriter) -> None:
+        if batch.notes:
+            # The server knows all messages or none.
+            kept = [n for n in batch.notes if isinstance(n.said, Origin) or n.said.prefix in self._prefixes]
+            batch = replace(batch, notes=kept)
         segment.add(batch)
         if self._watch is not None:
             for schema in batch.schemas:
@@ -247,8 +289,9 @@ class Flusher:
     def _decode_large(self, work: LargeTransaction, segment: SegmentWriter) -> None:
         """In parts, so that memory does not grow with the transaction; it is one in the manifest's count all the same."""
         info = TransactionInfo(work.end_lsn, work.xid, work.commit_time_us)
-        seq = 0
+        seq = done = 0
         counted = False
+        self._large = 0, work.size
         # A streamed transaction's rows have the shapes that it announces itself.
         ordinary = self._decoder.relations
         relations = ordinary.streamed() if work.streamed else ordinary
@@ -256,21 +299,26 @@ class Flusher:
         try:
             for part in work.parts():
                 relations.arrival = part.arrival
+                size = part.wire.size
                 batch = decoder.decode_part(part.wire, info, seq)
                 del part
                 failpoint("drain.decoded")
                 self._add(replace(batch, transactions=1 if batch.rows and not counted else 0), segment)
                 counted = counted or batch.rows > 0
                 seq = batch.next_seq
+                done += size
+                self._large = done, work.size
             if work.streamed:
                 segment.announce([SchemaInForce(v, work.end_lsn, seq) for v in ordinary.absorb(relations)])
         finally:
+            self._large = None
             work.close()
 
-    def _end(self, work: EndSegment) -> Flushed:
-        segment = self._segment or SegmentWriter(self._chain, self._writer, self._segment_limits)
+    def _end(self) -> Flushed | None:
+        if self._segment is None:
+            return None
         begun = time.monotonic()
-        manifest = segment.finish(work.end, None if self._watch is None else self._watch.catalog_lsn)
+        manifest = self._segment.finish(self._reached, None if self._watch is None else self._watch.catalog_lsn)
         self._segment = None
         failpoint("drain.after_manifest")
         return Flushed(manifest, time.monotonic() - begun)

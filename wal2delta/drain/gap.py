@@ -20,7 +20,7 @@ from wal2delta.landing.chain import Chain, FencedError
 from wal2delta.landing.timelines import follow
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection
-from wal2delta.postgres.server import ServerIdentity, identify
+from wal2delta.postgres.server import ServerIdentity, identify, other_database
 from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
 
 
@@ -96,8 +96,10 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
             f"the server is system {server.system_id}, the landing belongs to {head.system_id}",
             f"correct the dsn; or, if the database has moved, {RECOVER}",
         )
+    if head.database_oid != server.database_oid:
+        reason = other_database("it", head.database, head.database_oid, server)
+        raise LakeError(thing, reason, f"correct the dsn; or, if the database was made again, {RECOVER}")
     for what, landed, now in (
-        ("database", head.database, server.database),
         ("slot", head.slot, source.slot),
         ("publication", head.publication, source.publication),
     ):

@@ -7,6 +7,10 @@ Connecting again, and what the whole drain adds up to, belong to `wal2delta.pipe
                         again, and everything received is durable
     the slot moves      to the end of a manifest that is durable; invariant ack-after-durable
 
+No hand-over can leave a hole: what is handed over stays here until the other side has it, and is the other side's from that
+moment on, whatever fails next. Each unit says where the one before it ended, and the worker refuses one that does not go on
+from there; a segment ends where its last unit does.
+
 Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so that the server hears from us however slow
 the disk is.
 """
@@ -14,6 +18,7 @@ the disk is.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,12 +27,13 @@ from enum import Enum
 from wal2delta.config.model import DrainConfig
 from wal2delta.drain.buffer import TransactionBuffer
 from wal2delta.drain.flush import EndSegment, Flushed, Flusher, Work
+from wal2delta.drain.large import LargeProgress
 from wal2delta.drain.progress import acknowledge
-from wal2delta.drain.units import LargeTransaction
+from wal2delta.drain.units import LargeTransaction, Unit
 from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.lsn import Lsn
-from wal2delta.postgres.stream import ReplicationStream
+from wal2delta.postgres.stream import Received, ReplicationStream
 from wal2delta.report import Stop
 
 # One read fills at most this much before the loop looks at its clock: some 5 ms of a fast stream.
@@ -57,19 +63,24 @@ class Goal:
 
 @dataclass(slots=True)
 class _Pending:
-    """What was received since the last segment's end, as far as it is complete."""
+    """What the worker has been given since the last segment's end."""
 
     end: Lsn | None = None
     size: int = 0
     others: int = 0
     since: float = field(default_factory=time.monotonic)
 
+    def add(self, unit: Unit | LargeTransaction) -> None:
+        self.end = unit.end_lsn
+        self.size += unit.size
+        self.others += unit.others
+
 
 class Session:
     """The loop over one stream. `durable` is the chain's end as this session knows it.
 
     `on_flushed` hears of each manifest after it was acknowledged, `on_spilled` of the bytes of each transaction that went
-    to disk.
+    to disk, `large` of how far large ones are.
     """
 
     def __init__(
@@ -81,15 +92,19 @@ class Session:
         *,
         on_flushed: Callable[[Flushed], None],
         on_spilled: Callable[[int], None],
+        large: LargeProgress,
     ) -> None:
         self._stream = stream
         self._flusher = flusher
         self._limits = limits
         self._on_flushed = on_flushed
         self._on_spilled = on_spilled
-        self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files)
+        self._large = large
+        self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable)
+        # Units out of the buffer that the worker has not taken yet.
+        self._waiting: deque[Unit | LargeTransaction] = deque()
         self._pending = _Pending()
-        self._ending = 0
+        self._alive = True
         self._keepalive: Lsn | None = None
         self._progress_at = time.monotonic()
         self.durable = durable
@@ -109,10 +124,13 @@ class Session:
         else:
             return ended
         finally:
+            for unit in self._waiting:
+                if isinstance(unit, LargeTransaction):
+                    unit.close()
             self._buffer.close()
 
     def _step(self, goal: Goal) -> None:
-        received = self._stream.read(READ_BYTES, self._patience(goal))
+        received = self._receive(goal)
         if len(received.wire):
             if self._pending.end is None and not self._buffer.complete:
                 self._pending.since = time.monotonic()
@@ -125,6 +143,12 @@ class Session:
             self._end_segment()
         self._make_progress(goal, wanted=received.flush_wanted)
         self._collect(0.0)
+
+    def _receive(self, goal: Goal) -> Received:
+        if self._buffer.crowded and not self._flusher.idle:
+            self._flusher.first(BUSY_WAIT_S)
+            return Received()
+        return self._stream.read(READ_BYTES, self._patience(goal))
 
     def _ended(self, goal: Goal) -> Ended | None:
         if goal.stop.requested:
@@ -144,12 +168,9 @@ class Session:
 
     def _keep(self) -> None:
         """Where the stream has failed: make durable what came whole before that; the next connection acknowledges it."""
+        self._alive = False
         with suppress(Wal2DeltaError):
-            units = self._buffer.take(everything=True)
-            end = units[-1].end_lsn if units else self._pending.end
-            for work in (*units, *([] if end is None else [EndSegment(end)])):
-                while not self._flusher.submit(work, WAIT_S):
-                    pass
+            self._end_segment()
             self._flusher.wait()
 
     def _patience(self, goal: Goal) -> float:
@@ -163,32 +184,35 @@ class Session:
         return longest
 
     def _hand_over(self, *, everything: bool) -> None:
-        units = self._buffer.take(everything=everything)
-        try:
-            while units:
-                unit = units[0]
-                if isinstance(unit, LargeTransaction) and unit.spilled:
-                    self._on_spilled(unit.size)
-                self._submit(unit)
-                del units[0]
-                self._pending.end = unit.end_lsn
-                self._pending.size += unit.size
-                self._pending.others += unit.others
-        finally:
-            for left in units:
-                if isinstance(left, LargeTransaction):
-                    left.close()
+        self._waiting += self._buffer.take(everything=everything)
+        while self._waiting:
+            unit = self._waiting[0]
+            self._submit(unit)
+            # From here on it is the worker's, whatever fails next.
+            del self._waiting[0]
+            self._pending.add(unit)
+            if isinstance(unit, LargeTransaction) and unit.spilled:
+                self._on_spilled(unit.size)
+            self._tend()
 
     def _submit(self, work: Work) -> None:
+        """Wait until the worker has taken it. Raises only while it has not."""
         while not self._flusher.submit(work, WAIT_S):
+            self._tend()
+            if self._alive:
+                self._collect(0.0)
+
+    def _tend(self) -> None:
+        """What the stream needs while something else is done, and who follows the drain."""
+        if self._large.is_due:
+            self._large.tell(self._buffer.waiting_bytes, self._flusher.decoding)
+        if self._alive:
             self._stream.tick()
-            self._collect(0.0)
-        self._stream.tick()
 
     def _segment_is_due(self, goal: Goal) -> bool:
         """Whether what is complete should become durable now. While one segment is being ended, the next one grows."""
         pending, limits = self._pending, self._limits
-        if self._ending or (pending.end is None and not self._buffer.complete):
+        if self._flusher.ending or (pending.end is None and not self._buffer.complete):
             return False
         known = (self._keepalive, pending.end, self._buffer.complete_end)
         if goal.target is not None and max(lsn or Lsn.ZERO for lsn in known) >= goal.target:
@@ -204,9 +228,9 @@ class Session:
     def _end_segment(self) -> None:
         self._hand_over(everything=True)
         if self._pending.end is not None:
-            self._submit(EndSegment(self._pending.end))
-            self._ending += 1
-        self._pending = _Pending()
+            self._submit(EndSegment())
+            self._pending = _Pending()
+            self._tend()
 
     def _make_progress(self, goal: Goal, *, wanted: bool) -> None:
         """A range without changes: only when nothing is open and all that was received is durable."""
@@ -221,14 +245,15 @@ class Session:
             return
         due = time.monotonic() - self._progress_at >= self._limits.progress_interval_s
         if due or wanted or (goal.target is not None and at >= goal.target):
-            self._submit(EndSegment(at))
-            self._ending += 1
+            self._buffer.advance(at)
+            self._end_segment()
 
     def _collect(self, timeout_s: float) -> None:
-        for flushed in self._flusher.take(timeout_s):
-            self._ending -= 1
+        while (flushed := self._flusher.first(timeout_s)) is not None:
             self.durable = acknowledge(self._stream, flushed.manifest)
+            self._flusher.collected()
+            timeout_s = 0.0
             self._progress_at = time.monotonic()
             failpoint("drain.after_ack")
             self._on_flushed(flushed)
-        self._stream.tick()
+        self._tend()

@@ -6,12 +6,16 @@ A file has no name, so that the kernel frees it with the process, kill -9 includ
 Python's temporary folder; set TMPDIR where that is in memory. Each transaction has a file of its own while there are fewer
 than `drain.spill_files`; further ones share, and a shared file's disk is free when the last of its transactions is closed.
 
+Invariant bounded: all files together take at most `drain.spill_bytes_max`, whatever the source sends. What is beyond it is
+not written: SpillLimitError, while there is still room for others on that disk.
+
 Threads: the one that reads the stream writes and cuts, another may read and close.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 from array import array
@@ -19,8 +23,28 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import IO
 
-from wal2delta.errors import InvariantError, LakeError
+from wal2delta.errors import InvariantError, LakeError, TransientError
 from wal2delta.landing.disk import disk_error
+
+
+class SpillLimitError(TransientError):
+    """`drain.spill_bytes_max` is reached; `alone` says that one transaction by itself is larger.
+
+    `by_room`: the limit is not a given one, but what the disk's free room allowed. A server that does not stream sends one
+    transaction after the other, and none that is rolled back.
+    """
+
+    def __init__(self, bytes_max: int, *, alone: bool, by_room: bool) -> None:
+        whose = "one transaction by itself takes" if alone else "the waiting transactions take"
+        super().__init__(
+            f"temporary folder {tempfile.gettempdir()}",
+            f"{whose} more than {bytes_max} bytes of it ({'half of what was free' if by_room else 'drain.spill_bytes_max'})",
+            "nothing of it was acknowledged; "
+            + ("make room there, or set TMPDIR" if by_room else "set that higher, with so much room there")
+            + ", then start again (a drain without an end goes on by itself where room was missing)",
+        )
+        self.alone = alone
+        self.by_room = by_room
 
 
 class _File:
@@ -60,21 +84,30 @@ class _File:
 
 
 class SpillFiles:
-    """The spill files of one connection, at most `files_max`."""
+    """The spill files of one connection: at most `files_max`, of `bytes_max` bytes; 0 is half of what is free."""
 
-    def __init__(self, files_max: int) -> None:
+    def __init__(self, files_max: int, bytes_max: int = 0) -> None:
         self._files_max = files_max
+        self._bytes_max = bytes_max
+        self._by_room = not bytes_max
+        self._used_bytes = 0
         self._files: list[_File] = []
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._files)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half of what they may have is taken."""
+        return 2 * self._used_bytes > self._bytes_max > 0
+
     def take(self) -> _File:
         """A file for one more spill; raises LakeError where none can be made."""
         with self._lock:
             if len(self._files) < self._files_max:
                 try:
+                    self._bytes_max = self._bytes_max or shutil.disk_usage(tempfile.gettempdir()).free // 2
                     self._files.append(_File())
                 except OSError as error:
                     raise _no_room(error) from error
@@ -89,8 +122,23 @@ class SpillFiles:
         with self._lock:
             file.users -= 1
             if not file.users:
+                self._used_bytes -= file.end
                 self._files.remove(file)
                 file.close()
+
+    def grow(self, size: int, of_one: int) -> None:
+        """So much more is written, by a spill that then has `of_one` bytes. Raises SpillLimitError."""
+        with self._lock:
+            if self._used_bytes + size > self._bytes_max:
+                raise SpillLimitError(self._bytes_max, alone=of_one > self._bytes_max, by_room=self._by_room)
+            self._used_bytes += size
+
+    def truncate(self, file: _File, end: int) -> None:
+        """Free what is in the file after `end`."""
+        with self._lock:
+            before = file.end
+            file.truncate(end)
+            self._used_bytes -= before - end
 
 
 class Spill:
@@ -108,8 +156,9 @@ class Spill:
         self.size = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append a piece; raises LakeError where the disk is full."""
+        """Append a piece; raises LakeError where the disk is full, SpillLimitError where it would go beyond the limit."""
         file = self._opened()
+        self._files.grow(len(data), self.size + len(data))
         try:
             place = file.append(data)
         except OSError as error:
@@ -138,7 +187,7 @@ class Spill:
             place = self._places[-1] + start - self._offsets[-1]
             if place + self.size - start == file.end:
                 with suppress(OSError):
-                    file.truncate(place)
+                    self._files.truncate(file, place)
             if start == self._offsets[-1]:
                 self._offsets.pop()
                 self._places.pop()

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from wal2delta.drain.spill import Spill, SpillFiles
+from wal2delta.errors import InvariantError
 from wal2delta.names import Xid
 from wal2delta.pgoutput.wire import PADDING_BYTES, Octets, Wire
 
@@ -63,6 +64,7 @@ class Spool:
         self._spill: Spill | None = None
         self._aborted: set[Xid] = set()
         self._aborted_limit = _ABORTED_MIN
+        self._closed = False
         self.memory_bytes = 0
         self.count = 0
         self.size = 0
@@ -110,11 +112,16 @@ class Spool:
             self._aborted_limit = _ABORTED_MIN + 2 * len(self._aborted)
 
     def read(self) -> Iterator[tuple[int, Wire]]:
-        """The blocks in order, each with its ordinal; without those of rolled-back subtransactions."""
+        """The blocks in order, each with its ordinal; without those of rolled-back subtransactions.
+
+        Raises InvariantError where it is closed, before or meanwhile: what it had must not be taken for nothing.
+        """
+        self._check_open()
         on_disk = len(self._xids) - len(self._waiting)
         offset = 0
         for ordinal, (xid, size) in enumerate(zip(self._xids, self._sizes, strict=True)):
             if xid not in self._aborted:
+                self._check_open()
                 if ordinal >= on_disk:
                     yield ordinal, self._waiting[ordinal - on_disk]
                 elif self._spill is not None:
@@ -123,11 +130,16 @@ class Spool:
 
     def close(self) -> None:
         """Let go of the messages."""
+        self._closed = True
         if self._spill is not None:
             self._spill.close()
         self._waiting = []
         self._xids, self._sizes = array("I"), array("Q")
         self._hold(-self.memory_bytes)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvariantError("waiting transaction", "it is read after its end", "report this")
 
     def _cut_last(self) -> None:
         self._xids.pop()

@@ -106,12 +106,12 @@ class StreamedTransactions:
         else:
             transaction.spool.abort(abort.subxid)
 
-    def commit(self, commit: StreamCommit) -> LargeTransaction:
-        """A transaction is committed."""
+    def commit(self, commit: StreamCommit, start: Lsn) -> LargeTransaction:
+        """A transaction is committed; the unit before it ended at `start`."""
         if commit.xid not in self._open:
             raise _broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
         transaction = self._open[commit.xid]
-        committed = LargeTransaction(commit.xid, commit, transaction.spool, transaction.arrivals)
+        committed = LargeTransaction(commit.xid, start, commit, transaction.spool, transaction.arrivals)
         del self._open[commit.xid]
         return committed
 

@@ -100,3 +100,22 @@ class Totals:
         self.segments += bool(manifest.files)
         for table, counts in counts_of(manifest).items():
             self.tables[table] = self.tables.get(table, Counts()) + counts
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What a drain added to the landing: the range (`start_lsn`, `end_lsn`].
+
+    `confirmed_flush_lsn` is the newest position told to the slot, None where another drain did the work. `reason_for_end` is
+    `reached`, `stopped`, `elapsed`, or `followed` (another drain holds the slot, and the landing has what was asked for).
+    """
+
+    source: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+    confirmed_flush_lsn: Lsn | None
+    transactions: int
+    rows: int
+    segments: int
+    tables: Mapping[TableName, Counts]
+    reason_for_end: str

@@ -28,14 +28,16 @@ _WITH_XID = b"RYIUDTM"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Messages that end at the position `end_lsn`: whole small transactions, and messages that belong to none.
+    """The messages of the range (`start_lsn`, `end_lsn`]: whole small transactions, and messages that belong to none.
 
-    `others` is how many of them are neither a begin nor a commit: an upper limit of the changes. Whoever has decoded them
-    clears the list, to free their memory.
+    `start_lsn` is where the unit before it ended: whoever takes units in can tell that none is missing. Without messages it
+    says that the server had nothing to send there. `others` is how many messages are neither a begin nor a commit: an upper
+    limit of the changes. Whoever has decoded them clears the list, to free their memory.
     """
 
     wires: list[Wire]
     size: int
+    start_lsn: Lsn
     end_lsn: Lsn
     others: int
 
@@ -72,14 +74,17 @@ class Arrivals:
 
 
 class LargeTransaction:
-    """One committed transaction to be decoded in parts; `close` frees memory and disk.
+    """One committed transaction to be decoded in parts; `close` frees memory and disk. `start_lsn` is as in a `Unit`.
 
     `arrivals` is given for a streamed one, whose messages carry an xid each that is taken out here.
     """
 
-    def __init__(self, xid: Xid, commit: Commit | StreamCommit, spool: Spool, arrivals: Arrivals | None = None) -> None:
+    def __init__(
+        self, xid: Xid, start: Lsn, commit: Commit | StreamCommit, spool: Spool, arrivals: Arrivals | None = None
+    ) -> None:
         if not 0 < commit.end_lsn.value < POSITION_END:
             raise SourceError("replication stream", f"a commit ends at {commit.end_lsn}", "connect again; report this")
+        self.start_lsn = start
         self.end_lsn = commit.end_lsn
         self.xid = xid
         self.commit_time_us = commit.commit_time_us

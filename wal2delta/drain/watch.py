@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
@@ -29,27 +29,32 @@ import pyarrow.parquet as pq
 from psycopg.sql import SQL
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.differences import Difference, TableChange, Verdict, compare, verdict
+from wal2delta.differences import AddedColumn, Born, Difference, TableChange, Verdict, compare, verdict
+from wal2delta.drain.births import born_tables, rules_in_force
 from wal2delta.drain.publications import PublicationsChangedError
-from wal2delta.errors import TransientError
+from wal2delta.drain.readings import Readings
+from wal2delta.errors import LakeError, TransientError
 from wal2delta.failpoints import failpoint
 from wal2delta.fingerprint import Fingerprint, LeafFacts, TableFacts
-from wal2delta.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
+from wal2delta.landing.catalog_links import append_catalog, newest_link, put_fingerprint, read_fingerprint
 from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.chain import Chain
-from wal2delta.landing.manifest import Manifest
-from wal2delta.landing.reader import file_url
+from wal2delta.landing.manifest import DataFile, Manifest
+from wal2delta.landing.reader import file_url, verify_file
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
-from wal2delta.postgres.catalog import publications_of
+from wal2delta.postgres.catalog import publications_of, read_types
 from wal2delta.postgres.connection import Connection, close_quietly, connect, source_errors
 from wal2delta.postgres.fingerprint import Reading, Settling, existing, read
 from wal2delta.postgres.patience import Patience, within
+from wal2delta.postgres.relation_shapes import version_in
 from wal2delta.schema import SchemaVersion
 
 APPLICATION_NAME = "wal2delta drain watch"
 # A reading takes a second for 10,000 tables; one that takes this long waits for something.
 _STATEMENT_TIMEOUT_MS = 30_000
+# At least so long after a look where one is due since there is a new table.
+_NEW_TABLES_S = 1.0
 # After a reading that failed.
 _RETRY_S = 5.0
 
@@ -87,14 +92,17 @@ class CatalogWatch:
         self._writer = writer
         self._conn: Connection | None = None
         self._known: Fingerprint | None = None
+        self._rules: Mapping[str, int] = {}
         self._settling = Settling(chain.newest.catalog_lsn or Lsn.ZERO)
         self._waiting: dict[Oid, _Waiting] = {}
         self._shapes: dict[Oid, str] = {}
         self._due_at = 0.0
         self._retry_at = 0.0
+        self._looked_at = 0.0
         self._looked = False
         self._last = False
         self.catalog_lsn = chain.newest.catalog_lsn
+        self.readings = Readings(chain)
         self.noticed: deque[TableChange] = deque()
 
     @property
@@ -110,11 +118,14 @@ class CatalogWatch:
         return self.wait_s == 0 or any(w.noticed <= self._chain.end for w in self._waiting.values())
 
     def saw(self, version: SchemaVersion) -> None:
-        """A Relation message stood for this version: where it is another one than before, look soon."""
+        """A Relation message stood for this version: where it is another one than before, or of a new table, look soon."""
         known = self._shapes.get(version.oid)
         self._shapes[version.oid] = version.id
         if known is not None and known != version.id:
             self._due_at = 0.0
+        elif known is None and self._known is not None and version.oid not in self._known.tables:
+            # Where it was born, its shape should be read before it is altered. Some sources make tables all the time.
+            self._due_at = min(self._due_at, self._looked_at + _NEW_TABLES_S)
 
     def look(self, *, last: bool = False) -> Manifest | None:
         """Read the catalog and compare; the link that was added, where something differs. No segment may be open.
@@ -123,10 +134,11 @@ class CatalogWatch:
         Raises FencedError where another writer has the number, PublicationsChangedError where the source has other
         publications than at the beginning; what the first reading of a session fails with.
         """
-        self._due_at = time.monotonic() + self._source.drain.catalog_interval_s
+        self._looked_at = time.monotonic()
+        self._due_at = self._looked_at + self._source.drain.catalog_interval_s
         try:
             if self._known is None:
-                self._known = newest_catalog(self._chain)
+                self._recall()
             reading, there = self._read()
         except PublicationsChangedError:
             raise
@@ -145,6 +157,12 @@ class CatalogWatch:
         close_quietly(self._conn)
         self._conn = None
 
+    def _recall(self) -> None:
+        """Take the newest reading of the chain, where it has one, as the one before."""
+        link = newest_link(self._chain)
+        if link is not None and link.catalog is not None:
+            self._known, self._rules = read_fingerprint(self._chain, link), link.catalog.rules
+
     def _read(self) -> tuple[Reading, frozenset[Oid]]:
         if self._conn is None:
             with within(self._patience):
@@ -155,27 +173,34 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._there:
             raise PublicationsChangedError(self._source)
-        reading = read(self._conn, self._publications, self._settling)
+        reading = read(self._conn, self._publications, self._settling, self._born)
         known = self._known.tables.keys() if self._known is not None else set()
         return reading, existing(self._conn, known - reading.fingerprint.tables.keys())
+
+    def _born(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, Born]:
+        if self._known is None or self._conn is None:
+            return {}
+        return born_tables(self._conn, self._source, self._known, self._rules, now, rules)
 
     def _compare(self, reading: Reading, there: frozenset[Oid]) -> Manifest | None:
         if self._known is None:
             return self._record(reading, None, reading.fingerprint, [])
         changes = [
-            self._unread(change, reading.fingerprint) for change in compare(self._known, reading.fingerprint, there)
+            _told_as_born(self._unread(change, reading.fingerprint), reading)
+            for change in compare(self._known, reading.fingerprint, there)
         ]
+        changes = [self._shaped(change, reading.fingerprint) for change in changes]
         now, later = self._judge_files(changes, reading)
         fingerprint = reading.fingerprint
         if later:
             tables = dict(fingerprint.tables) | {oid: self._known.tables[oid] for oid in later}
             fingerprint = Fingerprint(tables, fingerprint.types, fingerprint.publications)
         since = self.catalog_lsn or self._chain.head.end_lsn
-        if now or fingerprint != self._known:
+        if now or fingerprint != self._known or reading.rules.keys() != self._rules.keys():
             return self._record(reading, since, fingerprint, now, settled=not later)
         self._known = fingerprint
         if not later:
-            self.catalog_lsn = reading.settled
+            self.catalog_lsn = self.readings.settled = reading.settled
         return None
 
     def _unread(self, change: TableChange, now: Fingerprint) -> TableChange:
@@ -185,6 +210,15 @@ class CatalogWatch:
         if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
             return change
         return replace(change, differences=(*change.differences, Difference.UNREAD))
+
+    def _shaped(self, change: TableChange, now: Fingerprint) -> TableChange:
+        """The change with the table's new shape, where that is all that differs."""
+        if change.verdict is not Verdict.APPLY or self._conn is None:
+            return change
+        types = {column.type_oid for column in now.sent(now.tables[change.oid])} - now.types.keys()
+        with source_errors("the source's catalog"):
+            builtin = read_types(self._conn, types)
+        return replace(change, version=version_in(self._source, now, change.oid, builtin))
 
     def _record(
         self,
@@ -202,8 +236,11 @@ class CatalogWatch:
         )
         failpoint("drain.after_fingerprint")
         looked = reading.settled if settled or since is None else since
-        link = append_catalog(chain, self._writer, CatalogRecord(since, reading.noticed, *put, tuple(changes)), looked)
-        self._known, self.catalog_lsn = fingerprint, looked
+        rules = rules_in_force(self._known, self._rules, reading)
+        record = CatalogRecord(since, reading.noticed, *put, tuple(changes), rules)
+        link = append_catalog(chain, self._writer, record, looked)
+        self._known, self._rules, self.catalog_lsn = fingerprint, rules, looked
+        self.readings.add(link, fingerprint, looked)
         self.noticed.extend(c for c in changes if c.verdict is not Verdict.IGNORE)
         return link
 
@@ -240,16 +277,37 @@ class CatalogWatch:
         xids = _xids_of_new_files(before, now.tables[oid])
         return bool(xids) and xids <= self._truncating(oid)
 
+    def _is_sound(self, file: DataFile) -> bool:
+        try:
+            verify_file(self._chain, file)
+        except LakeError:
+            return False
+        return True
+
     def _truncating(self, oid: Oid) -> set[str]:
-        """The transactions since the last reading that truncated a table, from what they landed."""
+        """The transactions since the last reading that truncated a table, from what they landed.
+
+        A file that is not what was written tells nothing: then a partition's new file is not put down to its root.
+        """
         found: set[str] = set()
         for manifest in self._chain.between(self.catalog_lsn or self._chain.kept_from, self._chain.end):
             for file in manifest.files:
-                if file.oid == oid and file.truncates:
+                if file.oid == oid and file.truncates and self._is_sound(file):
                     rows = pq.read_table(file_url(self._chain, file), columns=["_w2d_op", "_w2d_xid"])
                     rows = rows.filter(pc.equal(rows["_w2d_op"].cast("string"), "truncate"))
                     found |= {str(xid) for xid in rows["_w2d_xid"].to_pylist()}
         return found
+
+
+def _told_as_born(change: TableChange, reading: Reading) -> TableChange:
+    """A table that came into the publication, so marked where it was born in it."""
+    born = reading.births.get(change.oid)
+    if born is None or change.differences != (Difference.ENTERED,):
+        return change
+    table = reading.fingerprint.tables[change.oid]
+    # Of a column that it was made with nobody will ask.
+    added = tuple(AddedColumn(c.name, c.attnum, c.missing) for c in reading.fingerprint.sent(table))
+    return replace(change, differences=(Difference.BORN,), added=added, born=born)
 
 
 def _xids_of_new_files(before: TableFacts | None, after: TableFacts) -> set[str]:

@@ -4,7 +4,8 @@ Places at cuts belong to `open`; what rows of history add up to, to `replay`.
 
     cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
 
-Exact, because history is: every change up to P with its position, and the corrections of a cycle at the cycle's own end. A
+Exact, because history is: every change up to P with its position, and the corrections of a cycle at the cycle's own end; a
+place before the `exact_from` of a copy that entered is refused, since history does not have what was changed there. A
 time T means the prefix of the stream before the first transaction that the source says it committed after T (commit times
 are not in commit order, so no other prefix has nothing of a later time and misses nothing before it). A table that stands
 held at K or K+1 stands where cut K has it.
@@ -22,15 +23,19 @@ from pyspark.sql import functions as F
 
 from wal2delta.config.model import Config
 from wal2delta.errors import ConfigError, InvariantError, LakeError
-from wal2delta.lake.columns import COMMIT_TIME, LSN, column_names, in_lake, pick
+from wal2delta.lake.columns import COMMIT_TIME, LSN, OP, column_names, in_lake, pick
 from wal2delta.lake.documents import Cut, CutTable, Held
-from wal2delta.lake.open import check_kept, one_source, parsed_at, read_layer, table_name
+from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, RESET
+from wal2delta.lake.open import check_kept, completing, one_source, parsed_at, read_layer, table_name
 from wal2delta.lake.records import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
 from wal2delta.lake.replay import in_cycles, replayed
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
+
+# What says that the rows before it were not what the source had.
+_HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class LakeAsOf:
             f"{self.paths.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
         )
 
-    def _check_from_beginning(self, name: TableName, history: DataFrame, after: CutTable) -> None:
+    def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
         """That history alone, up to the position, makes the table: older cuts are gone, and with them how it was then."""
         shapes = open_store(self.paths.lake).list(self.paths.shapes(name))
         if self.following is not None and sum(s <= self.paths.schema(name, self.following.number) for s in shapes) > 1:
@@ -89,6 +94,13 @@ class LakeAsOf:
             )
         if after.snapshot_lsn > self.position and history.isEmpty():
             raise self._absent(name)
+        healed = whole.where(F.col(OP).isin(*_HEALS) & (F.col(LSN) > F.lit(int(self.position))))
+        if not healed.isEmpty():
+            raise LakeError(
+                f"{self.paths.source}: {name}",
+                f"a copy has corrected it since {self.position}, and no cut before that is kept",
+                "ask for a later position (`retention.cuts_s` says how long cuts are kept)",
+            )
 
     def _was_there(self, at: CutTable) -> bool:
         """Whether a table of the following cut had been copied; where older cuts are gone, whether history goes back."""
@@ -101,6 +113,12 @@ class LakeAsOf:
         if base is not None and before is not None:
             if after is None or after.history_version == before.history_version:
                 return base, before
+            if after.exact_from is not None and self.position < after.exact_from:
+                raise LakeError(
+                    f"{self.paths.source}: {name}",
+                    f"a copy entered, and what changed between {before.at_lsn} and {after.exact_from} is not in history",
+                    "ask for one of the two positions",
+                )
             if after.version.id != before.version.id:
                 raise LakeError(
                     f"{self.paths.source}: {name}",
@@ -112,11 +130,11 @@ class LakeAsOf:
         number = self.following.number
         # Before the first cut that is kept there is no base: then history makes the table from its beginning on.
         first = 0 if self.cut is None else number
-        history = read_layer(self.spark, self.paths, name, after, "history").where(in_cycles(first, number))
-        history = history.where(F.col(LSN) <= F.lit(int(self.position)))
+        whole = read_layer(self.spark, self.paths, name, after, "history")
+        history = whole.where(in_cycles(first, number)).where(F.col(LSN) <= F.lit(int(self.position)))
         if self.cut is None and number > 1:
-            self._check_from_beginning(name, history, after)
-        return replayed(self.spark, in_lake(after.version), history, base), after
+            self._check_from_beginning(name, whole.where(in_cycles(first, number)), history, after)
+        return replayed(self.spark, in_lake(after.version), history, completing(after, whole), base), after
 
 
 def as_of(

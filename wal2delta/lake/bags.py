@@ -15,8 +15,12 @@ from pyspark.sql import functions as F
 
 from wal2delta.lake.changes import Counts
 from wal2delta.lake.columns import DUP, KEY, OP, ORD, col, current_columns, pick, row_key
+from wal2delta.lake.presupposed import FIRST
 from wal2delta.lake.refusal import refuse_table
 from wal2delta.schema import SchemaVersion
+
+# Rows of a range up to here send the digests or keys that they look for to every task; of more they are shuffled.
+FEW_KEYS_MAX = 1_000_000
 
 
 def signed(shape: SchemaVersion, events: DataFrame) -> DataFrame:
@@ -28,7 +32,7 @@ def signed(shape: SchemaVersion, events: DataFrame) -> DataFrame:
 def bag_net_change(
     shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None
 ) -> tuple[DataFrame | None, DataFrame]:
-    """(deletes by `_w2d_key` and `_w2d_dup`, images); `base` has current's columns, None for an empty table."""
+    """(deletes by `_w2d_key` and `_w2d_dup`, with `_w2d_first`; images); `base` has current's columns, None if empty."""
     if counts.inserts_only:
         return None, pick(events.withColumn(DUP, F.col(ORD)), current_columns(shape))
     sign = F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
@@ -39,7 +43,8 @@ def bag_net_change(
         totals, (F.col(KEY) == F.col("_w2d_digest")) & (F.col("_w2d_rank") <= F.col("_w2d_net")), "left_semi"
     )
     gone = totals.where(F.col("_w2d_net") < 0)
-    return _taken(gone, base), pick(images, current_columns(shape))
+    taken = _taken(gone, base, few=counts.rows <= FEW_KEYS_MAX).withColumn(FIRST, F.monotonically_increasing_id())
+    return taken, pick(images, current_columns(shape))
 
 
 def ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
@@ -47,7 +52,7 @@ def ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
     return rows.withColumn("_w2d_rank", F.row_number().over(Window.partitionBy(KEY).orderBy(order)))
 
 
-def _taken(gone: DataFrame, base: DataFrame | None) -> DataFrame:
+def _taken(gone: DataFrame, base: DataFrame | None, *, few: bool) -> DataFrame:
     """The copies that go: as many of each digest as were taken away, those that arrived first."""
     wanted = gone.select(
         "_w2d_digest", F.explode(F.sequence(F.lit(1), (-F.col("_w2d_net")).cast("int"))).alias("_w2d_nth")
@@ -55,7 +60,8 @@ def _taken(gone: DataFrame, base: DataFrame | None) -> DataFrame:
     short = refuse_table("a row that the source deleted or updated is not in the lake, or not as often", "bigint")
     if base is None:
         return wanted.select(F.col("_w2d_digest").alias(KEY), short.alias(DUP))
-    digests = F.broadcast(gone.select("_w2d_digest"))
+    digests = gone.select("_w2d_digest")
+    digests = F.broadcast(digests) if few else digests
     there = base.select(col(KEY), col(DUP)).join(digests, F.col(KEY) == F.col("_w2d_digest"), "left_semi")
     numbered = ranked(there, F.col(DUP)).select(F.col(KEY).alias("_w2d_in"), DUP, "_w2d_rank")
     on_copy = (F.col("_w2d_digest") == F.col("_w2d_in")) & (F.col("_w2d_nth") == F.col("_w2d_rank"))

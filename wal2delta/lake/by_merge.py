@@ -16,17 +16,28 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from wal2delta.lake.columns import col, pick
 from wal2delta.lake.contract import Change
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.presupposed import check_rows
 from wal2delta.lake.session import with_settings
 
 _DELETE = "_w2d_delete"
 _VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 
 
+def check_merge(session: SparkSession, path: str, change: Change, deletes: DataFrame, presupposed: int) -> None:
+    """Raise DriftedError where the rows that the MERGE would delete are not those that are presupposed: a job before it."""
+    rows = session.read.format("delta").load(path)
+    if change.bounds is not None and len(change.key) == 1 and not change.null_safe:
+        rows = rows.where(col(change.key[0]).between(*change.bounds))
+    keys = F.broadcast(deletes) if change.few else deletes
+    check_rows(path, rows, keys, change.key, presupposed, null_safe=change.null_safe)
+
+
 def merge(session: SparkSession, path: str, change: Change, deletes: DataFrame) -> None:
     """Commit; the transaction's identity stands in the session's settings."""
-    source = deletes.withColumn(_DELETE, F.lit(True))
+    source = pick(deletes, change.key).withColumn(_DELETE, F.lit(True))
     if change.images is not None:
         coming = change.images.withColumn(_DELETE, F.lit(False))
         source = source.unionByName(coming, allowMissingColumns=True)

@@ -17,8 +17,9 @@ Known weakness: it needs names that Delta does not promise, hence `Unfit` for ev
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +32,14 @@ from wal2delta.lake.columns import PUT_AWAY, col, pick
 from wal2delta.lake.contract import Change, CommitInfo
 from wal2delta.lake.delta_jvm import TableFile, Transaction
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.presupposed import FIRST, check_firsts, met
 
 # Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
 LITERAL_KEYS_MAX = 400
 LITERAL_BYTES_MAX = 1 << 20
 # Above, the keys that are sent to every task, and the places that come to the driver (100 bytes each), are too many.
 KEYS_MAX = 1_000_000
-KEYS_BYTES_MAX = 256 << 20
+KEYS_BYTES_MAX = 64 << 20
 # Each costs some calls into the JVM (0.3 ms); a table with more is one whose small files wait for OPTIMIZE.
 FILES_MAX = 5_000
 # The features under which the conformance suite has run.
@@ -57,15 +59,41 @@ _KNOWN_FEATURES = frozenset(
         "typeWidening-preview",
     }
 )
-_PATH, _ROW = "_w2d_path", "_w2d_at"
+_PATH, _ROW, _KEY = "_w2d_path", "_w2d_at", "_w2d_hit"
+_NO_HITS = pa.table({_PATH: pa.array([], pa.string()), _ROW: pa.array([], pa.int64()), FIRST: pa.array([], pa.int64())})
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Unfit(Exception):  # noqa: N818  not an error: the portable make takes over
     """A table or change that is not for this make; nothing has been written."""
 
 
-def commit_vectors(session: SparkSession, path: str, change: Change, commit: CommitInfo, before: int) -> None:
-    """Commit on top of version `before`; nothing where nothing goes or comes. Raises `Unfit` before writing anything."""
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """A transaction with the places of the rows that go (file → numbers), found among the `files`."""
+
+    txn: Transaction
+    images: DataFrame | None
+    files: Sequence[TableFile]
+    places: Mapping[str, Rows] | None
+
+    def commit(self, info: CommitInfo) -> None:
+        """Write the rows that come, and commit; nothing where nothing goes or comes."""
+        txn, images = self.txn, self.images
+        if self.places is None:
+            if images is not None and txn.add_rows(images):
+                failpoint("apply.before_commit")
+                txn.commit_append(info.app_id, info.number, info.user_metadata)
+            return
+        deleted = txn.remove_rows(self.places, self.files)
+        inserted = 0 if images is None else txn.add_rows(images)
+        if not txn.is_empty:
+            failpoint("apply.before_commit")
+            txn.commit(info.app_id, info.number, inserted=inserted, deleted=deleted)
+
+
+def find_rows(session: SparkSession, path: str, change: Change, before: int) -> FoundRows:
+    """Find on version `before` what goes. Raises `Unfit`, and DriftedError where that is not what the change presupposes."""
     if change.deletes is not None and (change.keys_max is None or change.keys_max > KEYS_MAX):
         raise Unfit(f"more than {KEYS_MAX:,} keys, or nobody knows how many")
     txn = Transaction(session, path)
@@ -74,22 +102,17 @@ def commit_vectors(session: SparkSession, path: str, change: Change, commit: Com
     images = _fitting(txn, change)
     if change.deletes is None:
         txn.read_all(())
-        if images is not None and txn.add_rows(images):
-            failpoint("apply.before_commit")
-            txn.commit_append(commit.app_id, commit.number, commit.user_metadata)
-        return
+        return FoundRows(txn, images, (), None)
     files = txn.files()
     keys = _literals(change, change.deletes)
     if keys is None and not _keys_fit(change, change.deletes):
         raise Unfit(f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB")
     near = [f for f in files if _may_hold(f, txn, change, keys)]
     txn.read_all(files)
-    found = _places(txn.frame(near), change, change.deletes, keys) if near else {}
-    deleted = txn.remove_rows(found, near)
-    inserted = 0 if images is None else txn.add_rows(images)
-    if not txn.is_empty:
-        failpoint("apply.before_commit")
-        txn.commit(commit.app_id, commit.number, inserted=inserted, deleted=deleted)
+    hits = _hits(txn.frame(near), change, change.deletes, keys) if near else _NO_HITS
+    if change.presupposed is not None:
+        check_firsts(path, hits.column(FIRST), change.presupposed)
+    return FoundRows(txn, images, near, _by_file(hits))
 
 
 def is_known(txn: Transaction) -> bool:
@@ -120,20 +143,25 @@ def _fitting(txn: Transaction, change: Change) -> DataFrame | None:
     return pick(images, wanted)
 
 
-def _literals(change: Change, deletes: DataFrame) -> list[Any] | None:
-    """The values of a single key column where they are few, in order, NULL last; None otherwise."""
+def _literals(change: Change, deletes: DataFrame) -> dict[Any, int | None] | None:
+    """The values of a single key column where they are few, in order, NULL last, with their `_w2d_first`; None otherwise."""
     if len(change.key) != 1 or change.keys_max is None or change.keys_max > LITERAL_KEYS_MAX:
         return None
     field = deletes.schema[change.key[0]]
     if not isinstance(field.dataType, T.IntegralType | T.StringType | T.BinaryType):
         return None
+    # A key that a person configured has no index that would bound it: a large one is not brought here.
+    key = col(field.name)
+    is_wide = isinstance(field.dataType, T.StringType | T.BinaryType)
+    large = F.octet_length(key) > LITERAL_BYTES_MAX // LITERAL_KEYS_MAX if is_wide else F.lit(False)
+    large = F.coalesce(large, F.lit(False))
     # Not by Arrow: what the driver holds is then collected without a job.
-    values = {
-        bytes(v) if isinstance(v := row[0], bytearray) else v for row in deletes.select(col(field.name)).collect()
-    }
-    if sum(len(v) for v in values if isinstance(v, str | bytes)) > LITERAL_BYTES_MAX:
+    first = F.lit(None) if change.presupposed is None else col(FIRST)
+    rows = deletes.select(F.when(~large, key), large, first).collect()
+    if any(row[1] for row in rows):
         return None
-    return [*sorted(v for v in values if v is not None), *([None] if None in values else [])]
+    values = {bytes(k) if isinstance(k, bytearray) else k: number for k, _, number in rows}
+    return {k: values[k] for k in [*sorted(v for v in values if v is not None), *([None] if None in values else [])]}
 
 
 def _keys_fit(change: Change, deletes: DataFrame) -> bool:
@@ -146,10 +174,10 @@ def _keys_fit(change: Change, deletes: DataFrame) -> bool:
     return total is None or int(total) <= KEYS_BYTES_MAX
 
 
-def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Sequence[Any] | None) -> bool:
+def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Iterable[Any] | None) -> bool:
     """Whether a file may have one of the keys, by its statistics; those of texts are cut short, so of whole numbers only."""
     known = [k for k in keys or () if k is not None]
-    whole = bool(known) and len(known) == len(keys or ()) and isinstance(known[0], int)
+    whole = bool(known) and None not in (keys or ()) and isinstance(known[0], int)
     if (change.bounds is None and not whole) or change.null_safe:
         return True
     found = file.key_range(txn.physical(change.key[0]))
@@ -162,23 +190,21 @@ def _may_hold(file: TableFile, txn: Transaction, change: Change, keys: Sequence[
     return not whole or (at < len(known) and known[at] <= high)
 
 
-def _places(
-    rows: DataFrame, change: Change, deletes: DataFrame, keys: Sequence[Any] | None
-) -> Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]:
-    """File → numbers of the rows that have one of the keys. One job."""
+def _hits(rows: DataFrame, change: Change, deletes: DataFrame, keys: Mapping[Any, int | None] | None) -> pa.Table:
+    """The places of the rows that have one of the keys, with the key's `_w2d_first`. One job."""
     if change.bounds is not None and not change.null_safe:
         rows = rows.where(col(change.key[0]).between(*change.bounds))
-    placed = [F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_ROW)]
-    if keys is not None:
-        hits = rows.where(_is_one_of(change, keys)).select(*placed)
-    else:
-        names = [f"_w2d_k{i}" for i in range(len(change.key))]
-        wanted = F.broadcast(deletes.select(*(col(k).alias(n) for k, n in zip(change.key, names, strict=True))))
-        same = F.lit(True)
-        for k, n in zip(change.key, names, strict=True):
-            same = same & (col(k).eqNullSafe(F.col(n)) if change.null_safe else col(k) == F.col(n))
-        hits = rows.select(*(col(k) for k in change.key), *placed).join(wanted, same, "left_semi").select(_PATH, _ROW)
-    return _by_file(hits.toArrow())
+    # A view may have a column of that name.
+    metadata = rows.metadataColumn("_metadata")
+    placed = [metadata.getField("file_path").alias(_PATH), metadata.getField("row_index").alias(_ROW)]
+    if keys is None:
+        rows = rows.select(*(col(k) for k in change.key), *placed)
+        once = change.presupposed is not None
+        hits = met(rows, F.broadcast(deletes), change.key, null_safe=change.null_safe, once=once)
+        return hits.select(_PATH, _ROW, FIRST).toArrow()
+    hits = rows.where(_is_one_of(change, list(keys))).select(*placed, col(change.key[0]).alias(_KEY)).toArrow()
+    firsts = pa.array([keys.get(k) for k in hits.column(_KEY).to_pylist()], pa.int64())
+    return hits.select([_PATH, _ROW]).append_column(FIRST, firsts)
 
 
 def _is_one_of(change: Change, keys: Sequence[Any]) -> Any:
@@ -198,7 +224,8 @@ def _sql(value: Any) -> str:
     return f"{value}L" if value >= 0 else f"(-{-value}L)" if value > -(1 << 63) else "(-9223372036854775807L - 1L)"
 
 
-def _by_file(hits: pa.Table) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+def _by_file(hits: pa.Table) -> dict[str, Rows]:
+    """File → numbers of the rows."""
     paths = pa.concat_arrays([pa.array([], pa.string()), *hits.column(0).chunks]).dictionary_encode()
     rows = hits.column(1).to_numpy()
     codes = paths.indices.to_numpy(zero_copy_only=False)

@@ -98,6 +98,12 @@ def count_changes(slices: Sequence[Slice], start: Lsn, end: Lsn) -> Counts:
     return total
 
 
+def newest_row(url: str, end: Lsn) -> Lsn:
+    """The position of a file's newest row up to `end`; zero where it has none."""
+    newest = (pc.max(part.column(LSN)).as_py() for part in _parts(url, [LSN], Lsn.ZERO, end))
+    return Lsn(max((lsn for lsn in newest if lsn is not None), default=0))
+
+
 def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | None:
     """The greatest commit time of the rows in (start, end], read from the files."""
     parts = (part for piece in slices for part in _parts(piece.url, [LSN, COMMIT_TIME], start, end))

@@ -24,6 +24,7 @@ from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.columns import KEY, OP, ORD, TEXT, col, column_names, in_lake, merge_key, pick, row_key
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.exact import quoted
+from wal2delta.lake.history import RESET
 from wal2delta.lake.open import one_source, read_layer, table_name
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_numbers, read_cut
@@ -202,7 +203,7 @@ def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: lis
     for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
         alike = list(group)
         history = read_layer(spark, paths, name, alike[-1].tables[name], "history")
-        rows = history.where(in_cycles(alike[0].number, alike[-1].number) & (F.col(OP) == "truncate"))
+        rows = history.where(in_cycles(alike[0].number, alike[-1].number) & F.col(OP).isin("truncate", RESET))
         found |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
     return found
 

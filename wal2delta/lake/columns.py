@@ -2,9 +2,9 @@
 
 What the columns hold belongs to `exact`, `history` and `net_change`.
 
-A source column keeps its name, but where Spark could not tell it from another (names that differ in case only) or from
-a hidden column (`_w2d_…`): then it is `#<attribute number>#<name>`. Names with characters that Parquet refuses need
-column mapping.
+A source column keeps its name, unless Spark could not tell it from another (names that differ in case only), from a hidden
+column (`_w2d_…`) or from one that Spark and Delta have for themselves: then it is `#<attribute number>#<name>`. Names with
+characters that Parquet refuses need column mapping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wal2delta.lake.exact import TEXT_COLUMN, key_text, needs_key_text, quoted, row_digest, row_forms
-from wal2delta.schema import Identity, SchemaVersion
+from wal2delta.schema import Identity, SchemaVersion, lake_names
 from wal2delta.values.types import spark_type
 
 ORD = "_w2d_ord"
@@ -30,9 +30,13 @@ UNCHANGED = "_w2d_unchanged"
 TEXT = TEXT_COLUMN
 KEY = "_w2d_key"
 DUP = "_w2d_dup"
-HIDDEN_PREFIX = "_w2d_"
+FROM = "_w2d_from"
 # Columns that the source dropped, or that could not carry on, are kept under such names.
 PUT_AWAY = "_w2d_dropped_"
+# Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
+NEVER_TOASTED = frozenset(
+    {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
+)
 # What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
 STATISTICS_COLUMNS = 32
@@ -46,14 +50,7 @@ def col(name: str) -> SparkColumn:
 
 def in_lake(version: SchemaVersion) -> SchemaVersion:
     """The same shape under the lake's column names; equal to `version` in nearly every case."""
-    seen: set[str] = set()
-    names: dict[str, str] = {}
-    for column in version.columns:
-        name = column.name
-        if name.casefold() in seen or name.casefold().startswith(HIDDEN_PREFIX):
-            name = f"#{column.attnum}#{name}"
-        seen.add(name.casefold())
-        names[column.name] = name
+    names = lake_names(version.columns)
     if all(old == new for old, new in names.items()):
         return version
     columns = tuple(replace(c, name=names[c.name]) for c in version.columns)
@@ -94,6 +91,11 @@ def row_key(shape: SchemaVersion) -> SparkColumn:
     return row_digest(row_forms(shape))
 
 
+def large_columns(shape: SchemaVersion) -> list[int]:
+    """The ordinals of the columns whose values may be stored out of line, so that an update may leave them out."""
+    return [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
+
+
 def current_columns(shape: SchemaVersion) -> list[str]:
     """The columns of the current table, in order."""
     names = [*column_names(shape), TEXT]
@@ -101,12 +103,14 @@ def current_columns(shape: SchemaVersion) -> list[str]:
         names.append(KEY)
     if shape.is_bag:
         names.append(DUP)
+    if large_columns(shape):
+        names += [FROM] if shape.is_bag else [ORD, FROM]
     return names
 
 
 def history_columns(shape: SchemaVersion) -> list[str]:
     """The columns of the history table, in order."""
-    return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY]
+    return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
 
 
 def history_statistics(shape: SchemaVersion) -> tuple[str, ...]:
@@ -139,6 +143,12 @@ def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
 def named(shape: SchemaVersion) -> list[SparkColumn]:
     """`c0`, `c1`, … under the columns' names."""
     return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
+
+
+def placed(shape: SchemaVersion) -> list[str]:
+    """The columns of current, and `_w2d_ord` where it is none of them."""
+    names = current_columns(shape)
+    return names if ORD in names else [*names, ORD]
 
 
 def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:

@@ -35,12 +35,11 @@ _KEEP = {
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """What a commit says of itself. `may_be_done`: an earlier attempt at this number may have made it already."""
+    """What a commit says of itself."""
 
     app_id: str
     number: int
     user_metadata: str
-    may_be_done: bool = False
 
     def is_in(self, commit: Commit) -> bool:
         """Whether a commit of the table's log is this one."""
@@ -51,11 +50,27 @@ class CommitInfo:
         return commit.txns.get(self.app_id, self.number) > self.number
 
 
-def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName, *, may_be_done: bool) -> CommitInfo:
+def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -> CommitInfo:
     """The identity of a table's commit in a cycle; `layer` is `history` or `current`."""
     app = f"wal2delta/{source}/{intent.incarnation}/{layer}/{table.key}"
     told = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
-    return CommitInfo(app, intent.number, json.dumps(told, sort_keys=True), may_be_done)
+    return CommitInfo(app, intent.number, json.dumps(told, sort_keys=True))
+
+
+def number_of(commit: Commit, app_prefix: str, number: str = "cycle") -> int | None:
+    """The number that a commit of ours carries, None when it is somebody else's.
+
+    It stands beside an application id with this prefix or (OPTIMIZE and RESTORE have none) in the metadata, as `number`.
+    """
+    numbers = [value for app, value in commit.txns.items() if app.startswith(app_prefix)]
+    if numbers:
+        return max(numbers)
+    try:
+        told = json.loads(commit.user_metadata or "null")
+    except ValueError:
+        return None
+    value = told.get(number) if isinstance(told, dict) and ("view" in told or "incarnation" in told) else None
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,8 @@ class Change:
 
     `bounds`: the least and greatest value of a single integer key. `null_safe`: NULL is a key like others. `few`: all of it
     fits into the memory of each task. `keys_max`: `deletes` has at most so many rows; None where that is not known.
-    `deletes` is None where nothing goes.
+    `deletes` is None where nothing goes. `presupposed`: so many of `deletes`, each key once, are of rows that must be there,
+    as their column `_w2d_first` says, and no others may be (`presupposed.py`); None where that is not known.
     """
 
     key: tuple[str, ...]
@@ -98,19 +114,19 @@ class Change:
     null_safe: bool = False
     few: bool = False
     keys_max: int | None = None
+    presupposed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The table's version now, rows inserted and deleted by this commit; `skipped`: it had been made before.
+    """The table's version now, rows inserted and deleted by this commit.
 
-    Where nothing went or came there is no commit: the version is the old one. `make` says who made it, `unfit` why a MERGE
-    did where vectors would have been quicker.
+    When nothing went or came there is no commit: the version is the old one. `make` says who made it, `unfit` why a MERGE
+    did when vectors would have been quicker.
     """
 
     version: int
     inserted: int
     deleted: int
-    skipped: bool = False
     make: str = "none"
     unfit: str | None = None

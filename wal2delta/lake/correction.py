@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from wal2delta.lake.columns import ORD, col
+from wal2delta.lake.memory import keep
 
 _NET = "_w2d_net"
 _SIDE = "_w2d_side"
@@ -70,12 +71,20 @@ def correct(
     return Correction(_some(persisted, surplus, digest, order), _some(desired, missing, digest, F.lit(0)), net)
 
 
+def left_over(persisted: DataFrame, correction: Correction, digest: str) -> DataFrame:
+    """The persisted rows that do not go, of some or all digests; among equal ones any."""
+    gone = correction.net.where(F.col(_NET) < 0).withColumn(_NET, -F.col(_NET))
+    ranked = persisted.withColumn(_RANK, F.row_number().over(Window.partitionBy(col(digest)).orderBy(F.lit(0))))
+    joined = ranked.join(gone, col(digest) == F.col(_SIDE), "left")
+    return joined.where(F.col(_RANK) > F.coalesce(F.col(_NET), F.lit(0))).drop(_SIDE, _NET, _RANK)
+
+
 def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
     """`rows` with `_w2d_ord` from `first` on without holes. Persists them: they must not change between two looks.
 
     Cost: one job that counts each partition.
     """
-    rows = rows.withColumn(_INDEX, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
+    rows = keep(rows.withColumn(_INDEX, F.monotonically_increasing_id()))
     partition = F.shiftright(F.col(_INDEX), _INDEX_BITS)
     counts = rows.groupBy(partition.alias(_PARTITION)).count().collect()
     starts, total = [], 0

@@ -63,7 +63,7 @@ def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, Pending]) -
         f" (its position is one of incarnation {cut.incarnation})"
     )
     remedy = f"if it is still published, {RESNAPSHOT}"
-    held = {table: Held(at.at_lsn, reason, remedy) for table, at in cut.tables.items()}
+    held = {t: Held(at.at_lsn, reason, remedy).after(cut.held.get(t)) for t, at in cut.tables.items()}
     tables = {t: replace(at, version=_renumbered(at.version, pending.get(t))) for t, at in cut.tables.items()}
     return replace(cut, incarnation=chain.incarnation, position=chain.head.end_lsn, tables=tables, held=held)
 

@@ -10,34 +10,52 @@ What a cycle takes belongs to `plan`, writing one table to `table_cycle`, runnin
     6 consumed the segments up to the cut's `next_segment` are no longer needed
 
 Invariants: consistent-cut (a reader sees what a cut names, so a half-finished cycle is invisible), idempotent-apply (a
-killed cycle is run again from its intent: the same inputs, and commits that are there are not made again), one-writer (the
-lease is checked before each commit).
+killed cycle is run again from its intent: the same inputs, on tables out of whose logs everything that no cut names was
+taken first), one-writer (the lease is checked before each commit).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from wal2delta.errors import TableError
 from wal2delta.failpoints import failpoint
+from wal2delta.lake.attempts import Attempt, earlier_attempts, tried
+from wal2delta.lake.broken_log import on_sound_logs
 from wal2delta.lake.changes import last_commit
 from wal2delta.lake.contract import Make
+from wal2delta.lake.delta_log import NO_VERSION
 from wal2delta.lake.documents import Cut, CutTable, Held, Intent
-from wal2delta.lake.durable import sync_tables
+from wal2delta.lake.durable import sync_commits
+from wal2delta.lake.failures import concerns_all
 from wal2delta.lake.lease import Lease
+from wal2delta.lake.memory import fit, largest_row, refuse_too_large
 from wal2delta.lake.plan import Plan
 from wal2delta.lake.records import write_cut, write_intent
 from wal2delta.lake.reshape import reshape_table
-from wal2delta.lake.schema_events import HELD, ShapeChange, publish_schemas, record_changes, shape_changes
+from wal2delta.lake.schema_events import (
+    HELD,
+    ShapeChange,
+    publish_schemas,
+    record_changes,
+    recorded_before,
+    shape_changes,
+)
+from wal2delta.lake.snapshot_documents import SnapshotTable
+from wal2delta.lake.snapshot_entry import files_since
 from wal2delta.lake.snapshots import read_snapshot
 from wal2delta.lake.strays import stray_commits_hold, without_strays
-from wal2delta.lake.table_cycle import CycleContext, Entering, Work, Written, write_table
+from wal2delta.lake.table_cycle import write_table
+from wal2delta.lake.work import CycleContext, Entering, Work, Written
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.reader import Slice, slices, verify, verify_file
 from wal2delta.names import CycleNumber, TableName
@@ -45,11 +63,15 @@ from wal2delta.names import CycleNumber, TableName
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """A finished cycle: its cut, what was written to each table in it, and the shapes that changed."""
+    """A finished cycle: its cut, what was written to each table in it, and the shapes that changed.
+
+    `untold` is why those are not in `schema_history`.
+    """
 
     cut: Cut
     written: Mapping[TableName, Written]
     shapes: tuple[ShapeChange, ...] = ()
+    untold: str | None = None
 
 
 def make_intent(plan: Plan, number: CycleNumber, chain: Chain, lease: Lease) -> Intent:
@@ -86,33 +108,36 @@ def finish_cycle(
     intent: Intent,
     sha256: str,
     previous: Cut | None,
-    resumed: bool,
     threads: int,
     make: Make = "auto",
+    on_table: Callable[[TableName, int], None] = lambda _table, _changes: None,
 ) -> CycleResult:
-    """Steps 2 to 6 of an intent, whoever wrote it. `previous` is the cut before; `resumed`: commits may be there already.
+    """Steps 2 to 6 of an intent, whoever wrote it. `previous` is the cut before.
 
-    A table whose data are refused is held, and the others go on; any other error ends the cycle without a cut.
+    A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; what
+    concerns all ends the cycle without a cut. `on_table` hears of each table of the intent that is over, with its
+    changes, from any thread.
     """
-    context = CycleContext(chain, intent, lease, resumed, make)
-    written, refused = _write_tables(spark, context, _works(context, previous), threads)
+    context = CycleContext(chain, intent, lease, make)
+    written, refused = _write_tables(spark, context, _works(context, previous), threads, on_table)
     changes = [c for c in shape_changes(intent, previous) if c.done == HELD or c.table in written]
-    record_changes(spark.newSession(), lease.paths, intent, changes, resumed=resumed)
+    untold = record_changes(spark.newSession(), lease, intent, changes)
     failpoint("cycle.after_tables")
-    _sync(context, [t for t, w in written.items() if w.touched], schemas=bool(changes))
+    _sync(context, previous, written, schemas=untold is None)
     failpoint("cycle.after_sync")
     lease.check()
     cut = _cut(context, sha256, previous, written, refused)
     publish_schemas(lease.store, lease.paths, intent, previous, cut)
     write_cut(lease.store, lease.paths, cut)
     failpoint("cycle.after_cut")
-    return CycleResult(cut, written, tuple(changes))
+    return CycleResult(cut, written, tuple(changes), untold)
 
 
 def _works(context: CycleContext, previous: Cut | None) -> list[Work]:
     intent, lease = context.intent, context.lease
     tables = {} if previous is None else previous.tables
     files: dict[TableName, list[Slice]] = {t: [] for t in intent.tables}
+    idle = [] if intent.kind != "apply" else sorted(tables.keys() - intent.tables.keys() - intent.held.keys())
     for piece in slices(context.chain, intent.start_lsn, intent.end_lsn):
         if piece.file.table in files:
             files[piece.file.table].append(piece)
@@ -124,69 +149,153 @@ def _works(context: CycleContext, previous: Cut | None) -> list[Work]:
         if wanted.snapshot is not None:
             snapshot = snapshots[wanted.snapshot]
             entering = Entering(wanted.snapshot, snapshot.consistent_point, snapshot.tables[table])
-        works.append(Work(table, tables.get(table), entering, files[table], wanted.reshape))
-    return works
+        elif wanted.born is not None:
+            entering = Entering(None, wanted.from_lsn, SnapshotTable(wanted.born, 0, ()))
+        before = None if previous is None else previous.held.get(table)
+        lost = before is not None and before.history_lost
+        works.append(Work(table, tables.get(table), entering, files[table], wanted.reshape, history_lost=lost))
+    # The intent does not name the tables without changes; whether somebody has committed to one is looked at all the same.
+    return [*works, *(Work(table, tables[table], None, []) for table in idle)]
 
 
 def _write_tables(
-    spark: SparkSession, context: CycleContext, works: Sequence[Work], threads: int
+    spark: SparkSession,
+    context: CycleContext,
+    works: Sequence[Work],
+    threads: int,
+    on_table: Callable[[TableName, int], None],
 ) -> tuple[dict[TableName, Written], dict[TableName, TableError]]:
-    """Step 2; the first error that is not about one table's data is raised when all running tables have ended."""
-    written: dict[TableName, Written] = {}
-    refused: dict[TableName, TableError] = {}
+    """Step 2; the first error that is not about one table is raised when all running tables have ended.
+
+    Tables whose attempt ended with its process are written after all others, one at a time: whichever ends it again, it is
+    that one.
+    """
+    earlier = earlier_attempts(context.lease, context.intent)
+    outcome = _Outcome()
+
+    def write(work: Work, attempts: Sequence[Attempt]) -> Written:
+        changes = 0
+        try:
+            written = _write_table(spark, context, work, attempts)
+            changes = written.counts.changes
+            return written
+        finally:
+            if work.table in context.intent.tables:
+                on_table(work.table, changes)
+
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="w2d-table") as pool:
-        # A session of its own: a MERGE's transaction is a setting of its session.
-        futures = {w.table: pool.submit(_write_table, spark.newSession(), context, w) for w in works}
+        futures = {w.table: pool.submit(write, w, ()) for w in works if w.table not in earlier}
         try:
             for table, future in futures.items():
-                try:
-                    written[table] = future.result()
-                except TableError as error:
-                    refused[table] = error
+                outcome.take(table, future.result)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return written, refused
+    for work in works:
+        if work.table in earlier:
+            outcome.take(work.table, partial(write, work, earlier[work.table]))
+    return outcome.written, outcome.refused
 
 
-def _write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
-    """Write one table on nothing but what the cut before names; a stray commit is taken back where a snapshot comes."""
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of the tables."""
+
+    written: dict[TableName, Written] = field(default_factory=dict)
+    refused: dict[TableName, TableError] = field(default_factory=dict)
+
+    def take(self, table: TableName, write: Callable[[], Written]) -> None:
+        try:
+            self.written[table] = write()
+        except TableError as error:
+            self.refused[table] = error
+
+
+def _write_table(spark: SparkSession, context: CycleContext, work: Work, earlier: Sequence[Attempt]) -> Written:
+    """Write one table, as often as it may be tried; raises TableError when it is to be held.
+
+    An attempt at a snapshot's entry that fails is followed by one that reads nothing of what is there.
+    """
+    if _is_carried(context, work):
+        # Nothing is to be written: that costs no document as long as nothing is wrong.
+        try:
+            return _write_table_once(spark, context, work)
+        except Exception as error:
+            if isinstance(error, TableError) or concerns_all(error):
+                raise
+
+    def once(*, anew: bool) -> Written:
+        return _write_table_once(spark, context, replace(work, anew=anew))
+
+    return tried(spark, context.lease, context.intent, work.table, earlier, once)
+
+
+def _write_table_once(spark: SparkSession, context: CycleContext, work: Work) -> Written:
+    """Write one table on nothing but what the cut before names; a stray commit is taken back when a snapshot comes."""
+    # A session of its own, since a MERGE's transaction and the size of its rows are settings of it; of thousands of tables
+    # most have nothing to be written.
+    session = spark if _is_carried(context, work) else spark.newSession()
+    carried = work.before
+    work = on_sound_logs(session, context, work)
     with stray_commits_hold(context.lease.paths, work.table):
         before = without_strays(
             session,
             context.lease,
+            context.intent,
             work.table,
             work.before,
-            lambda layer: context.commit_info(layer, work.table),
             take_back=work.entering is not None or work.table in context.intent.held,
         )
         written = _write_verified(session, context, replace(work, before=before))
-    return written if before == work.before else replace(written, touched=True)
+    return written if before == carried else replace(written, touched=True)
+
+
+def _is_carried(context: CycleContext, work: Work) -> bool:
+    """Whether there is nothing to do but to look for stray commits."""
+    return not (work.files or work.entering or work.reshape or work.table in context.intent.held)
 
 
 def _write_verified(session: SparkSession, context: CycleContext, work: Work) -> Written:
     """Write one table from files that are what was made durable: a flipped bit may well be a readable, other value."""
-    if work.reshape is not None:
-        return reshape_table(session, context, work, work.reshape)
+    wanted = work.reshape
+    if wanted is not None:
+        work = replace(work, row_bytes=largest_row(work.before, None, ()))
+        _make_room(session, work)
+        return reshape_table(session, context, work, wanted)
     pieces, entering = work.files, work.entering
     if entering is not None:
         store, paths = context.lease.store, context.lease.paths
         for chunk in entering.table.chunks:
             key = f"{entering.key}/{chunk.path}"
             verify(store, key, f"snapshot file {paths.url(key)}", chunk.bytes, chunk.sha256)
-        pieces = list(slices(context.chain, entering.consistent_point, context.intent.end_lsn, work.table))
+        pieces = files_since(context.chain, work.table, entering, context.intent.end_lsn)
     for piece in pieces:
         verify_file(context.chain, piece.file)
+    work = replace(work, row_bytes=largest_row(work.before, None if entering is None else entering.table, pieces))
+    if not _is_carried(context, work):
+        _make_room(session, work)
     return write_table(session, context, work)
 
 
-def _sync(context: CycleContext, tables: Sequence[TableName], *, schemas: bool) -> None:
+def _make_room(session: SparkSession, work: Work) -> None:
+    """Make the session fit for the table's rows; raises TableError if they are too large for the driver."""
+    refuse_too_large(session, work.table, work.row_bytes)
+    fit(session, work.row_bytes)
+
+
+def _sync(context: CycleContext, previous: Cut | None, written: Mapping[TableName, Written], *, schemas: bool) -> None:
     """Step 4."""
     paths = context.lease.paths
-    places = [Path(paths.url(key)) for t in tables for key in (paths.history(t), paths.current(t))]
-    places += [Path(paths.url(paths.schema_history))] if schemas else []
-    since = datetime.fromisoformat(context.intent.created_at).timestamp()
-    sync_tables(places, Path(paths.url(paths.source)).parent, since)
+    before = {} if previous is None else previous.tables
+    places = {}
+    for table, made in written.items():
+        if made.touched:
+            at = before.get(table)
+            places[paths.url(paths.history(table))] = NO_VERSION if at is None else at.history_version
+            places[paths.url(paths.current(table))] = NO_VERSION if at is None else at.current_version
+    if schemas:
+        places[paths.url(paths.schema_history)] = recorded_before(paths, context.intent)
+    sync_commits(places, Path(paths.url(paths.source)).parent)
 
 
 def _cut(
@@ -197,16 +306,18 @@ def _cut(
     refused: Mapping[TableName, TableError],
 ) -> Cut:
     intent = context.intent
-    tables: dict[TableName, CutTable] = {} if previous is None else dict(previous.tables)
+    tables = {} if previous is None else _carried(previous, intent, refused)
     tables |= {t: w.at for t, w in written.items()}
     held = dict(intent.held)
     for table, error in refused.items():
         at = tables.get(table)
         found = Held(intent.end_lsn if at is None else at.at_lsn, error.reason, error.remedy)
-        held[table] = found.named(context.chain.paths.source, table)
-        wanted = intent.tables[table]
-        called_for = None if wanted.reshape is None else wanted.reshape.called_for
-        point = called_for if wanted.snapshot is None else wanted.from_lsn
+        before = None if previous is None else previous.held.get(table)
+        held[table] = found.named(context.chain.paths.source, table).after(before)
+        wanted = intent.tables.get(table)
+        called_for = None if wanted is None or wanted.reshape is None else wanted.reshape.called_for
+        enters = wanted is not None and (wanted.snapshot is not None or wanted.born is not None)
+        point = wanted.from_lsn if wanted is not None and enters else called_for
         if at is not None and point is not None:
             # The snapshot has had its turn: it is not tried again, a newer one is.
             tables[table] = replace(at, snapshot_lsn=point, snapshot_incarnation=intent.incarnation)
@@ -224,19 +335,31 @@ def _cut(
     )
 
 
+def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> dict[TableName, CutTable]:
+    """The tables of the cut before: those that the cycle neither writes nor holds have no changes, and stand at its end."""
+    still = intent.tables.keys() | intent.held.keys() | set(refused)
+    end, incarnation = intent.end_lsn, intent.incarnation
+    return {
+        t: at if t in still else replace(at, at_lsn=end, incarnation=incarnation) for t, at in previous.tables.items()
+    }
+
+
 def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
-    """The greatest commit time so far: commit times are not in commit order."""
+    """The greatest commit time so far: commit times are not in commit order.
+
+    Of a segment that goes on after the range it is looked for in the files; when they can't be read, it is the segment's.
+    """
     intent = context.intent
     times = [] if previous is None or previous.commit_time is None else [datetime.fromisoformat(previous.commit_time)]
-    partly = []
     for manifest in context.chain.between(intent.start_lsn, intent.end_lsn):
-        if manifest.end_lsn > intent.end_lsn:
-            files = slices(context.chain, intent.start_lsn, intent.end_lsn)
-            partly += [s for s in files if s.number == manifest.number]
-        elif manifest.last_commit_us is not None:
-            times.append(datetime.fromtimestamp(manifest.last_commit_us / 1e6, timezone.utc))
-    found = last_commit(partly, intent.start_lsn, intent.end_lsn) if partly else None
-    times += [] if found is None else [found]
+        if manifest.last_commit_us is not None:
+            last: datetime | None = datetime.fromtimestamp(manifest.last_commit_us / 1e6, timezone.utc)
+            if manifest.end_lsn > intent.end_lsn:
+                files = slices(context.chain, intent.start_lsn, intent.end_lsn)
+                partly = [s for s in files if s.number == manifest.number]
+                with suppress(OSError, pa.ArrowException):
+                    last = last_commit(partly, intent.start_lsn, intent.end_lsn)
+            times += [] if last is None else [last]
     return max(times).isoformat(timespec="microseconds") if times else None
 
 

@@ -11,7 +11,6 @@ holds the source's lease: a file of a commit in the making would not be known.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wal2delta.errors import LakeError
+from wal2delta.lake.delta_log import LOG, read_actions
 
-_LOG = "_delta_log"
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
@@ -60,9 +60,25 @@ class TableFiles:
         return sum(1 for file in self.newest if file.vector is not None)
 
 
-def table_files(path: str, oldest: int) -> TableFiles:
-    """Read the log; raises LakeError where there is none, or it does not go back to `oldest`, or on to it."""
-    log = Path(path) / _LOG
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why a table could not be read, which keeps what it has then, and what to do."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return both, in one line."""
+        return f"{self.reason}; it keeps what it has; {self.remedy}"
+
+
+def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles:
+    """Read the log; raises LakeError when there is none, or it is not whole from `oldest` to `newest` (`oldest` by default).
+
+    Above `newest`, the last version that a cut names, it is read as far as it can be: after a power cut any part is there.
+    """
+    named = oldest if newest is None else newest
+    log = Path(path) / LOG
     try:
         names = sorted(entry.name for entry in log.iterdir())
     except FileNotFoundError:
@@ -75,17 +91,20 @@ def table_files(path: str, oldest: int) -> TableFiles:
             checkpoints.setdefault(int(match[1]), []).append(name)
     checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
     last = max(commits, default=-1)
-    if last < oldest:
+    if last < named:
         # Nothing would be needed from there on, so all that the table has would go.
-        raise LakeError(path, f"its log ends at version {last}, before version {oldest}", "restore it from a backup")
+        raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
     live: dict[str, DataFile] = {}
     for name in checkpoints.get(checkpoint, []):
         live |= {file.path: file for file in _of_checkpoint(log / name)}
     needed = set(live.values()) if checkpoint == oldest else set()
     for version in range(checkpoint + 1, last + 1):
-        if version not in commits:
-            raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
-        removed, added = _of_commit(log / commits[version])
+        try:
+            removed, added = _of_version(path, log, commits.get(version), version)
+        except LakeError:
+            if version > named:
+                break
+            raise
         for gone in removed:
             live.pop(gone, None)
         live |= {file.path: file for file in added}
@@ -100,13 +119,13 @@ def table_files(path: str, oldest: int) -> TableFiles:
 def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
     """What may go, the log's part first, each with its bytes."""
     root = Path(path)
-    for entry in sorted((root / _LOG).iterdir()):
+    for entry in sorted((root / LOG).iterdir()):
         match = _NUMBERED.fullmatch(entry.name)
         if match is not None and int(match[1]) < files.checkpoint and entry.is_file():
             yield entry, entry.stat().st_size
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
-            folders[:] = [name for name in folders if name != _LOG]
+            folders[:] = [name for name in folders if name != LOG]
         for name in sorted(names):
             place = Path(folder) / name
             # A checksum beside a file has its name with a dot before and `.crc` behind.
@@ -122,21 +141,34 @@ def _is_whole(parts: list[str]) -> bool:
 
 
 def _of_checkpoint(path: Path) -> Iterator[DataFile]:
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=["add"]):
-            for added in batch.column(0).to_pylist():
-                if added is not None and added["path"] is not None:
-                    yield _data_file(added)
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["add"]):
+                for added in batch.column(0).to_pylist():
+                    if added is not None and added["path"] is not None:
+                        yield _data_file(added)
+    except (OSError, pa.ArrowInvalid) as error:
+        # What the system can't do just now is no damage; Arrow's own reading errors have no number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise LakeError(str(path), "it is damaged", "restore it from a backup") from None
 
 
-def _of_commit(path: Path) -> tuple[list[str], list[DataFile]]:
+def _of_version(path: str, log: Path, name: str | None, version: int) -> tuple[list[str], list[DataFile]]:
+    if name is None:
+        raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
+    return files_of_commit(log / name)
+
+
+def files_of_commit(path: Path) -> tuple[list[str], list[DataFile]]:
+    """What a commit takes away, and what it adds; raises LakeError when it is damaged."""
     removed: list[str] = []
     added: list[DataFile] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith('{"remove"'):
-            removed.append(unquote(json.loads(line)["remove"]["path"]))
-        elif line.startswith('{"add"'):
-            added.append(_data_file(json.loads(line)["add"]))
+    for kind, action in read_actions(path):
+        if kind == "remove":
+            removed.append(unquote(action["path"]))
+        elif kind == "add":
+            added.append(_data_file(action))
     return removed, added
 
 

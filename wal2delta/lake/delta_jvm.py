@@ -19,6 +19,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from wal2delta.errors import InvariantError
+from wal2delta.lake.delta_log import read_commit
 
 DELTA_VERSION = "4.4.0"
 # A file's bitmap goes to the JVM as bytes; one call per row would cost 0.1 ms each.
@@ -73,6 +74,12 @@ class Jvm:
 def delta_version(session: SparkSession) -> str:
     """The version of the Delta jar in the session's JVM."""
     return str(Jvm(session).java.io.delta.package.VERSION())
+
+
+def forget(session: SparkSession, path: str) -> None:
+    """Drop what the session's JVM knows of a table's log: files were taken out of it."""
+    jvm = Jvm(session)
+    jvm.delta.DeltaLog.invalidateCache(jvm.jsession, jvm.java.org.apache.hadoop.fs.Path(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +153,24 @@ class Transaction:
 
     @property
     def file_count(self) -> int:
-        """How many data files the table has; a Spark job where the version's checksum file is not there."""
-        checksum = self._snapshot.checksumOpt()
-        return int(checksum.get().numFiles() if checksum.isDefined() else self._snapshot.numOfFiles())
+        """How many data files the table has; a Spark job when the version's checksum file is not there."""
+        checksum = self._checksum
+        return int(self._snapshot.numOfFiles() if checksum is None else checksum.numFiles())
+
+    @cached_property
+    def _checksum(self) -> Any | None:
+        """The version's checksum file, when it is that of this very commit: another one may have stood there before."""
+        found = self._snapshot.checksumOpt()
+        commit = read_commit(str(self._log.dataPath().toUri().getPath()), self.version)
+        if not found.isDefined() or commit is None or commit.txn_id is None:
+            return None
+        checksum = found.get()
+        txn_id = checksum.txnId()
+        return checksum if txn_id.isDefined() and str(txn_id.get()) == commit.txn_id else None
 
     def files(self) -> list[TableFile]:
-        """All data files: from the version's checksum file where that lists them, else by a Spark job."""
-        checksum = self._snapshot.checksumOpt()
-        listed = checksum.get().allFiles() if checksum.isDefined() else self.jvm.none
+        """All data files: from the version's checksum file when that lists them, else by a Spark job."""
+        listed = self.jvm.none if self._checksum is None else self._checksum.allFiles()
         all_files = self._snapshot.allFiles
         actions = self.jvm.items(listed.get()) if listed.isDefined() else list(all_files().collectAsList())
         root = self._log.dataPath().toString()

@@ -1,6 +1,10 @@
 """Reading a Delta table's commits straight from its log: which version is newest, what a commit says of itself.
 
-Nothing is written here, and no Spark job runs: a look at one commit costs one small file.
+Nothing is written here, and no Spark job runs: a look at one commit costs one file. Which data files a version has belongs
+to `delta_files`, taking commits out of a log to `unnamed`.
+
+A commit is JSON, one action a line; a line ends at a newline and nowhere else (U+2028 stands raw in Delta's statistics), and
+JSON may have blanks. An action that is not known here counts as one that changes data.
 """
 
 from __future__ import annotations
@@ -14,9 +18,13 @@ from typing import Any
 from wal2delta.errors import LakeError
 
 NO_VERSION = -1
+LOG = "_delta_log"
 _NAME_DIGITS = 20
-_METADATA = ('{"metaData"', '{"protocol"')
 _OURS = "wal2delta/"
+RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
+# What a commit says of itself and not of the table.
+_NOTES = frozenset({"commitInfo", "txn"})
+_FILES = frozenset({"add", "remove", "cdc"})
 
 
 class StrayCommitError(LakeError):
@@ -24,14 +32,15 @@ class StrayCommitError(LakeError):
 
 
 class LogGapError(LakeError):
-    """A version is missing from the log: what it changed is not known."""
+    """A version is missing from the log, or can't be read: what it changed is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One commit: who wrote it (`txn`: application id → version), its operation and the metrics of that.
 
-    `changes_data`: rows, columns, properties or the protocol; OPTIMIZE and the notes of a VACUUM do not.
+    `changes_data`: rows, columns, properties or the protocol; OPTIMIZE and the notes of a VACUUM do not. `txn_id` is
+    Delta's own name for the transaction.
     """
 
     version: int
@@ -40,106 +49,105 @@ class Commit:
     user_metadata: str | None
     changes_data: bool
     operation: str = ""
+    txn_id: str | None = None
 
     @property
     def told(self) -> str:
-        """Whose it is, where nobody expected it."""
+        """Whose it is, when nobody expected it."""
         number = next((n for app, n in self.txns.items() if app.startswith(_OURS)), None)
         if number is None:
             return f"version {self.version} was committed by someone else"
         return f"version {self.version} is a commit of cycle {number} that no cut names"
 
     def metric(self, *names: str) -> int:
-        """The first of these metrics that the operation has, 0 where it has none."""
+        """The first of these metrics that the operation has, 0 when it has none."""
         return next((int(self.metrics[n]) for n in names if n in self.metrics), 0)
 
 
+def commit_file(path: str, version: int) -> Path:
+    """Where a commit is."""
+    return Path(path) / LOG / f"{version:0{_NAME_DIGITS}d}.json"
+
+
 def newest_version(path: str) -> int:
-    """The newest version of the table at `path`, NO_VERSION where there is no table."""
-    versions = (p.stem for p in (Path(path) / "_delta_log").glob("*.json"))
+    """The newest version of the table at `path`, NO_VERSION when there is no table."""
+    versions = (p.stem for p in (Path(path) / LOG).glob("*.json"))
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
-def read_commit(path: str, version: int) -> Commit | None:
-    """One commit; None where it has not been made."""
+def read_actions(file: Path) -> list[tuple[str, dict[str, Any]]]:
+    """A commit's actions by kind; raises LogGapError when it is damaged or empty, FileNotFoundError when it is not there."""
+    actions: list[tuple[str, dict[str, Any]]] = []
     try:
-        text = (Path(path) / "_delta_log" / f"{version:0{_NAME_DIGITS}d}.json").read_text(encoding="utf-8")
+        for line in file.read_bytes().split(b"\n"):
+            if line.strip():
+                # More than one in a line is not Delta's, and nothing is lost by reading them.
+                actions += json.loads(line).items()
+    except (ValueError, AttributeError, RecursionError):
+        actions = []
+    if not actions or not all(isinstance(action, dict) for _, action in actions):
+        raise LogGapError(str(file), "it is empty or damaged", "restore it from a backup")
+    return actions
+
+
+def read_commit(path: str, version: int) -> Commit | None:
+    """One commit; None when it has not been made. Raises LogGapError about the table when it is damaged."""
+    try:
+        actions = read_actions(commit_file(path, version))
+        return _commit(version, actions)
     except FileNotFoundError:
         return None
-    txns: dict[str, int] = {}
-    info: dict[str, Any] = {}
-    changes = False
-    # Only these two short actions are parsed: a commit may have thousands of files.
-    for line in text.splitlines():
-        if line.startswith('{"txn"'):
-            txn = json.loads(line)["txn"]
-            txns[txn["appId"]] = int(txn["version"])
-        elif line.startswith('{"commitInfo"'):
-            info = json.loads(line)["commitInfo"]
-        elif line.startswith(_METADATA) or '"dataChange":true' in line:
-            changes = True
-    metrics = dict(info.get("operationMetrics", {}))
-    return Commit(version, txns, metrics, info.get("userMetadata"), changes, str(info.get("operation", "")))
+    except (LogGapError, TypeError, KeyError, ValueError, AttributeError):
+        raise LogGapError(path, f"version {version} of its log is empty or damaged", RESTORE_LOG) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What follows a version: the one to commit on, our commit (None: not made), the stray ones that still count.
+def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> Commit:
+    txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
+    info = next((told for kind, told in actions if kind == "commitInfo"), {})
+    changes = any(
+        action.get("dataChange") is not False if kind in _FILES else kind not in _NOTES for kind, action in actions
+    )
+    metrics, user_metadata = dict(info.get("operationMetrics") or {}), info.get("userMetadata")
+    return Commit(version, txns, metrics, user_metadata, changes, str(info.get("operation", "")), info.get("txnId"))
 
-    `base` is the version itself, or the one that took back what came between.
+
+def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> tuple[int, Commit | None]:
+    """The last version before our commit after `version`, and it; the newest version and None when it was not made.
+
+    What changes no data is passed over. Raises StrayCommitError at anybody else's commit that does, LogGapError when the
+    log has a gap, or ends before `version`.
     """
-
-    base: int
-    before: int
-    commit: Commit | None
-    strays: tuple[Commit, ...] = ()
-
-
-def look_after(
-    path: str, version: int, is_ours: Callable[[Commit], bool], takes_back: Callable[[Commit], bool] | None = None
-) -> Found:
-    """What follows `version`, up to our commit. What changes no data is passed over.
-
-    A commit on top of a stray one has its rows, so it is not taken for ours; one that `takes_back` brings the rows of
-    `version` again, and what came before it counts no more. Raises LogGapError where the log has a gap, or ends before
-    `version`.
-    """
-    strays: list[Commit] = []
-    at = base = before = version
-    while (found := read_commit(path, at + 1)) is not None:
-        at = found.version
-        if takes_back is not None and takes_back(found):
-            strays, base, before = [], at, at
-        elif not strays and is_ours(found):
-            return Found(base, before, found)
-        elif found.changes_data:
-            strays.append(found)
-        if not strays:
-            before = at
-    _check_whole(path, at)
-    return Found(base, before, None, tuple(strays))
+    before = version
+    while (commit := read_commit(path, before + 1)) is not None:
+        if is_ours(commit):
+            return before, commit
+        if commit.changes_data:
+            raise StrayCommitError(
+                path, commit.told, "let nothing but wal2delta write this table, and snapshot it again"
+            )
+        before = commit.version
+    check_whole(path, before)
+    return before, None
 
 
-def _check_whole(path: str, seen: int) -> None:
+def is_emptied(path: str, version: int) -> bool:
+    """Whether the file of a commit is there and has nothing in it: Delta reads it as a commit of nothing."""
+    try:
+        return commit_file(path, version).stat().st_size == 0
+    except FileNotFoundError:
+        return False
+
+
+def check_whole(path: str, seen: int) -> None:
+    """Raise LogGapError when the log does not end at version `seen`, which can be read, or a later one that follows it."""
     newest = newest_version(path)
     told = None
     if newest < seen:
         told = f"its log ends at version {newest}, before version {seen} that the newest cut names"
+    elif is_emptied(path, seen):
+        told = f"version {seen} of its log is empty"
     # A commit may have come between the two looks.
     elif newest > seen and read_commit(path, seen + 1) is None:
         told = f"its log has version {newest} and not version {seen + 1}"
     if told is not None:
-        raise LogGapError(path, told, "see docs/operations.md, someone else has committed to a table of the lake")
-
-
-def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> tuple[int, Commit | None]:
-    """The last version before our commit after `version`, and it; the newest version and None where it was not made.
-
-    Raises StrayCommitError at anybody else's commit that changes data.
-    """
-    found = look_after(path, version, is_ours)
-    if found.strays:
-        raise StrayCommitError(
-            path, found.strays[0].told, "let nothing but wal2delta write this table, and snapshot it again"
-        )
-    return found.before, found.commit
+        raise LogGapError(path, told, RESTORE_LOG)

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from wal2delta.errors import BEGIN_AGAIN, InvariantError, TableError
+from wal2delta.lake.apply import ONE_ATTEMPT, conflicts, version_to_follow
 from wal2delta.lake.columns import PUT_AWAY
 from wal2delta.lake.contract import USER_METADATA, Applied, CommitInfo
 from wal2delta.lake.delta_jvm import Jvm
@@ -74,11 +75,7 @@ def change_schema(
 
     Nothing to change and no rows: no commit. Errors as `apply`.
     """
-    done = _made(path, expected_version, commit)
-    if done is not None and not commit.may_be_done:
-        raise InvariantError(path, f"cycle {commit.number} is in version {done.version} already", "report this")
-    if done is not None:
-        return done
+    version_to_follow(path, expected_version, commit)
     jvm = Jvm(session)
     opened = jvm.delta.DeltaLog.forTable(jvm.jsession, path).startTransaction(jvm.none, jvm.none)
     action = _module(jvm.delta.actions, "Action$")
@@ -96,18 +93,12 @@ def change_schema(
             actions += [file.remove() for file in jvm.items(opened.filterFiles())]
         actions += jvm.items(opened.writeFiles(rows._jdf))  # noqa: SLF001  Delta's transaction has no Python API
     # A commit takes its metadata from the settings of the thread's session.
-    with with_settings(session, {USER_METADATA: commit.user_metadata}):
+    with with_settings(session, {USER_METADATA: commit.user_metadata, **ONE_ATTEMPT}), conflicts(path):
         opened.commit(jvm.seq(actions), _module(jvm.delta, "DeltaOperations$ManualUpdate$"))
-    made = _made(path, expected_version, commit)
+    made = find_commit(path, expected_version, commit.is_in)[1]
     if made is None:
         raise InvariantError(path, f"cycle {commit.number} left no commit", "report this")
-    return made
-
-
-def _made(path: str, version: int, commit: CommitInfo) -> Applied | None:
-    """Our commit after `version`, None where it was not made. Raises as `find_commit`."""
-    found = find_commit(path, version, commit.is_in)[1]
-    return None if found is None else Applied(found.version, 0, 0, skipped=True)
+    return Applied(made.version, 0, 0)
 
 
 def _change(metadata: dict[str, Any], change: SchemaChange) -> bool:

@@ -1,12 +1,13 @@
-"""The lake's JSON documents as values: source, snapshot, intent and cut; to bytes and back, strictly.
+"""The lake's documents as values: source, intent and cut; the first two to bytes and back, strictly.
 
-Where they lie belongs to `wal2delta.landing.lake_paths`, when they are written to `cycle`; FORMAT.md says what fields mean.
+A cut's bytes belong to `cut_documents`, a snapshot's to `snapshot_documents`; where they lie to
+`wal2delta.landing.lake_paths`, when they are written to `cycle`. FORMAT.md says what fields mean.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,14 +15,13 @@ from wal2delta.config.table_names import write_table
 from wal2delta.errors import LakeError
 from wal2delta.lake.evolution import Reshape
 from wal2delta.lake.fields import Fields, read_document, write_document
+from wal2delta.lake.history_sum import HistorySum
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.schema import SchemaVersion
 
 SOURCE_FORMAT = "wal2delta.source/1"
-SNAPSHOT_FORMAT = "wal2delta.snapshot/1"
 INTENT_FORMAT = "wal2delta.intent/1"
-CUT_FORMAT = "wal2delta.cut/1"
 KINDS = ("apply", "repair", "maintenance", "schema")
 # `Held.named` fills SOURCE and TABLE in; by this text in a cut `pipeline.recopy` knows what a snapshot brings back.
 RESNAPSHOT = "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
@@ -29,139 +29,43 @@ RESNAPSHOT = "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
 
 @dataclass(frozen=True, slots=True)
 class SourceDoc:
-    """Whose lake this is: `system_id` and `database` as IDENTIFY_SYSTEM gives them."""
+    """Whose lake this is: `system_id` and `database` as IDENTIFY_SYSTEM gives them; the database is known by its OID."""
 
     source: str
     system_id: str
     database: str
+    database_oid: int
     created_at: str
 
     def to_bytes(self) -> bytes:
-        return write_document(
-            SOURCE_FORMAT,
-            source=self.source,
-            system_id=self.system_id,
-            database=self.database,
-            created_at=self.created_at,
-        )
+        told = {
+            "source": self.source,
+            "system_id": self.system_id,
+            "database": self.database,
+            "database_oid": self.database_oid,
+        }
+        return write_document(SOURCE_FORMAT, **told, created_at=self.created_at)
 
     @classmethod
     def from_bytes(cls, data: bytes, thing: str) -> SourceDoc:
         """The inverse; raises LakeError naming `thing` and the damaged field."""
         f = read_document(data, SOURCE_FORMAT, thing)
-        return cls(f.text("source"), f.text("system_id"), f.text("database"), f.text("created_at"))
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One durable Parquet file of a snapshot: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`."""
-
-    path: str
-    rows: int
-    bytes: int
-    sha256: str
-    pages: tuple[int, int | None]
-    leaf: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "sha256": self.sha256,
-            "pages": list(self.pages),
-            "leaf": self.leaf,
-        }
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> Chunk:
-        pages = f.items("pages")
-        if len(pages) != 2 or not isinstance(pages[0], int) or not isinstance(pages[1], int | None):
-            raise f.damaged("pages", "is not [from, to or null]")
         return cls(
-            f.text("path"), f.count("rows"), f.count("bytes"), f.text("sha256"), (pages[0], pages[1]), f.text("leaf")
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotTable:
-    """One table of a snapshot: its shape and its chunks; `rows` is their sum.
-
-    `fingerprint` is the digest of what the catalog said of it at the consistent point (`wal2delta.fingerprint`).
-    """
-
-    version: SchemaVersion
-    rows: int
-    chunks: tuple[Chunk, ...]
-    fingerprint: str | None = None
-
-    @property
-    def bytes_per_row(self) -> float:
-        """The mean over its files, compressed; 0 where there is no row."""
-        return sum(c.bytes for c in self.chunks) / max(self.rows, 1)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema_id": self.version.id,
-            "version": self.version.to_json(),
-            "rows": self.rows,
-            "chunks": [c.to_json() for c in self.chunks],
-            "fingerprint": self.fingerprint,
-        }
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> SnapshotTable:
-        version = f.version("version", f.text("schema_id"))
-        chunks = tuple(Chunk.from_fields(c) for c in f.objects("chunks"))
-        rows = f.count("rows")
-        if rows != sum(c.rows for c in chunks):
-            raise f.damaged("rows", "is not the sum of its chunks' rows")
-        return cls(version, rows, chunks, f.optional("fingerprint", lambda: f.text("fingerprint")))
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotDoc:
-    """A finished snapshot: every table in it as it was at `consistent_point`."""
-
-    incarnation: Incarnation
-    consistent_point: Lsn
-    started_at: str
-    finished_at: str
-    slot: str
-    tables: Mapping[TableName, SnapshotTable]
-
-    def to_bytes(self) -> bytes:
-        return write_document(
-            SNAPSHOT_FORMAT,
-            incarnation=int(self.incarnation),
-            consistent_point=str(self.consistent_point),
-            started_at=self.started_at,
-            finished_at=self.finished_at,
-            slot=self.slot,
-            tables={t.key: v.to_json() for t, v in self.tables.items()},
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> SnapshotDoc:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, SNAPSHOT_FORMAT, thing)
-        return cls(
-            incarnation=Incarnation(f.count("incarnation")),
-            consistent_point=f.lsn("consistent_point"),
-            started_at=f.text("started_at"),
-            finished_at=f.text("finished_at"),
-            slot=f.text("slot"),
-            tables={t: SnapshotTable.from_fields(v) for t, v in f.tables("tables").items()},
+            f.text("source"), f.text("system_id"), f.text("database"), f.count("database_oid"), f.text("created_at")
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Why a table stands still, where, and what a person does about it."""
+    """Why a table stands still, where, and what a person does about it.
+
+    `history_lost`: its history could not be read. That stays so, whatever else holds the table later, until a copy enters.
+    """
 
     at_lsn: Lsn
     reason: str
     remedy: str
+    history_lost: bool = False
 
     def __str__(self) -> str:
         return f"held since {self.at_lsn}: {self.reason}; {self.remedy}"
@@ -172,12 +76,19 @@ class Held:
         remedy = self.remedy.replace("SOURCE --tables TABLE", typed)
         return replace(self, remedy=remedy.replace("bootstrap SOURCE ", f"bootstrap {source} "))
 
+    def after(self, before: Held | None) -> Held:
+        """The same of a table that was held like `before`, if it was."""
+        if self.history_lost or before is None or not before.history_lost:
+            return self
+        return replace(self, reason=f"{self.reason}; its history can't be read either", history_lost=True)
+
     def to_json(self) -> dict[str, Any]:
-        return {"at_lsn": str(self.at_lsn), "reason": self.reason, "remedy": self.remedy}
+        at_lsn = str(self.at_lsn)
+        return {"at_lsn": at_lsn, "reason": self.reason, "remedy": self.remedy, "history_lost": self.history_lost}
 
     @classmethod
     def from_fields(cls, f: Fields) -> Held:
-        return cls(f.lsn("at_lsn"), f.text("reason"), f.text("remedy"))
+        return cls(f.lsn("at_lsn"), f.text("reason"), f.text("remedy"), f.flag("history_lost"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +104,8 @@ class TableIntent:
     """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
     `reshape`, in a cycle of kind `schema`, is the shape that it is given; `history_through`, in one of maintenance, the cut
-    up to which history becomes the rows as they were then.
+    up to which history becomes the rows as they were then. `born` is the shape of a table that enters without a snapshot:
+    it had no row up to `from_lsn`.
     """
 
     from_lsn: Lsn
@@ -201,6 +113,7 @@ class TableIntent:
     snapshot: str | None = None
     reshape: Reshape | None = None
     history_through: CycleNumber | None = None
+    born: SchemaVersion | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -209,6 +122,7 @@ class TableIntent:
             "snapshot": self.snapshot,
             "reshape": None if self.reshape is None else self.reshape.to_json(),
             "history_through": self.history_through,
+            "born": None if self.born is None else self.born.to_json(),
         }
 
     @classmethod
@@ -219,6 +133,7 @@ class TableIntent:
             f.optional("snapshot", lambda: f.text("snapshot")),
             f.optional("reshape", lambda: Reshape.from_fields(f.object("reshape"))),
             f.optional("history_through", lambda: CycleNumber(f.count("history_through"))),
+            f.optional("born", lambda: f.schema_version("born")),
         )
 
 
@@ -301,7 +216,9 @@ class CutTable:
 
     `at_lsn` is a position of `incarnation`, the cut's own but for a held table; `snapshot_lsn`, one of
     `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or has been tried. History is
-    whole where `history_low` is None.
+    whole where `history_low` is None; `history_sum` is what its rows come to. No row has had more octets than
+    `row_bytes`, about. `exact_from`: the changes before this position, since the cut before it, are not in history: a copy
+    brought what they came to.
     """
 
     at_lsn: Lsn
@@ -312,38 +229,58 @@ class CutTable:
     incarnation: Incarnation
     snapshot_incarnation: Incarnation
     history_low: HistoryLow | None = None
+    row_bytes: int = 0
+    history_sum: HistorySum = field(default_factory=HistorySum)
+    exact_from: Lsn | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, position: Lsn, incarnation: Incarnation) -> dict[str, Any]:
+        """The entry in a cut at `position` of `incarnation`: where the table stands there too, null says so.
+
+        So the entry of a table without changes is the same in every cut.
+        """
+        follows = (self.at_lsn, self.incarnation) == (position, incarnation)
         return {
-            "at_lsn": str(self.at_lsn),
+            "at_lsn": None if follows else str(self.at_lsn),
             "snapshot_lsn": str(self.snapshot_lsn),
             "history_version": self.history_version,
             "current_version": self.current_version,
             "schema_id": self.version.id,
-            "version": self.version.to_json(),
-            "incarnation": int(self.incarnation),
+            "incarnation": None if follows else int(self.incarnation),
             "snapshot_incarnation": int(self.snapshot_incarnation),
             "history_low": None if self.history_low is None else self.history_low.to_json(),
+            "row_bytes": self.row_bytes,
+            "history_sum": self.history_sum.to_json(),
+            "exact_from": None if self.exact_from is None else str(self.exact_from),
         }
 
     @classmethod
-    def from_fields(cls, f: Fields) -> CutTable:
-        version = f.version("version", f.text("schema_id"))
+    def from_fields(
+        cls, f: Fields, position: Lsn, incarnation: Incarnation, shape: Callable[[str], SchemaVersion]
+    ) -> CutTable:
+        """The inverse; `shape` gives the shape of an id."""
+        at_lsn = f.optional("at_lsn", lambda: f.lsn("at_lsn"))
+        own = f.optional("incarnation", lambda: Incarnation(f.count("incarnation")))
         return cls(
-            at_lsn=f.lsn("at_lsn"),
+            at_lsn=position if at_lsn is None else at_lsn,
             snapshot_lsn=f.lsn("snapshot_lsn"),
             history_version=f.count("history_version"),
             current_version=f.count("current_version"),
-            version=version,
-            incarnation=Incarnation(f.count("incarnation")),
+            version=shape(f.text("schema_id")),
+            incarnation=incarnation if own is None else own,
             snapshot_incarnation=Incarnation(f.count("snapshot_incarnation")),
             history_low=f.optional("history_low", lambda: HistoryLow.from_fields(f.object("history_low"))),
+            row_bytes=f.count("row_bytes"),
+            history_sum=HistorySum.from_fields(f.object("history_sum")),
+            exact_from=f.optional("exact_from", lambda: f.lsn("exact_from")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The end of a cycle: every table of the source, each at a Delta version, all at `position` but the held ones."""
+    """The end of a cycle: every table of the source, each at a Delta version, all at `position` but the held ones.
+
+    Of a cut that was read, `tables` and `held` are looked up when they are asked for (`cut_documents`).
+    """
 
     number: CycleNumber
     kind: str
@@ -356,45 +293,10 @@ class Cut:
     created_at: str
     held: Mapping[TableName, Held] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        return write_document(
-            CUT_FORMAT,
-            number=int(self.number),
-            kind=self.kind,
-            incarnation=int(self.incarnation),
-            position=str(self.position),
-            commit_time=self.commit_time,
-            tables={t.key: v.to_json() for t, v in self.tables.items()},
-            held={t.key: v.to_json() for t, v in self.held.items()},
-            next_segment=self.next_segment,
-            intent_sha256=self.intent_sha256,
-            created_at=self.created_at,
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> Cut:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, CUT_FORMAT, thing)
-        return cls(
-            number=CycleNumber(f.count("number")),
-            kind=f.one_of("kind", KINDS),
-            incarnation=Incarnation(f.count("incarnation")),
-            position=f.lsn("position"),
-            commit_time=f.optional("commit_time", lambda: f.text("commit_time")),
-            tables={t: CutTable.from_fields(v) for t, v in f.tables("tables").items()},
-            held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
-            next_segment=f.count("next_segment"),
-            intent_sha256=f.text("intent_sha256"),
-            created_at=f.text("created_at"),
-        )
-
     def table(self, table: TableName, source: str) -> CutTable:
         """Where `table` stands; raises LakeError where this cut does not have it."""
         found = self.tables.get(table)
         if found is None:
-            raise LakeError(
-                f"{source}: {table}",
-                f"cut {self.number} does not have this table",
-                "bootstrap the table, or ask for a later cut",
-            )
+            reason = f"cut {self.number} does not have this table"
+            raise LakeError(f"{source}: {table}", reason, "bootstrap the table, or ask for a later cut")
         return found

@@ -12,11 +12,12 @@ out of the way and begins anew with nulls: right for a table that a snapshot the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from wal2delta.lake.columns import NEVER_TOASTED
 from wal2delta.lake.exact import WHOLE_KINDS, needs_key_text
 from wal2delta.lake.fields import Fields
 from wal2delta.lsn import Lsn
@@ -80,6 +81,11 @@ class Evolution:
         return tuple(names.get(k) for k in self.old.key) == self.new.key
 
     @property
+    def same_rows_meant(self) -> bool:
+        """Whether a change says in the same way which row it means."""
+        return self.same_key and (self.old.identity is Identity.FULL) == (self.new.identity is Identity.FULL)
+
+    @property
     def keeps_hidden(self) -> bool:
         """Whether current's hidden columns, `_w2d_key` and `_w2d_dup`, are right as they are."""
         if self.new.is_bag or self.old.is_bag:
@@ -88,6 +94,18 @@ class Evolution:
             return not needs_key_text(self.old)
         keys = [(a, b) for a, b in self.carried if b.name in self.new.key]
         return needs_key_text(self.old) and self.same_key and all(_same_form(a, b) for a, b in keys)
+
+
+def taken_in(version: SchemaVersion) -> SchemaVersion:
+    """The shape that the lake gives a table: without columns that came and went between two readings of the catalog.
+
+    What their older rows read in them is known to nobody, and they are gone. One that rows are told apart by stays: nothing
+    can be made of that (`obstacle`).
+    """
+    kept = tuple(column for column in version.columns if column.attnum >= 0)
+    if len(kept) == len(version.columns) or not {column.name for column in kept}.issuperset(version.key):
+        return version
+    return replace(version, columns=kept)
 
 
 def evolve(old: SchemaVersion, new: SchemaVersion) -> Evolution:
@@ -110,17 +128,16 @@ def evolve(old: SchemaVersion, new: SchemaVersion) -> Evolution:
 
 
 def obstacle(found: Evolution, *, mixed: bool = False) -> str | None:
-    """Why the change can't be made in place, or None. `mixed`: rows of both shapes stand in one transaction."""
+    """Why the change can't be made in place, or None. `mixed`: rows under both keys stand in one transaction."""
     old, new = found.old, found.new
     if old.oid != new.oid:
         return "the table was made anew"
-    if unknown := [c.name for c in new.columns if c.attnum == 0]:
+    if unknown := [c.name for c in new.columns if c.attnum <= 0]:
         return f"the catalog did not know any more what {', '.join(unknown)} was when the stream had it"
     kept = {c.attnum for c in old.columns}
     if retyped := [c.name for c in found.added if c.attnum in kept]:
         return f"the type of {', '.join(retyped)} is not a wider one of the same kind"
-    full = Identity.FULL
-    if found.same_key and (old.identity is full) == (new.identity is full):
+    if found.same_rows_meant:
         return None
     if mixed:
         return "its key or identity changed in the middle of a transaction"
@@ -162,9 +179,9 @@ def _typed(column: Column) -> str:
 def _carries(old: Column, new: Column, *, same_table: bool) -> bool:
     """Whether the lake's values of the one are those of the other."""
     if not same_table:
-        # `_w2d_text` goes by attribute numbers, which another table gives anew.
+        # `_w2d_text` and `_w2d_from` go by attribute numbers, which another table gives anew.
         same = (old.type_oid, old.typmod, old.kind) == (new.type_oid, new.typmod, new.kind)
-        return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS)
+        return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS & NEVER_TOASTED)
     if (old.kind, new.kind) in _WIDER:
         return True
     alike = old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _CHARACTERS

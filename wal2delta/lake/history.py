@@ -1,6 +1,6 @@
-"""History's rows: a table's changes as complete after-images, a snapshot's rows, and corrections.
+"""History's rows: a table's changes as after-images, a snapshot's rows, and corrections.
 
-What the changes add up to belongs to `net_change`; committing to `apply`.
+What the changes add up to belongs to `net_change`; where an unchanged value is to `holders`; committing to `apply`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,20 @@ import json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from wal2delta.lake.columns import COMMIT_TIME, KEY, LSN, OP, ORD, SEQ, TEXT, XID, history_columns, keeps_key, pick
+from wal2delta.lake.columns import (
+    COMMIT_TIME,
+    FROM,
+    KEY,
+    LSN,
+    OP,
+    ORD,
+    SEQ,
+    TEXT,
+    XID,
+    history_columns,
+    keeps_key,
+    pick,
+)
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 from wal2delta.schema import SchemaVersion
@@ -18,6 +31,7 @@ from wal2delta.values.types import spark_type
 
 SNAPSHOT = "snapshot"
 GAP = "gap"
+RESET = "reset"
 CORRECT_DELETE = "correct_delete"
 CORRECT_INSERT = "correct_insert"
 # One file per this many rows: a cycle that changes little makes one file, not one per task.
@@ -25,7 +39,7 @@ ROWS_PER_FILE = 500_000
 
 
 def change_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
-    """History's rows of resolved events with `_w2d_key`."""
+    """History's rows of events with `_w2d_key` and `_w2d_from`."""
     if keeps_key(shape):
         no_row = F.col(OP) == "truncate"
         events = events.withColumn(KEY, F.when(~no_row, F.col(KEY)))
@@ -33,9 +47,17 @@ def change_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
 
 
 def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, at: Lsn) -> DataFrame:
-    """History's rows of whole rows (current's columns and `_w2d_ord`) that a snapshot or correction brought at `at`."""
+    """History's rows of whole rows (current's columns and `_w2d_ord`) that a snapshot or correction brought at `at`.
+
+    They hold their values themselves, wherever those came from.
+    """
     unknown = F.lit(None)
-    added = {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
+    added = {
+        FROM: unknown.cast("string"),
+        SEQ: unknown.cast("bigint"),
+        XID: unknown.cast("bigint"),
+        COMMIT_TIME: unknown.cast("timestamp"),
+    }
     if not keeps_key(shape):
         added[KEY] = unknown.cast("string")
     rows = rows.withColumns({**added, LSN: F.lit(int(at)).cast("bigint"), OP: F.lit(op)})
@@ -50,12 +72,23 @@ def gap_row(
     to: tuple[Incarnation, Lsn],
 ) -> DataFrame:
     """One history row without values: of what happened between two positions, of two incarnations, nothing is known."""
-    unknown = F.lit(None)
     told = json.dumps({"from": f"{since[0]}:{since[1]}", "to": f"{to[0]}:{to[1]}"})
+    return _row_of_no_values(session, shape, ordinal, to[1], GAP, told)
+
+
+def reset_row(session: SparkSession, shape: SchemaVersion, ordinal: int, at: Lsn) -> DataFrame:
+    """One history row without values: what stood before could not be read, and is void; the table's rows at `at` follow."""
+    return _row_of_no_values(session, shape, ordinal, at, RESET, None)
+
+
+def _row_of_no_values(  # noqa: PLR0917  the row's columns
+    session: SparkSession, shape: SchemaVersion, ordinal: int, at: Lsn, op: str, text: str | None
+) -> DataFrame:
+    unknown = F.lit(None)
     columns = {c.name: unknown.cast(spark_type(c)) for c in shape.columns}
-    columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(to[1])).cast("bigint"), OP: F.lit(GAP)}
+    columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(at)).cast("bigint"), OP: F.lit(op)}
     columns |= {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
-    columns |= {TEXT: F.lit(told), KEY: unknown.cast("string")}
+    columns |= {TEXT: F.lit(text).cast("string"), KEY: unknown.cast("string"), FROM: unknown.cast("string")}
     return session.range(1).select(*(columns[name].alias(name) for name in history_columns(shape)))
 
 

@@ -4,8 +4,7 @@ What is written under it belongs to `cycle`.
 
 An epoch is taken by putting its document where none is; the newest epoch is the lease. On a local lake the holder also keeps
 an exclusive `flock`, which a killed process gives up at once: so a second compaction is refused while the first one lives
-and needs no timeout once it is dead. Weakness: where there is no `flock` (an object store) a newcomer simply takes the
-next epoch, and the old holder notices at its next check.
+and needs no timeout once it is dead. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from wal2delta.errors import LakeError, TransientError
 from wal2delta.lake.fields import read_document, write_document
+from wal2delta.lake.outlived import Process, jvm_of, process
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import AlreadyExistsError, Store
+from wal2delta.landing.store import AlreadyExistsError, Store, make_root
+
+if TYPE_CHECKING:
+    # Who only looks at leases starts no Spark.
+    from pyspark.sql import SparkSession
 
 LEASE_FORMAT = "wal2delta.lease/1"
 
@@ -60,12 +65,17 @@ def newest_epoch(store: Store, paths: LakePaths) -> int:
 
 
 @contextmanager
-def hold_lease(store: Store, paths: LakePaths) -> Iterator[Lease]:
-    """Take the next epoch and keep it for the block; raises TransientError where a living process holds the lease."""
+def hold_lease(store: Store, paths: LakePaths, session: SparkSession | None = None) -> Iterator[Lease]:
+    """Take the next epoch and keep it for the block; raises TransientError when a living process holds the lease.
+
+    `session` is that of the JVM that will write.
+    """
+    make_root(paths.lake)
     with exclusive(
         Path(paths.url(paths.lease_lock)), f"{paths.source}: lease", "another process is writing to this source's lake"
     ):
-        yield _take(store, paths)
+        _end_jvm_of_last_holder(store, paths)
+        yield _take(store, paths, jvm_of(session))
 
 
 def lease_holder(store: Store, paths: LakePaths) -> str | None:
@@ -75,10 +85,23 @@ def lease_holder(store: Store, paths: LakePaths) -> str | None:
         return None
     key = paths.lease(epoch)
     f = read_document(store.get(key), LEASE_FORMAT, key)
-    return f"process {f.count('pid')} on {f.text('host')} since {f.text('created_at')}"
+    return f"process {f.object('process').count('pid')} on {f.text('host')} since {f.text('created_at')}"
 
 
-def _take(store: Store, paths: LakePaths) -> Lease:
+def _end_jvm_of_last_holder(store: Store, paths: LakePaths) -> None:
+    """Where that holder's process is gone: one that lives has given the lease back, and its JVM has nothing in hand."""
+    epoch = newest_epoch(store, paths)
+    if epoch == 0:
+        return
+    f = read_document(store.get(paths.lease(epoch)), LEASE_FORMAT, paths.lease(epoch))
+    if f.value("jvm") is None or f.text("host") != socket.gethostname():
+        return
+    holder, jvm = (Process(one.count("pid"), one.count("started")) for one in (f.object("process"), f.object("jvm")))
+    if jvm.lives and not holder.lives:
+        jvm.end(f"{paths.source}: lease")
+
+
+def _take(store: Store, paths: LakePaths, jvm: Process | None) -> Lease:
     writer = uuid4().hex
     epoch = newest_epoch(store, paths) + 1
     data = write_document(
@@ -86,7 +109,8 @@ def _take(store: Store, paths: LakePaths) -> Lease:
         epoch=epoch,
         writer=writer,
         host=socket.gethostname(),
-        pid=os.getpid(),
+        process=_told(process(os.getpid()) or Process(os.getpid(), 0)),
+        jvm=None if jvm is None else _told(jvm),
         created_at=now_text(),
     )
     try:
@@ -96,6 +120,10 @@ def _take(store: Store, paths: LakePaths) -> Lease:
             f"{paths.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
         ) from None
     return Lease(store, paths, epoch, writer)
+
+
+def _told(one: Process) -> dict[str, int]:
+    return {"pid": one.pid, "started": one.started}
 
 
 @contextmanager

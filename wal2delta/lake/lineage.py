@@ -35,6 +35,8 @@ _RUN_NUMBER = "_w2d_run_number"
 DRIVER_MOVES_MAX = 200_000
 # 2**40 moves in one chain are more than a cycle can have.
 ROUNDS_MAX = 40
+# Truncates up to here stand in the query, which looks at each for each row; more are looked at in blocks of as many.
+LITERAL_TRUNCATES_MAX = 1_000
 
 
 def with_lineage(
@@ -45,12 +47,12 @@ def with_lineage(
     `truncates` are the `_w2d_ord` of the truncates in the range: no lineage crosses one. `moves` says that there may be key
     moves. Rows of one lineage share its number; the base is there where the lineage began before the range.
     """
-    events = events.withColumn(_EPOCH, _epoch(truncates))
+    events = _with_epoch(session, events, truncates)
     events = _with_moves(events, key) if moves else _without_moves(events)
     runs = _with_runs(events, key)
     if moves:
         roots = root_runs(session, _links(runs))
-        runs = runs.join(F.broadcast(roots), F.col(_RUN) == F.col("_w2d_child"), "left")
+        runs = runs.join(roots, F.col(_RUN) == F.col("_w2d_child"), "left")
         runs = runs.withColumn(LINEAGE, F.coalesce(F.col("_w2d_root"), F.col(_RUN))).drop("_w2d_child", "_w2d_root")
     else:
         runs = runs.withColumn(LINEAGE, F.col(_RUN))
@@ -63,13 +65,16 @@ def with_lineage(
 
 
 def root_runs(session: SparkSession, links: DataFrame, driver_max: int = DRIVER_MOVES_MAX) -> DataFrame:
-    """`links` (`_w2d_child`, `_w2d_parent`: run numbers, a parent's less than its child's) → each child's `_w2d_root`."""
+    """`links` (`_w2d_child`, `_w2d_parent`: run numbers, a parent's less than its child's) → each child's `_w2d_root`.
+
+    Where they are few they are sent to every task; many would fill the driver, and are shuffled.
+    """
     found = links.limit(driver_max + 1).collect()
     if len(found) <= driver_max:
         roots: dict[int, int] = {}
         for child, parent in sorted((int(r[0]), int(r[1])) for r in found):
             roots[child] = roots.get(parent, parent)
-        return session.createDataFrame(list(roots.items()), "_w2d_child bigint, _w2d_root bigint")
+        return F.broadcast(session.createDataFrame(list(roots.items()), "_w2d_child bigint, _w2d_root bigint"))
     return _doubled(links)
 
 
@@ -85,8 +90,23 @@ def _doubled(links: DataFrame) -> DataFrame:
     raise InvariantError("key moves", f"no end of their chains after {ROUNDS_MAX} doublings", "report this")
 
 
-def _epoch(truncates: Sequence[int]) -> SparkColumn:
-    """How many truncates came before a row."""
+def _with_epoch(
+    session: SparkSession, events: DataFrame, truncates: Sequence[int], block: int = LITERAL_TRUNCATES_MAX
+) -> DataFrame:
+    """How many truncates came before a row; `truncates` are in order."""
+    if len(truncates) <= block:
+        return events.withColumn(_EPOCH, _before(truncates))
+    blocks = [(i // block + 1, i, truncates[i : i + block]) for i in range(0, len(truncates), block)]
+    table = session.createDataFrame(blocks, "_w2d_block int, _w2d_first int, _w2d_in array<bigint>")
+    # The block of the newest truncate before the row; 0 before the first.
+    events = events.withColumn("_w2d_in_block", _before(truncates[::block]))
+    events = events.join(F.broadcast(table), F.col("_w2d_in_block") == F.col("_w2d_block"), "left")
+    within = F.expr(f"_w2d_first + size(filter(_w2d_in, t -> t < {ORD}))")
+    events = events.withColumn(_EPOCH, F.when(F.col("_w2d_in_block") == 0, F.lit(0)).otherwise(within))
+    return events.drop("_w2d_in_block", "_w2d_block", "_w2d_first", "_w2d_in")
+
+
+def _before(truncates: Sequence[int]) -> SparkColumn:
     if not truncates:
         return F.lit(0)
     ordinals = ", ".join(f"{t}L" for t in truncates)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wal2delta.lake.columns import TEXT, col, merge_key
 from wal2delta.lake.exact import exact_form
+from wal2delta.lake.memory import keep
 from wal2delta.schema import Column, SchemaVersion
 from wal2delta.values.types import element_kind, spark_type
 
@@ -69,7 +69,7 @@ def _within(shape: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFr
         return rows.limit(0)
     wanted = rows.sparkSession.createDataFrame([(bucket,) for bucket in buckets], f"{_BUCKET} bigint")
     found = rows.join(F.broadcast(wanted), _bucket(shape) == F.col(_BUCKET), "left_semi")
-    return found.persist(StorageLevel.MEMORY_AND_DISK)
+    return keep(found)
 
 
 def _sums(shape: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:

@@ -12,14 +12,15 @@ identity FULL every update brings its old row, and a key may be unique only at c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from wal2delta.lake.bags import bag_net_change, signed
+from wal2delta.lake.bags import FEW_KEYS_MAX, bag_net_change, signed
 from wal2delta.lake.changes import Changes, Counts
 from wal2delta.lake.columns import (
+    FROM,
     KEY,
     OP,
     ORD,
@@ -32,8 +33,11 @@ from wal2delta.lake.columns import (
     merge_key,
     pick,
 )
+from wal2delta.lake.holders import ANY_ROW, resolve_history
+from wal2delta.lake.memory import keep
+from wal2delta.lake.presupposed import FIRST, first_changes
 from wal2delta.lake.refusal import refuse_table
-from wal2delta.lake.toast import resolve
+from wal2delta.lake.toast import Marked, mark
 from wal2delta.schema import SchemaVersion
 
 NOT_UNIQUE = "the configured key is not unique"
@@ -54,6 +58,8 @@ class NetChange:
     # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
     checked: tuple[DataFrame, ...] = ()
     nulls: bool = False
+    # How many rows must be there for the range's changes; `deletes` then has `_w2d_first` (`presupposed.py`).
+    presupposed: int | None = None
 
     @property
     def null_safe(self) -> bool:
@@ -63,7 +69,7 @@ class NetChange:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A range ready to be written: `events` for history (complete images, `_w2d_key`), and their net change.
+    """A range ready to be written: `events` for history (with `_w2d_key` and `_w2d_from`), and their net change.
 
     `persisted` are frames to unpersist when both are written.
     """
@@ -80,77 +86,92 @@ class Folded:
 
 
 def fold(session: SparkSession, changes: Changes, base: DataFrame | None) -> Folded:
-    """Resolve the changes and add them up; `base` is the table before the range (current's columns), None if empty.
+    """Mark what is unchanged and add the changes up.
 
-    Evaluating the frames may raise refusals (see `refusal`).
+    `base` is the table before the range (current's columns), None if empty. Evaluating the frames may raise refusals
+    (see `refusal`).
     """
     shape = changes.shape
     keyed = Changes(shape, changes.frame.withColumn(KEY, key_value(shape)), changes.counts)
     truncates = _truncates(changes)
     persisted: tuple[DataFrame, ...] = ()
+    marked: Marked | None = None
     if changes.counts.unchanged > 0:
-        events, kept = resolve(session, keyed, merge_key(shape), base, truncates)
-        persisted = (events.persist(), kept)
+        marked = mark(session, keyed, merge_key(shape), base, truncates)
+        events, persisted = marked.events, marked.kept
     else:
-        events = keyed.frame.drop(UNCHANGED)
+        events = keyed.frame.drop(UNCHANGED).withColumn(FROM, F.lit(None).cast("string"))
     live = events.where(F.col(ORD) > F.lit(truncates[-1])) if truncates else events
     net = net_change(shape, live.where(F.col(OP) != "truncate"), changes.counts, base, wipe=bool(truncates))
     for frame in net.checked:
-        frame.persist().count()
-    return Folded(events, net, changes.counts, (*persisted, *net.checked))
+        counted = keep(frame).agg(F.count(FIRST)).collect()
+        net = replace(net, presupposed=int(counted[0][0]))
+    folded = Folded(events, net, changes.counts, (*persisted, *net.checked))
+    if marked is None or net.images is None:
+        return folded
+    try:
+        images = resolve_history(shape, net.images, marked.sources, ANY_ROW)
+    except BaseException:
+        folded.release()
+        raise
+    return replace(folded, net=replace(net, images=images))
 
 
 def net_change(
     shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None, *, wipe: bool
 ) -> NetChange:
-    """Add up `events` (complete, with `_w2d_key`, after the last truncate)."""
-    checked: tuple[DataFrame, ...] = ()
+    """Add up `events` (with `_w2d_key` and `_w2d_from`, after the last truncate); images are as complete as they are."""
     deletes: DataFrame | None = None
     if shape.is_bag:
         deletes, images = bag_net_change(shape, events, counts, None if wipe else base)
-        checked = () if deletes is None else (deletes,)
     elif counts.inserts_only and not has_old_rows(shape):
         images = pick(events, current_columns(shape))
     elif has_old_rows(shape):
-        checked = (newest := _by_digest(shape, events, None if wipe else base),)
-        chosen = events.join(newest.select("_w2d_image"), F.col(ORD) == F.col("_w2d_image"), "left_semi")
-        deletes, images = pick(newest, merge_key(shape)), pick(chosen, current_columns(shape))
+        deletes = _by_digest(shape, events, counts, None if wipe else base)
+        chosen = events.join(deletes.select("_w2d_image"), F.col(ORD) == F.col("_w2d_image"), "left_semi")
+        images = pick(chosen, current_columns(shape))
     else:
-        deletes, images = _newest(shape, events)
-    return NetChange(shape, None if wipe else deletes, images, wipe, checked)
+        deletes, images = first_changes(shape, events, moves=counts.befores > 0), _newest(shape, events)
+    return NetChange(shape, None if wipe else deletes, images, wipe, () if deletes is None else (deletes,))
 
 
-def _newest(shape: SchemaVersion, events: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Each key's newest row: an after-image, or the sign that the key is gone."""
-    key = merge_key(shape)
-    newest_first = Window.partitionBy(*(col(k) for k in key)).orderBy(F.col(ORD).desc())
+def _newest(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+    """The rows that come: each key's newest, where that is an after-image and not the sign that the key is gone."""
+    newest_first = Window.partitionBy(*(col(k) for k in merge_key(shape))).orderBy(F.col(ORD).desc())
     newest = events.withColumn("_w2d_rank", F.row_number().over(newest_first)).where(F.col("_w2d_rank") == 1)
-    alive = newest.where(F.col(OP).isin("insert", "update"))
-    return pick(events, key).distinct(), pick(alive, current_columns(shape))
+    return pick(newest.where(F.col(OP).isin("insert", "update")), current_columns(shape))
 
 
-def _by_digest(shape: SchemaVersion, events: DataFrame, base: DataFrame | None) -> DataFrame:
-    """The keys whose rows differ, and in `_w2d_image` the ordinal of the row that comes; refused where two rows would be."""
+def _by_digest(shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None) -> DataFrame:
+    """The keys whose rows differ, `_w2d_first`, and in `_w2d_image` the ordinal of the row that comes.
+
+    Refused where two rows would be.
+    """
     key = merge_key(shape)
     counted = (
         signed(shape, events)
         .groupBy(*(col(k) for k in key), "_w2d_digest")
-        .agg(F.sum("_w2d_sign").alias("_w2d_net"), F.max(F.when(F.col("_w2d_sign") > 0, F.col(ORD))).alias("_w2d_at"))
+        .agg(
+            F.sum("_w2d_sign").alias("_w2d_net"),
+            F.max(F.when(F.col("_w2d_sign") > 0, F.col(ORD))).alias("_w2d_at"),
+            F.min(F.when(F.col("_w2d_sign") < 0, F.col(ORD))).alias("_w2d_since"),
+        )
         .where(F.col("_w2d_net") != 0)
     )
     newest = counted.groupBy(*(col(k) for k in key)).agg(
         F.sum(F.greatest(F.col("_w2d_net"), F.lit(0))).alias("_w2d_come"),
         F.sum(F.greatest(-F.col("_w2d_net"), F.lit(0))).alias("_w2d_go"),
         F.max(F.when(F.col("_w2d_net") > 0, F.col("_w2d_at"))).alias("_w2d_image"),
+        F.min(F.when(F.col("_w2d_net") < 0, F.col("_w2d_since"))).alias(FIRST),
     )
-    newest = _with_place(newest, key, base)
+    newest = _with_place(newest, key, base, few=counts.rows <= FEW_KEYS_MAX)
     left = F.col("_w2d_there") + F.col("_w2d_come") - F.col("_w2d_go")
     twice = refuse_table(NOT_UNIQUE, "bigint")
-    refused = (F.col("_w2d_come") > 1) | ((F.col("_w2d_come") == 1) & (left > 1))
+    refused = (F.col("_w2d_come") > 1) | (F.col("_w2d_go") > 1) | ((F.col("_w2d_come") == 1) & (left > 1))
     return newest.withColumn("_w2d_image", F.when(refused, twice).otherwise(F.col("_w2d_image")))
 
 
-def _with_place(newest: DataFrame, key: tuple[str, ...], base: DataFrame | None) -> DataFrame:
+def _with_place(newest: DataFrame, key: tuple[str, ...], base: DataFrame | None, *, few: bool) -> DataFrame:
     """`_w2d_there`: how many rows with the key the lake has, by one scan of its key columns."""
     if base is None:
         return newest.withColumn("_w2d_there", F.lit(0))
@@ -159,7 +180,8 @@ def _with_place(newest: DataFrame, key: tuple[str, ...], base: DataFrame | None)
     for k, n in zip(key, names, strict=True):
         same = same & col(k).eqNullSafe(F.col(n))
     keys = base.select(*(col(k).alias(n) for k, n in zip(key, names, strict=True)))
-    wanted = F.broadcast(newest.where(F.col("_w2d_come") > 0).select(*(col(k) for k in key)))
+    wanted = newest.where(F.col("_w2d_come") > 0).select(*(col(k) for k in key))
+    wanted = F.broadcast(wanted) if few else wanted
     found = keys.join(wanted, same, "left_semi").groupBy(*names).agg(F.count(F.lit(1)).alias("_w2d_there"))
     return newest.join(found, same, "left").drop(*names).fillna(0, ["_w2d_there"])
 

@@ -1,14 +1,15 @@
 """Reading the lake: every table of every source at one cut of its source (invariant consistent-cut).
 
-Writing belongs to `cycle`, places between cuts to `as_of`, SQL views to `register`. Tables are opened when they are asked
-for, at the Delta version that the cut names; what is written meanwhile is not seen.
+Writing belongs to `cycle`, places between cuts to `as_of`, SQL views of a session to `register`. Tables are opened when they
+are asked for, at the Delta version that the cut names; what is written meanwhile is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -17,9 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from wal2delta.config.model import Config
 from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.columns import column_names, in_lake, pick
+from wal2delta.lake.delta_log import RESTORE_LOG, LogGapError, is_emptied
 from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.holders import resolve_history
+from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_at, cut_at_time, newest_cut, read_cut
-from wal2delta.landing.lake_paths import VIEWS, LakePaths
+from wal2delta.lake.view_cuts import ViewCut, newest_first, read_view
+from wal2delta.landing.lake_paths import CUTS, VIEWS, LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, TableName
@@ -41,6 +46,24 @@ class OpenedLake:
     lake: str
     cuts: Mapping[str, Cut]
 
+    def __repr__(self) -> str:
+        """Return where it is and at which cuts; the cuts' own text is that of every column of every table."""
+        at = ", ".join(f"{name} at cut {cut.number} ({cut.position})" for name, cut in self.cuts.items())
+        return f"<lake {self.lake}: {at or 'no cut yet'}>"
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that have a cut."""
+        return list(self.cuts)
+
+    def tables(self, source: str | None = None) -> list[TableName]:
+        """Return the tables of a source, which may be left out if there is one; raises LakeError as `cut`."""
+        if source is None and len(self.cuts) == 1:
+            (source,) = self.cuts
+        if source is None:
+            raise ConfigError("tables", f"the lake has {len(self.cuts)} sources", f"name one of {self.sources}")
+        return sorted(self.cut(source).tables)
+
     def position(self, source: str) -> Lsn:
         """Where the source's tables stand, but the held ones; raises LakeError where the lake has no cut of it."""
         return self.cut(source).position
@@ -49,9 +72,9 @@ class OpenedLake:
         """The cut that was given; raises LakeError where the lake has none of this source."""
         cut = self.cuts.get(source)
         if cut is None:
-            raise LakeError(
-                f"{source}: cuts", "the lake has no cut of this source", f"run `wal2delta compact {source}`"
-            )
+            others = f"name one of {self.sources}, or " if self.cuts else ""
+            remedy = f"{others}run `wal2delta compact {source}`"
+            raise LakeError(f"{source}: cuts", "the lake has no cut of this source", remedy)
         return cut
 
     def table(
@@ -59,14 +82,48 @@ class OpenedLake:
     ) -> DataFrame:
         """A table as it is at the cut, without the hidden `_w2d_…` columns unless asked for.
 
-        `table` may be written `schema.table`. Raises LakeError where the cut does not have the table.
+        `table` may be written `schema.table`. Raises LakeError where the cut does not have the table. History's rows are
+        complete, which costs a look at what they have unchanged.
         """
         name = table_name(table)
         at = self.cut(source).table(name, source)
         paths = LakePaths(self.lake, source)
         check_kept(paths, self.cut(source))
         frame = read_layer(self.spark, paths, name, at, layer)
+        if layer == "history":
+            frame = completing(at, frame)(frame)
         return frame if hidden else pick(frame, column_names(in_lake(at.version)))
+
+    def views(self) -> list[str]:
+        """Return the views that the lake has, whether or not they were computed at the opened cuts."""
+        return [name for name in open_store(self.lake).folders(VIEWS) if name != CUTS]
+
+    def view(self, name: str) -> DataFrame:
+        """Return a view's rows as they are at the opened cuts, without hidden columns.
+
+        Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
+        error names the newest cuts before them at which it was. Cost: looks backwards through the views' cuts.
+        """
+        known = self.views()
+        if name not in known:
+            others = f"name one of {known}" if known else "run `wal2delta refresh`"
+            raise LakeError(f"view {name[:80]}", "the lake has no view of this name", others)
+        of_view = (cut for cut in newest_first(open_store(self.lake)) if cut.view == name)
+        before: ViewCut | None = None
+        for cut in of_view:
+            if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
+                return read_view(self.spark, self.lake, cut)
+            if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
+                before = cut
+        raise self._not_at_these_cuts(name, before)
+
+    def _not_at_these_cuts(self, name: str, before: ViewCut | None) -> LakeError:
+        at = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
+        remedy = "run `wal2delta refresh`, then open the lake again"
+        if before is not None:
+            there = {source: int(number) for source, number in before.sources.items()}
+            remedy = f"open the lake at={there}, where it was computed last before; or {remedy}"
+        return LakeError(f"view {name}", f"it was not computed at the opened cuts ({at}), or that is not kept", remedy)
 
 
 def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[str, At] = NEWEST) -> OpenedLake:
@@ -109,11 +166,19 @@ def one_source(what: str, lake: Config | str | Path, source: str | None) -> Lake
 def read_layer(
     spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, layer: Layer = "current"
 ) -> DataFrame:
-    """All columns of a table's current or history at the version that a cut names."""
+    """All columns of a table's current or history at the version that a cut names; LogGapError if that was emptied."""
     key, version = paths.current(table), at.current_version
     if layer == "history":
         key, version = paths.history(table), at.history_version
+    if is_emptied(paths.url(key), version):
+        raise LogGapError(paths.url(key), f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
     return spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))
+
+
+def completing(at: CutTable, history: DataFrame) -> Callable[[DataFrame], DataFrame]:
+    """What gives rows of a table's history (all of it: `history`) the large values that updates left unchanged."""
+    low = 0 if at.history_low is None else (at.history_low.cut + 1) << ORDINAL_BITS
+    return partial(resolve_history, in_lake(at.version), history=history, low=low)
 
 
 def check_kept(paths: LakePaths, cut: Cut) -> None:

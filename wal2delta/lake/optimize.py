@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from wal2delta.lake.apply import conflicts
 from wal2delta.lake.by_vectors import is_known
 from wal2delta.lake.contract import USER_METADATA
-from wal2delta.lake.delta_files import table_files
+from wal2delta.lake.delta_files import DataFile, table_files
 from wal2delta.lake.delta_jvm import TableFile, Transaction
 from wal2delta.lake.exact import quoted
 from wal2delta.lake.session import with_settings
@@ -33,8 +33,12 @@ _LOST_ROWS = 0.05
 
 def is_fragmented(path: str, version: int, small_files: int) -> bool:
     """Whether the table has so many small files; reads its log."""
-    newest = table_files(path, version).newest
-    return sum(1 for file in newest if file.bytes < SMALL_BYTES) >= small_files
+    return is_small(table_files(path, version).newest, small_files)
+
+
+def is_small(files: Iterable[DataFile], small_files: int) -> bool:
+    """Whether so many of these files are small."""
+    return sum(1 for file in files if file.bytes < SMALL_BYTES) >= small_files
 
 
 def put_together(session: SparkSession, path: str, told: str, order: str | None = None) -> None:

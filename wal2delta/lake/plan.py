@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wal2delta.errors import InvariantError
+from wal2delta.lake.births import births
 from wal2delta.lake.documents import RESNAPSHOT, Cut, CutTable, Held, SegmentBase, TableIntent
-from wal2delta.lake.evolution import Reshape, describe_change
+from wal2delta.lake.evolution import Reshape, describe_change, taken_in
+from wal2delta.lake.idle_shapes import idle_turn
 from wal2delta.lake.shape_plan import last_entries, turn
 from wal2delta.lake.snapshots import Pending
-from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled
+from wal2delta.lake.trust import Doubt, Fingerprints, doubts, first_unsettled, trusted_until
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry
 from wal2delta.lsn import Lsn
@@ -53,7 +55,7 @@ class _Watch:
             max(self.start, Lsn(int(entry.from_lsn) - 1))
             for entry in entries
             for table, since, version in self.shapes
-            if table == entry.version.table and entry.from_lsn > since and entry.version.id != version.id
+            if table == entry.version.table and entry.from_lsn > since and taken_in(entry.version).id != version.id
         ]
         return min(ends, default=None)
 
@@ -62,6 +64,7 @@ class _Watch:
 class _Trusted:
     """What the catalog's records leave to be trusted; `bounds` are where the range must end for it."""
 
+    chain: Chain
     start: Lsn
     found: list[Doubt]
     bounds: list[Lsn] = field(default_factory=list)
@@ -79,11 +82,14 @@ class _Trusted:
                 result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
             at = tables[table]
-            doubt = first_unsettled(self.found, table, at.snapshot_lsn, fingerprints(table, at.snapshot_lsn))
-            if doubt is not None and doubt.since <= at.at_lsn:
+            trusted = trusted_until(self.chain, self.found, at, fingerprints(table, at.snapshot_lsn))
+            if trusted is None:
+                continue
+            until, doubt = trusted
+            if until <= at.at_lsn:
                 result[table] = doubt.held(at.at_lsn)
-            elif doubt is not None:
-                self.bounds.append(doubt.since)
+            else:
+                self.bounds.append(until)
         return result
 
     def admit(
@@ -94,12 +100,12 @@ class _Trusted:
         refused: dict[TableName, Held] = {}
         for table, found in pending.items():
             point = found.consistent_point
-            doubt = first_unsettled(self.found, table, point, found.table.fingerprint)
+            doubt = first_unsettled(self.found, found.table.version, point, found.table.fingerprint)
             if doubt is None:
                 admitted[table] = found
-            elif max(point, self.start) <= doubt.since:
+            elif max(point, self.start) <= doubt.holds_from:
                 admitted[table] = found
-                self.bounds.append(doubt.since)
+                self.bounds.append(doubt.holds_from)
             else:
                 known = tables.get(table)
                 refused[table] = doubt.held(point if known is None else known.at_lsn)
@@ -119,7 +125,8 @@ def plan_cycle(
 ) -> Plan | None:
     """The cycle after `cut`, up to `end` at most; None where there is nothing to do.
 
-    `fingerprints` gives those of the snapshots that have entered. Without `reshapes` a snapshot of another shape waits.
+    `fingerprints` gives those of the snapshots that have entered. Without `reshapes` a snapshot of another shape waits, and
+    no table enters that was born in the stream.
     """
     start = chain.head.end_lsn if cut is None else cut.position
     limit = min(end, chain.end)
@@ -129,30 +136,46 @@ def plan_cycle(
     held = {} if cut is None else dict(cut.held)
     pending, refused = _timely(chain, pending, cut, start)
     held |= refused
-    trusted = _Trusted(start, doubts(chain, min([start, *(p.consistent_point for p in pending.values())])))
+    trusted = _Trusted(chain, start, doubts(chain, min([start, *(p.consistent_point for p in pending.values())])))
     held = trusted.hold(tables, held, fingerprints)
     pending, refused = trusted.admit(pending, tables)
     held |= refused
+    found = births(chain, cut, start) if reshapes else {}
+    born = {t: b for t, b in found.items() if t not in pending and b.enters_at <= limit}
+    pending |= {t: b.pending for t, b in born.items()}
     shapes = _shapes_to_be(chain, tables, held, pending, start, limit, reshapes=reshapes)
     held |= shapes.held
     if shapes.reshape:
-        return _reshaping(chain, start, tables, held, shapes)
+        return _reshaping(start, tables, _told(chain, held, cut), shapes)
     pending = {t: p for t, p in pending.items() if t not in shapes.later}
     in_force = [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held]
-    in_force += [(t, p.consistent_point, p.table.version) for t, p in pending.items()]
+    # A born table's place is where it enters: before it, another one may have had its name.
+    places = {t: born[t].enters_at if t in born else p.consistent_point for t, p in pending.items()}
+    in_force += [(t, place, pending[t].table.version) for t, place in places.items()]
     watch = _Watch(start, in_force)
-    stop = _end_of_range(chain, watch, min([limit, *trusted.bounds, *shapes.later.values()]), cycle_rows)
-    entering = {t: p for t, p in pending.items() if p.consistent_point <= stop}
+    stop = _end_of_range(
+        chain, watch, min([limit, *trusted.bounds, *shapes.bounds, *shapes.later.values()]), cycle_rows
+    )
+    entering = {t: p for t, p in pending.items() if places[t] <= stop}
     known = set() if cut is None else set(cut.held)
     if stop == start and not entering and held.keys() <= known:
         return None
-    named = {t: h.named(chain.paths.source, t) for t, h in held.items()}
-    held = {t: h for t, h in named.items() if t not in entering}
-    active = {t: TableIntent(c.at_lsn, c.version.id) for t, c in tables.items() if t not in held and t not in entering}
-    active |= {t: TableIntent(p.consistent_point, p.table.version.id, p.key) for t, p in entering.items()}
+    held = {t: h for t, h in _told(chain, held, cut).items() if t not in entering}
+    changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
+    still = held.keys() | entering.keys()
+    active = {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
+    active |= {t: _entering(p, born=t in born) for t, p in entering.items()}
     first = min([start, *(p.consistent_point for p in entering.values())])
-    rows = max((p.table.rows for p in entering.values()), default=0)
+    # One more: the first ordinal is kept for a `reset`.
+    rows = max((p.table.rows + 1 for p in entering.values()), default=0)
     return Plan(start, stop, segment_bases(chain, first, stop, number, snapshot_rows=rows), active, held)
+
+
+def _entering(found: Pending, *, born: bool) -> TableIntent:
+    version = found.table.version
+    if born:
+        return TableIntent(found.consistent_point, version.id, born=version)
+    return TableIntent(found.consistent_point, version.id, found.key)
 
 
 def segment_bases(
@@ -186,11 +209,15 @@ def ordinal_after(chain: Chain, segments: Iterable[SegmentBase], number: CycleNu
 
 @dataclass(slots=True)
 class _Shapes:
-    """The tables that get another shape now, those held, and the snapshots that enter later: where the range ends for it."""
+    """The tables that get another shape now, those held, and the snapshots that enter later: where the range ends for it.
+
+    `bounds` are where it ends for a shape that the catalog's records have later.
+    """
 
     reshape: dict[TableName, Reshape] = field(default_factory=dict)
     held: dict[TableName, Held] = field(default_factory=dict)
     later: dict[TableName, Lsn] = field(default_factory=dict)
+    bounds: list[Lsn] = field(default_factory=list)
 
 
 def _shapes_to_be(  # noqa: PLR0917  what a plan knows
@@ -205,9 +232,15 @@ def _shapes_to_be(  # noqa: PLR0917  what a plan knows
 ) -> _Shapes:
     """What the stream brings right after `start`, and what snapshots of other shapes than the lake's call for."""
     found = _Shapes()
+    trusted = {t: c for t, c in tables.items() if t not in held}
+    if reshapes:
+        idle, found.bounds = idle_turn(chain, start, trusted)
+        found.reshape, found.held = dict(idle.reshape), dict(idle.held)
+        trusted = {t: c for t, c in trusted.items() if t not in found.reshape and t not in found.held}
     if start < limit:
-        here = turn(chain, start, {t: c for t, c in tables.items() if t not in held})
-        found.reshape, found.held = dict(here.reshape), dict(here.held)
+        here = turn(chain, start, trusted)
+        found.reshape |= here.reshape
+        found.held |= here.held
         found.later = dict.fromkeys(here.waits, start)
     for table, snapshot in pending.items():
         at, point, version = tables.get(table), snapshot.consistent_point, snapshot.table.version
@@ -225,12 +258,17 @@ def _shapes_to_be(  # noqa: PLR0917  what a plan knows
 
 
 def _reshaping(
-    chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], shapes: _Shapes
+    start: Lsn, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], shapes: _Shapes
 ) -> Plan:
     """The cycle of an empty range that gives tables another shape."""
     intents = {t: TableIntent(tables[t].at_lsn, r.version.id, None, r) for t, r in shapes.reshape.items()}
-    named = {t: h.named(chain.paths.source, t) for t, h in held.items()}
-    return Plan(start, start, (), intents, named, kind="schema")
+    return Plan(start, start, (), intents, held, kind="schema")
+
+
+def _told(chain: Chain, held: Mapping[TableName, Held], cut: Cut | None) -> dict[TableName, Held]:
+    """The same with remedies to be typed, and what `cut` knew to be lost of histories: another reason restores none."""
+    before = {} if cut is None else cut.held
+    return {t: h.named(chain.paths.source, t).after(before.get(t)) for t, h in held.items()}
 
 
 def _end_of_range(chain: Chain, watch: _Watch, limit: Lsn, cycle_rows: int) -> Lsn:
@@ -263,7 +301,7 @@ def _timely(
         version = found.table.version
         known = None if cut is None else cut.tables.get(table)
         newer = [e.version for e in passed if e.version.table == table and e.from_lsn > found.consistent_point]
-        newer = [v for v in newer if v.id != version.id]
+        newer = [v for v in map(taken_in, newer) if v.id != version.id]
         at = found.consistent_point if known is None else known.at_lsn
         if table in lost:
             reason = f"what followed its snapshot at {found.consistent_point} was removed from the landing"

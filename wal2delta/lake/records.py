@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.cut_documents import document_of, load_cut_doc, opened
 from wal2delta.lake.documents import Cut, Intent
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
@@ -28,16 +29,11 @@ def newest_number(store: Store, folder: str) -> CycleNumber:
 
 
 def read_cut(store: Store, paths: LakePaths, number: CycleNumber) -> Cut:
-    """One cut; raises LakeError where it is missing or damaged."""
-    key = paths.cut(number)
-    try:
-        data = store.get(key)
-    except NotFoundError:
-        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for another one") from None
-    cut = Cut.from_bytes(data, paths.url(key))
-    if cut.number != number:
-        raise LakeError(paths.url(key), f"it says that it is cut {cut.number}", "restore it from a backup")
-    return cut
+    """One cut, at the price of one small document; raises LakeError where it is missing or damaged."""
+    doc = load_cut_doc(store, paths, number)
+    if doc is None:
+        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for another one")
+    return opened(store, paths, doc)
 
 
 def newest_cut(store: Store, paths: LakePaths) -> Cut | None:
@@ -58,11 +54,10 @@ def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
         found = bisect_right(places, int(position), key=lambda p: p.position())
         if found and places[found - 1].position() >= 0:
             return read_cut(store, paths, numbers[found - 1])
-    raise LakeError(
-        f"{paths.source}: cuts",
-        f"there is no cut at or before {position}",
-        "ask for a later position, or compact first",
-    )
+    remedy = "ask for a later position, or compact first"
+    if newest is not None and newest.incarnation > 1:
+        remedy = f"positions are those of incarnation {newest.incarnation}; open a cut of an older one by its number"
+    raise LakeError(f"{paths.source}: cuts", f"there is no cut at or before {position}", remedy)
 
 
 def cut_at_time(store: Store, paths: LakePaths, at: datetime) -> Cut:
@@ -116,9 +111,10 @@ def write_intent(store: Store, paths: LakePaths, intent: Intent) -> str:
 
 
 def write_cut(store: Store, paths: LakePaths, cut: Cut) -> None:
-    """Put the cut, durably. Raises TransientError where another process has ended the cycle."""
+    """Put the cut, durably, after what it names. Raises TransientError where another process has ended the cycle."""
+    data = document_of(store, paths, cut).to_bytes()
     try:
-        store.put_if_absent(paths.cut(cut.number), cut.to_bytes())
+        store.put_if_absent(paths.cut(cut.number), data)
     except AlreadyExistsError:
         raise _taken(paths, f"cut {cut.number}") from None
 

@@ -2,26 +2,31 @@
 
 Which rows of history are taken belongs to `as_of` and `rebuild`; what changes add up to, to `net_change`.
 
-History has complete after-images, so nothing has to be looked up: its rows are changes that are resolved already. A
-snapshot's rows and a correction's are inserts and deletes like any other, a `gap` is none.
+History's rows are changes whose keys are known already, so nothing but unchanged large values has to be looked up, and of
+the rows alone that are left (`complete`, mostly `holders.resolve_history`). A snapshot's rows and a correction's are
+inserts and deletes like any other, a `reset` is a truncate, a `gap` is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.lake.changes import Counts
-from wal2delta.lake.columns import OP, ORD, col
-from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, GAP, SNAPSHOT
+from wal2delta.lake.columns import OP, ORD, col, has_old_rows
+from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, GAP, RESET, SNAPSHOT
 from wal2delta.lake.net_change import NetChange, net_change
 from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.snapshot_entry import empty_rows, with_net_change
 from wal2delta.schema import SchemaVersion
 
+# Rows with their unchanged large values.
+Complete: TypeAlias = Callable[[DataFrame], DataFrame]
 # Deletes among them, as far as anybody knows: the way that is right for every mixture.
 _ANY = Counts(inserts=1, updates=1, deletes=1)
 _WANTED = "_w2d_wanted_"
@@ -37,6 +42,7 @@ def as_events(history: DataFrame) -> DataFrame:
     op = (
         F.when(F.col(OP).isin(SNAPSHOT, CORRECT_INSERT), "insert")
         .when(F.col(OP) == CORRECT_DELETE, "delete")
+        .when(F.col(OP) == RESET, "truncate")
         .otherwise(F.col(OP))
     )
     return history.where(F.col(OP) != GAP).withColumn(OP, op)
@@ -47,21 +53,30 @@ def after_truncates(history: DataFrame) -> DataFrame:
     return _split(history)[0]
 
 
-def added_up(shape: SchemaVersion, history: DataFrame, base: DataFrame | None) -> NetChange:
+def added_up(shape: SchemaVersion, history: DataFrame, base: DataFrame | None, complete: Complete) -> NetChange:
     """The net change of rows of history relative to `base` (current's columns; None: no rows).
 
     Costs one look for truncates.
     """
+    if shape.is_bag or has_old_rows(shape):
+        # Rows are told apart by all their values; they may be older than the identity.
+        events, wipe = _split(complete(history))
+        return net_change(shape, events, _ANY, base, wipe=wipe)
     events, wipe = _split(history)
-    return net_change(shape, events, _ANY, base, wipe=wipe)
+    net = net_change(shape, events, _ANY, base, wipe=wipe)
+    return net if net.images is None else replace(net, images=complete(net.images))
 
 
 def replayed(
-    session: SparkSession, shape: SchemaVersion, history: DataFrame, base: DataFrame | None = None
+    session: SparkSession,
+    shape: SchemaVersion,
+    history: DataFrame,
+    complete: Complete,
+    base: DataFrame | None = None,
 ) -> DataFrame:
     """The rows (current's columns) after rows of history, on top of `base` or of nothing."""
-    start = empty_rows(session, shape).drop(ORD) if base is None else base
-    return with_net_change(start, added_up(shape, history, base))
+    start = empty_rows(session, shape) if base is None else base
+    return with_net_change(start, added_up(shape, history, base, complete))
 
 
 def with_keys(rows: DataFrame, keys: DataFrame, names: Iterable[str]) -> DataFrame:

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from wal2delta.errors import InvariantError
+from wal2delta.errors import InvariantError, TableError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.changes import Counts
 from wal2delta.lake.columns import (
     DUP,
+    FROM,
     KEY,
     ORD,
     TEXT,
     col,
+    column_names,
     current_columns,
     current_statistics,
     history_statistics,
@@ -37,15 +41,20 @@ from wal2delta.lake.contract import Applied
 from wal2delta.lake.converted import converted
 from wal2delta.lake.correction import numbered
 from wal2delta.lake.delta_schema import SchemaChange, away_name, change_schema
+from wal2delta.lake.documents import RESNAPSHOT, CutTable
 from wal2delta.lake.evolution import Evolution, Reshape, evolve
+from wal2delta.lake.exact import exact_text, key_columns
 from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
+from wal2delta.lake.history_sum import HistorySum, keeps_hashes, sum_of
 from wal2delta.lake.open import read_layer
 from wal2delta.lake.plan import snapshot_ordinal
 from wal2delta.lake.snapshot_entry import as_current
-from wal2delta.lake.table_cycle import CycleContext, Work, Written
+from wal2delta.lake.work import CycleContext, Work, Written
+from wal2delta.schema import SchemaVersion
 from wal2delta.values.types import spark_type
 
-_HIDDEN = {KEY: "string", DUP: "bigint"}
+_HIDDEN = {KEY: "string", DUP: "bigint", ORD: "bigint", FROM: "string"}
+_PLACE = "_w2d_place"
 
 
 def reshape_table(session: SparkSession, context: CycleContext, work: Work, wanted: Reshape) -> Written:
@@ -59,9 +68,13 @@ def reshape_table(session: SparkSession, context: CycleContext, work: Work, want
     paths = context.lease.paths
     current_path = paths.url(paths.current(work.table))
     persisted = read_layer(session, paths, work.table, before)
+    if wanted.called_for is None and not found.same_key and not found.new.is_bag:
+        names = [c.name for c in in_lake(found.old).columns]
+        _check_key(in_lake(found.new), converted(session, pick(persisted, [*names, TEXT]), found, missing))
     with ExitStack() as kept:
-        rows = _numbered_rows(session, context, found, persisted, missing, kept) if rewritten else None
-        corrected = _corrections(session, context, found, rows, kept) if rows is not None and missing else None
+        rows = _rows_anew(session, context, found, persisted, missing, kept) if rewritten else None
+        corrected = _corrections(context, found, rows) if rows is not None and missing else None
+        added = HistorySum() if corrected is None else sum_of(in_lake(found.new), corrected)
         context.lease.check()
         history = change_schema(
             session,
@@ -78,7 +91,7 @@ def reshape_table(session: SparkSession, context: CycleContext, work: Work, want
             current_path,
             _change(found, current=True),
             context.commit_info("current", work.table),
-            rows=None if rows is None else pick(rows, current_columns(in_lake(found.new))),
+            rows=None if rows is None else pick(rows.frame, current_columns(in_lake(found.new))),
             replace=True,
             expected_version=before.current_version,
         )
@@ -88,44 +101,75 @@ def reshape_table(session: SparkSession, context: CycleContext, work: Work, want
         version=wanted.version,
         history_version=history.version,
         current_version=current.version,
+        history_sum=before.history_sum.plus(added),
     )
+    if not keeps_hashes(found):
+        at = replace(at, history_sum=_renumbered(session, context, before, at))
     return Written(at, Counts(), touched=_moved(before.history_version, history, before.current_version, current))
 
 
-def _numbered_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+def _renumbered(session: SparkSession, context: CycleContext, before: CutTable, at: CutTable) -> HistorySum:
+    """The sum under columns that have other numbers now: by the difference that this makes to the files, read twice."""
+    paths, table = context.lease.paths, at.version.table
+    was = sum_of(in_lake(before.version), read_layer(session, paths, table, before, "history"))
+    now = sum_of(in_lake(at.version), read_layer(session, paths, table, at, "history"))
+    return before.history_sum.minus(was).plus(now)
+
+
+def _check_key(shape: SchemaVersion, rows: DataFrame) -> None:
+    """Raise TableError where the key of `shape` does not tell the lake's rows apart, as it does the source's. One job."""
+    forms = [exact_text(c, c.name, TEXT) for c in key_columns(shape)]
+    names = [f"_w2d_part_{i}" for i in range(len(forms))]
+    counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
+    wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)
+    if not counted.where(wrong).isEmpty():
+        reason = "its new key does not tell the lake's rows apart: one of them has NULL in it, or two have the same"
+        raise TableError(str(shape.table), reason, RESNAPSHOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Current's rows in the new shape, each with its `_w2d_ord`; `given`: so many of them, with numbers of this cycle."""
+
+    frame: DataFrame
+    given: int
+
+
+def _rows_anew(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
     session: SparkSession,
     context: CycleContext,
     found: Evolution,
     persisted: DataFrame,
     missing: Mapping[int, str],
     kept: ExitStack,
-) -> DataFrame:
-    """Current's rows in the new shape with its hidden columns anew; `_w2d_ord` tells them apart."""
-    new = in_lake(found.new)
-    names = [c.name for c in in_lake(found.old).columns]
-    rows = converted(session, pick(persisted, [*names, TEXT, *([DUP] if found.old.is_bag else [])]), found, missing)
-    if found.old.is_bag and found.new.is_bag:
-        # Each copy keeps its number: as_current takes it from the ordinal.
-        return as_current(new, rows.withColumn(ORD, F.col(DUP)).drop(DUP))
-    made = numbered(session, rows.drop(DUP), snapshot_ordinal(context.intent.number))
+) -> _Rows:
+    """Current's rows with the hidden columns anew. A row keeps its place in history, or comes there again (`missing`)."""
+    old, new = in_lake(found.old), in_lake(found.new)
+    places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
+    rows = converted(session, pick(persisted, [*column_names(old), TEXT, *places]), found, missing)
+    if old.is_bag and not missing:
+        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0)
+    known = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
+    rows = rows.withColumn(_PLACE, known.cast("bigint")).drop(DUP, ORD)
+    made = numbered(session, rows, snapshot_ordinal(context.intent.number))
     kept.callback(made.kept.unpersist)
-    return as_current(new, made.frame)
+    if missing:
+        # Its correction goes first, then it comes: with all that it has.
+        numbers = {ORD: F.col(ORD) + F.lit(made.count), FROM: F.lit(None).cast("string")}
+        return _Rows(as_current(new, made.frame.withColumns(numbers)), made.count)
+    # A row without a place is older than the table's first large column, and has no such value.
+    place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
+    return _Rows(as_current(new, made.frame.withColumn(ORD, place)), 0)
 
 
-def _corrections(
-    session: SparkSession, context: CycleContext, found: Evolution, rows: DataFrame, kept: ExitStack
-) -> DataFrame:
+def _corrections(context: CycleContext, found: Evolution, rows: _Rows) -> DataFrame:
     """History's rows of what a default gave to rows that had no such column: each goes, and comes as it now is."""
     new, at = in_lake(found.new), context.intent.end_lsn
     given = {b.name for a, b in zip(found.new.columns, new.columns, strict=True) if a in found.added}
-    bare = rows.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in rows.dtypes))
-    first = snapshot_ordinal(context.intent.number)
-    gone = numbered(session, as_current(new, bare).drop(ORD), first)
-    come = numbered(session, rows.drop(ORD), first + gone.count)
-    kept.callback(gone.kept.unpersist)
-    kept.callback(come.kept.unpersist)
-    events = state_rows(new, gone.frame, CORRECT_DELETE, at).unionAll(state_rows(new, come.frame, CORRECT_INSERT, at))
-    return few_files(events, gone.count + come.count)
+    bare = rows.frame.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in rows.frame.dtypes))
+    gone = as_current(new, bare).withColumn(ORD, F.col(ORD) - F.lit(rows.given))
+    events = state_rows(new, gone, CORRECT_DELETE, at).unionAll(state_rows(new, rows.frame, CORRECT_INSERT, at))
+    return few_files(events, 2 * rows.given)
 
 
 def _change(found: Evolution, *, current: bool) -> SchemaChange:

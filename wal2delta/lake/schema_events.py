@@ -9,14 +9,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from wal2delta.errors import LakeError
 from wal2delta.lake.apply import append
 from wal2delta.lake.columns import in_lake
 from wal2delta.lake.contract import CommitInfo, TableSpec
 from wal2delta.lake.documents import Cut, CutTable, Held, Intent
 from wal2delta.lake.evolution import describe_change
+from wal2delta.lake.failures import raise_unless_about_the_data, reason_of
 from wal2delta.lake.fields import write_document
+from wal2delta.lake.lease import Lease
+from wal2delta.lake.unnamed import named_through, settle
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import AlreadyExistsError, Store
 from wal2delta.names import TableName
@@ -76,10 +82,24 @@ def _is_new(held: Held, before: Held | None) -> bool:
     return before is None or before.reason != held.reason
 
 
-def record_changes(
-    session: SparkSession, paths: LakePaths, intent: Intent, changes: Iterable[ShapeChange], *, resumed: bool
-) -> None:
-    """Append the cycle's rows to `schema_history`, once."""
+def record_changes(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[ShapeChange]) -> str | None:
+    """Append the cycle's rows to `schema_history`, after taking out those of cycles that have not ended.
+
+    Nobody decides by it: what is wrong with that table ends no cycle, but is given as the reason why nothing was appended.
+    """
+    try:
+        _record(session, lease, intent, changes)
+    except (LakeError, PySparkException, Py4JError, OSError) as error:
+        raise_unless_about_the_data(session, error)
+        return reason_of(error)
+    return None
+
+
+def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[ShapeChange]) -> None:
+    paths = lease.paths
+    path, app = paths.url(paths.schema_history), _app_id(paths)
+    lease.check()
+    settle(session, path, recorded_before(paths, intent), lambda commit: app in commit.txns)
     told = [
         (
             int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,
@@ -89,8 +109,19 @@ def record_changes(
     ]  # fmt: skip
     if told:
         rows = session.createDataFrame(told, _COLUMNS).coalesce(1)
-        commit = CommitInfo(f"wal2delta/{paths.source}/schema_history", intent.number, "{}", may_be_done=resumed)
-        append(session, paths.url(paths.schema_history), rows, commit, create=TableSpec())
+        append(session, path, rows, CommitInfo(app, intent.number, "{}"), create=TableSpec())
+
+
+def recorded_before(paths: LakePaths, intent: Intent) -> int:
+    """The version of `schema_history` that the cycles before this one have left: no cut names it, a commit has its cycle."""
+    app = _app_id(paths)
+    return named_through(
+        paths.url(paths.schema_history), lambda commit: commit.txns.get(app, intent.number) < intent.number
+    )
+
+
+def _app_id(paths: LakePaths) -> str:
+    return f"wal2delta/{paths.source}/schema_history"
 
 
 def publish_schemas(store: Store, paths: LakePaths, intent: Intent, previous: Cut | None, cut: Cut) -> None:

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wal2delta.differences import AddedColumn, Difference, TableChange
-from wal2delta.errors import InvariantError, TableError
+from wal2delta.errors import InvariantError, LakeError, TableError
 from wal2delta.lake.changes import count_changes
-from wal2delta.lake.documents import RESNAPSHOT, CutTable, Held
-from wal2delta.lake.evolution import Evolution, Reshape, default_fits, describe_change, evolve, obstacle
-from wal2delta.lake.records import cut_numbers, read_cut
+from wal2delta.lake.cut_documents import read_shape
+from wal2delta.lake.documents import RESNAPSHOT, Cut, CutTable, Held
+from wal2delta.lake.evolution import Evolution, Reshape, default_fits, describe_change, evolve, obstacle, taken_in
 from wal2delta.landing.catalog_links import catalog_links, newest_catalog
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.manifest import Manifest, SchemaEntry
-from wal2delta.landing.reader import Slice
+from wal2delta.landing.reader import Slice, slices
 from wal2delta.lsn import Lsn
 from wal2delta.names import TableName
 from wal2delta.schema import Column, SchemaVersion
@@ -53,7 +53,9 @@ def turn(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]) -> Turn
             if entry.from_lsn == after and entry.version.table in tables:
                 entries.setdefault(entry.version.table, []).append(entry)
         for table, versions in entries.items():
-            _decide(chain, manifest, tables[table], versions, found)
+            shapes = [entry.version for entry in versions]
+            mixed = _under_two_keys(chain, start, taken_in(shapes[-1]))
+            decide(chain, tables[table], shapes, after, found, mixed=mixed)
     return found
 
 
@@ -104,6 +106,13 @@ def older_shapes(
     return found
 
 
+def waiting(chain: Chain, cut: Cut) -> frozenset[TableName]:
+    """The tables whose change of shape the cycle after `cut` waits with, until the catalog was read."""
+    if chain.end <= cut.position:
+        return frozenset()
+    return frozenset(turn(chain, cut.position, {t: at for t, at in cut.tables.items() if t not in cut.held}).waits)
+
+
 def proven_values(chain: Chain, at: CutTable | None, found: Evolution, since: Lsn) -> Mapping[int, str]:
     """`missing_values` of what was asked before the shape came into force."""
     try:
@@ -124,21 +133,25 @@ def _shape_of(chain: Chain, piece: Slice) -> SchemaVersion:
         for entry in chain.manifest(number).schemas:
             if entry.version.id == piece.file.schema_id:
                 return entry.version
-    for cycle in reversed(cut_numbers(chain.store, chain.paths)):
-        at = read_cut(chain.store, chain.paths, cycle).tables.get(piece.file.table)
-        if at is not None and at.version.id == piece.file.schema_id:
-            return at.version
-    reason = f"no link or cut that is kept names the shape {piece.file.schema_id} of some of its rows"
-    raise TableError(str(piece.file.table), reason, RESNAPSHOT)
+    try:
+        return read_shape(chain.store, chain.paths, piece.file.schema_id)
+    except LakeError as error:
+        reason = f"no link that is kept names the shape {piece.file.schema_id} of some of its rows, and no cut had it"
+        raise TableError(str(piece.file.table), reason, RESNAPSHOT) from error
 
 
-def _decide(chain: Chain, manifest: Manifest, at: CutTable, entries: list[SchemaEntry], into: Turn) -> None:
-    """Of one table: `entries` come in this order in the transaction."""
-    last, table, since = entries[-1].version, at.version.table, entries[-1].from_lsn
-    old: list[SchemaVersion] = [v for v in [at.version, *(e.version for e in entries[:-1])] if v.id != last.id]
+def decide(
+    chain: Chain, at: CutTable, versions: Sequence[SchemaVersion], since: Lsn, into: Turn, *, mixed: bool
+) -> None:
+    """Of one table: the shapes that it has one after the other, from `since` on the last.
+
+    `mixed`: rows under both keys stand in one transaction.
+    """
+    *earlier, last = map(taken_in, versions)
+    old: list[SchemaVersion] = [v for v in [at.version, *earlier] if v.id != last.id]
     if not old:
         return
-    mixed = any(f.table == table and f.schema_id != last.id for f in manifest.files)
+    table = at.version.table
     found = [evolve(v, last) for v in old]
     reasons = [reason for one in found if (reason := obstacle(one, mixed=mixed)) is not None]
     try:
@@ -152,6 +165,22 @@ def _decide(chain: Chain, manifest: Manifest, at: CutTable, entries: list[Schema
         into.waits.add(table)
     elif at.version.id != last.id:
         into.reshape[table] = Reshape(last, known[0] or {})
+
+
+def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:
+    """Whether the transaction right after `start` has rows under another key or identity than `new` has.
+
+    Other transactions of its segment don't count.
+    """
+    after = Lsn(int(start) + 1)
+    for piece in slices(chain, start, after, new.table):
+        try:
+            found = evolve(taken_in(_shape_of(chain, piece)), new)
+        except TableError:
+            return True
+        if not found.same_rows_meant and count_changes([piece], start, after).rows > 0:
+            return True
+    return False
 
 
 def _still_kept(chain: Chain, found: Evolution, wanted: Mapping[int, Column]) -> dict[int, str]:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from wal2delta.lake.changes import MARKED, Counts, in_range_mask
 from wal2delta.lake.columns import (
     COMMIT_TIME,
+    FROM,
     KEY,
     LSN,
     OP,
@@ -39,17 +40,18 @@ from wal2delta.lake.columns import (
 )
 from wal2delta.lake.exact import quoted
 from wal2delta.lake.net_change import Folded, NetChange
-from wal2delta.lake.small_toast import complete
+from wal2delta.lake.presupposed import FIRST, first_changes_in_memory, has_null_key
+from wal2delta.lake.small_toast import Marked, mark
 from wal2delta.landing.reader import Slice
 from wal2delta.lsn import Lsn
 from wal2delta.schema import SchemaVersion
 from wal2delta.values.types import arrow_type, spark_type
 
 # Above, Spark's own plan costs less than the driver's one thread; and what a table may take of the driver's memory,
-# a few times over (10 MB of a relation are 30 MB in the JVM).
+# decoded, a few times over (10 MB of a relation are 30 MB in the JVM).
 SMALL_ROWS_MAX = 20_000
 SMALL_BYTES_MAX = 16 << 20
-# What one look at a file may bring beyond that: few rows, because a row may be large; fewer, where they are by far.
+# What one look at a file may bring beyond that: few rows, because a row may be large; fewer, where one of them is by far.
 _ROWS_AT_ONCE = 256
 FIRST_BYTES_MAX = 64 << 20
 _ROW = "_w2d_row"
@@ -63,6 +65,8 @@ _TYPES = {
     COMMIT_TIME: "timestamp",
     TEXT: "string",
     KEY: "string",
+    FROM: "string",
+    FIRST: "bigint",
 }
 
 
@@ -83,32 +87,48 @@ def fold_small(
     rows = _read(shape, pieces, bases, start, end)
     if rows is None or pc.any(pc.starts_with(rows.column(TEXT), MARKED)).as_py():
         return None
+    if has_null_key(shape, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
+        return None
     rows = _with_key(session, shape, rows.sort_by(ORD))
+    marked: Marked | None = None
     if counts.unchanged:
-        filled = complete(rows, shape, merge_key(shape), base)
-        if filled is None or filled.nbytes > SMALL_BYTES_MAX:
+        marked = mark(rows, shape, merge_key(shape), base)
+        if marked is None:
             return None
-        rows = filled
-    rows = rows.drop_columns([UNCHANGED])
+        rows = marked.rows
+    else:
+        rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.nulls(rows.num_rows, pa.string()))
     events = _relation(session, shape, rows)
     is_truncate = pc.equal(rows.column(OP), "truncate")
     last = pc.max(rows.filter(is_truncate).column(ORD)).as_py()
     live = rows.filter(pc.invert(is_truncate))
     live = live if last is None else live.filter(pc.greater(live.column(ORD), last))
-    return Folded(events, _net(session, shape, live, counts, wipe=last is not None), counts)
-
-
-def _net(session: SparkSession, shape: SchemaVersion, live: pa.Table, counts: Counts, *, wipe: bool) -> NetChange:
-    columns = current_columns(shape)
-    if counts.inserts_only:
-        return NetChange(shape, None, _relation(session, shape, live.select(columns)))
-    key = list(merge_key(shape))
-    newest = live.group_by(key, use_threads=False).aggregate([(ORD, "max")]).column(f"{ORD}_max")
-    newest = live.filter(pc.is_in(live.column(ORD), pa.chunked_array(newest).combine_chunks()))
+    newest = live if counts.inserts_only else _newest(live, merge_key(shape))
     alive = newest.filter(pc.is_in(newest.column(OP), pa.array(["insert", "update"])))
-    deletes = None if wipe else _relation(session, shape, newest.select(key))
+    if marked is not None:
+        alive = marked.completed(alive)
+        if alive.nbytes > SMALL_BYTES_MAX:
+            return None
+    return Folded(events, _net(session, shape, live, alive, counts, wipe=last is not None), counts)
+
+
+def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Each key's last row."""
+    newest = live.group_by(list(key), use_threads=False).aggregate([(ORD, "max")]).column(f"{ORD}_max")
+    return live.filter(pc.is_in(live.column(ORD), pa.chunked_array(newest).combine_chunks()))
+
+
+def _net(
+    session: SparkSession, shape: SchemaVersion, live: pa.Table, alive: pa.Table, counts: Counts, *, wipe: bool
+) -> NetChange:
+    columns, key = current_columns(shape), list(merge_key(shape))
+    if counts.inserts_only:
+        return NetChange(shape, None, _relation(session, shape, alive.select(columns)))
+    firsts = first_changes_in_memory(key, live)
+    deletes = None if wipe else _relation(session, shape, firsts)
+    presupposed = len(firsts) - firsts.column(FIRST).null_count
     images = _relation(session, shape, alive.select(columns)).coalesce(1) if alive.num_rows else None
-    return NetChange(shape, deletes, images, wipe)
+    return NetChange(shape, deletes, images, wipe, presupposed=presupposed)
 
 
 def _read(
@@ -116,6 +136,11 @@ def _read(
 ) -> pa.Table | None:
     """The rows under the columns' names, with `_w2d_ord`; None where they are too large or not of the expected types."""
     names = [*_HIDDEN, *(f"c{i}" for i in range(len(shape.columns)))]
+    sizes = [p.file.decoded for p in pieces]
+    if any(s.row > SMALL_BYTES_MAX for s in sizes):
+        return None
+    if sum(s.bytes for p, s in zip(pieces, sizes, strict=True) if p.whole) > SMALL_BYTES_MAX:
+        return None
     batches, size = [], 0
     for piece in pieces:
         for batch in _batches(piece, names, start, end):
@@ -136,15 +161,9 @@ def _read(
 
 def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(piece.url) as file:
-        for batch in file.iter_batches(batch_size=_rows_at_once(file.metadata), columns=names):
+        rows = max(1, min(_ROWS_AT_ONCE, FIRST_BYTES_MAX // max(1, piece.file.decoded.row)))
+        for batch in file.iter_batches(batch_size=rows, columns=names):
             yield batch if piece.whole else batch.filter(in_range_mask(batch.column(LSN), start, end))
-
-
-def _rows_at_once(file: pq.FileMetaData) -> int:
-    """How many rows of this file's mean size stay below the bound; columns of rows are not written by dictionary."""
-    size = max((int(file.row_group(i).total_byte_size) for i in range(file.num_row_groups)), default=0)
-    rows = max(1, int(file.num_rows) // max(1, int(file.num_row_groups)))
-    return max(1, min(_ROWS_AT_ONCE, FIRST_BYTES_MAX * rows // max(1, size)))
 
 
 def _with_key(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> pa.Table:

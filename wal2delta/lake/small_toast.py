@@ -4,14 +4,15 @@ Larger ranges belong to `toast` and `lineage`, which this agrees with; reading a
 
 The walk keeps for every key whose row it is and which change gave each large value last; an unchanged value is then another
 row's of the range, or of the lake's row under the key that the row began with. Those rows are fetched by one scan of
-current. Whatever does not come out (a row that is not there, a value that was never sent, rows that are too large for the
-driver) is left to Spark's road, which refuses by name what is to be refused.
+current. History gets the holders' ordinals, the rows that come get the values. Whatever does not come out (a row that is
+not there, a value that was never sent, rows that are too large for the driver) is left to Spark's road, which refuses by
+name what is to be refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -22,8 +23,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from wal2delta.lake.columns import OP, ORD, TEXT, UNCHANGED, col, column_names
-from wal2delta.lake.toast import NEVER_TOASTED
+from wal2delta.lake.columns import FROM, OP, ORD, TEXT, UNCHANGED, col, column_names, large_columns
 from wal2delta.schema import SchemaVersion
 
 # What all rows that are fetched may have together, each its share: the driver holds them.
@@ -89,20 +89,95 @@ class _Walk:
         return self.fetched.setdefault(row.base, self.count + len(self.fetched))
 
 
-def complete(rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table | None:
-    """`rows` in the order of `_w2d_ord` with every after-image complete; None where that is Spark's to do.
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """`rows` in the order of `_w2d_ord`, with `_w2d_from` in place of `_w2d_unchanged`; `lake` are the rows fetched."""
+
+    rows: pa.Table
+    lake: pa.Table
+    wanted: Mapping[int, Mapping[int, int]]
+    shape: SchemaVersion
+
+    def completed(self, chosen: pa.Table) -> pa.Table:
+        """Some of `rows` with every unchanged value."""
+        numbers = pc.index_in(chosen.column(ORD), value_set=self.rows.column(ORD).combine_chunks()).to_pylist()
+        texts = [json.loads(t) if t else {} for t in chosen.column(TEXT).to_pylist()]
+        touched = set[int]()
+        for i, wanted in self.wanted.items():
+            column = self.shape.columns[i]
+            places = [wanted.get(number, number) for number in numbers]
+            chosen = _with(chosen, column.name, _both(self, column.name).take(pa.array(places, pa.int64())))
+            given = _both(self, TEXT).take(pa.array(places, pa.int64())).to_pylist()
+            for at, number in enumerate(numbers):
+                text = json.loads(given[at]).get(str(column.attnum)) if number in wanted and given[at] else None
+                if text is not None:
+                    texts[at][str(column.attnum)] = text
+                    touched.add(at)
+        own = chosen.column(TEXT).to_pylist()
+        told = [_json(texts[at]) if at in touched else text for at, text in enumerate(own)]
+        return _with(chosen, TEXT, pa.array(told, pa.string()))
+
+
+def mark(rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> Marked | None:
+    """`rows` in the order of `_w2d_ord` with the holders of what is unchanged; None where that is Spark's to do.
 
     `base` is the table before the range, current's columns.
     """
-    columns = [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
+    columns = large_columns(shape)
     walk = _Walk(columns, rows.num_rows)
     keys = list(zip(*(rows.column(k).to_pylist() for k in key), strict=True))
     try:
         _follow(walk, rows, keys)
+        lake = _fetch(walk, rows, shape, key, base)
+        holders = _holders(walk, rows, lake, shape)
     except _NotHere:
         return None
-    lake = _fetch(walk, rows, shape, key, base)
-    return None if lake is None else _filled(walk, rows, lake, shape)
+    named = [_json(holders[n]) if n in holders else None for n in range(rows.num_rows)]
+    rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.array(named, pa.string()))
+    return Marked(rows, lake, walk.wanted, shape)
+
+
+def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) -> dict[int, dict[str, int]]:
+    """For each row with unchanged values, the ordinals of their holders by attribute number."""
+    ordinals = rows.column(ORD).to_pylist()
+    held = _held(lake, shape, walk.columns) if walk.fetched else []
+    found: dict[int, dict[str, int]] = {}
+    for i in walk.columns:
+        name = str(shape.columns[i].attnum)
+        for number, source in walk.wanted.get(i, {}).items():
+            place = ordinals[source] if source < walk.count else held[source - walk.count].get(name)
+            if place is None:
+                raise _NotHere
+            found.setdefault(number, {})[name] = place
+    return found
+
+
+def _held(lake: pa.Table, shape: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
+    """For each of the lake's rows, where its large values are held; nothing for one that has none."""
+    held = []
+    there = {i: lake.column(shape.columns[i].name).is_valid().to_pylist() for i in columns}
+    told = (lake.column(c).to_pylist() for c in (ORD, FROM, TEXT))
+    for at, (ordinal, named, text) in enumerate(zip(*told, strict=True)):
+        texts, older = json.loads(text or "{}"), json.loads(named or "{}")
+        attnums = ((i, str(shape.columns[i].attnum)) for i in columns)
+        held.append({a: older.get(a, ordinal) for i, a in attnums if there[i][at] or a in texts})
+    return held
+
+
+def _both(marked: Marked, name: str) -> pa.ChunkedArray:
+    """A column of the range's rows, and behind it the lake's."""
+    values = marked.rows.column(name)
+    if not marked.lake.num_rows:
+        return values
+    return pa.chunked_array([*values.chunks, *marked.lake.column(name).cast(values.type).chunks], values.type)
+
+
+def _with(rows: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _json(entries: Mapping[str, Any]) -> str:
+    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
 def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
@@ -126,16 +201,14 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
                 walk.image(walk.at(key), number, unchanged)
 
 
-def _fetch(
-    walk: _Walk, rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None
-) -> pa.Table | None:
-    """The lake's rows that are wanted, in the order of their numbers; None where one is not there, twice, or large."""
+def _fetch(walk: _Walk, rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table:
+    """The lake's rows that are wanted, in the order of their numbers; raises where one is missing, there twice, or large."""
     names = column_names(shape)
-    chosen = [*key, *(names[i] for i in walk.columns if names[i] not in key), TEXT]
+    chosen = [*key, *(names[i] for i in walk.columns if names[i] not in key), TEXT, ORD, FROM]
     if not walk.fetched:
         return pa.table({})
     if base is None:
-        return None
+        raise _NotHere
     types = dict(base.dtypes)
     keys = [pa.array([k[i] for k in walk.fetched], rows.schema.field(name).type) for i, name in enumerate(key)]
     wanted = base.sparkSession.createDataFrame(
@@ -146,13 +219,14 @@ def _fetch(
     for i, k in enumerate(key):
         same = same & (col(k) == F.col(f"_w2d_k{i}"))
     rows_there = base.select(*(col(c) for c in chosen)).join(F.broadcast(wanted), same, "left_semi")
-    found = within(rows_there, [c for c in chosen if c not in key], FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
+    sized = [c for c in chosen if c not in {*key, ORD, FROM}]
+    found = within(rows_there, sized, FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
     if pc.any(found.column(_LARGE)).as_py():
-        return None
+        raise _NotHere
     there = list(zip(*(found.column(k).to_pylist() for k in key), strict=True))
     places = {k: i for i, k in enumerate(there)}
     if len(places) != len(there) or places.keys() != walk.fetched.keys():
-        return None
+        raise _NotHere
     return found.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
 
 
@@ -162,24 +236,3 @@ def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:
     is_large = reduce(add, sizes, F.lit(0).cast("bigint")) > F.lit(bytes_max)
     kept = [F.when(~is_large, col(c)).alias(c) if c in names else col(c) for c in rows.columns]
     return rows.select(*kept, is_large.alias(_LARGE))
-
-
-def _filled(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) -> pa.Table:
-    texts = [t and json.loads(t) for t in rows.column(TEXT).to_pylist()]
-    sources = texts + ([t and json.loads(t) for t in lake.column(TEXT).to_pylist()] if lake.num_rows else [])
-    touched: dict[int, dict[str, str]] = {}
-    for i, wanted in walk.wanted.items():
-        name, entry = shape.columns[i].name, str(shape.columns[i].attnum)
-        values = rows.column(name)
-        if lake.num_rows:
-            values = pa.chunked_array([*values.chunks, *lake.column(name).cast(values.type).chunks], values.type)
-        places = [wanted.get(number, number) for number in range(rows.num_rows)]
-        rows = rows.set_column(rows.column_names.index(name), name, values.take(pa.array(places, pa.int64())))
-        for number, source in wanted.items():
-            own = touched.setdefault(number, dict(texts[number] or {}))
-            if sources[source] and entry in sources[source]:
-                own[entry] = sources[source][entry]
-    told = rows.column(TEXT).to_pylist()
-    for number, own in touched.items():
-        told[number] = json.dumps(own, ensure_ascii=False, separators=(",", ":")) if own else None
-    return rows.set_column(rows.column_names.index(TEXT), TEXT, pa.array(told, pa.string()))

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from wal2delta.lake.columns import (
     DUP,
+    FROM,
     KEY,
     ORD,
     TEXT,
@@ -31,13 +32,19 @@ from wal2delta.lake.columns import (
     merge_key,
     named,
     pick,
+    placed,
     row_key,
 )
-from wal2delta.lake.correction import Correction, correct
-from wal2delta.lake.documents import SnapshotTable
+from wal2delta.lake.correction import Correction, correct, left_over
 from wal2delta.lake.exact import quoted
 from wal2delta.lake.narrowing import Narrowed, narrow
 from wal2delta.lake.net_change import NetChange
+from wal2delta.lake.snapshot_documents import SnapshotTable
+from wal2delta.lake.work import Entering
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.reader import Slice, slices
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
 from wal2delta.schema import SchemaVersion
 from wal2delta.values.types import spark_type
 
@@ -48,16 +55,49 @@ _START = "_w2d_start"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What current commits, and what history keeps of it beside the range's changes; `narrowed` is what was compared."""
+    """What history keeps of a snapshot's entry beside the range's changes; `narrowed` is what was compared.
 
-    net: NetChange
+    `kept` are the persisted rows after `change`, those of narrowed buckets, with their digest.
+    """
+
+    change: NetChange
     correction: Correction
     narrowed: Narrowed
+    kept: DataFrame
+
+    def net(self, insertions: DataFrame) -> NetChange:
+        """What current commits; `insertions` are the correction's with the `_w2d_ord` that history gives them.
+
+        Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
+        """
+        shape, change = self.change.shape, self.change
+        columns, key = current_columns(shape), merge_key(shape)
+        retracted = pick(self.correction.retractions, key)
+        come = insertions.withColumn(FROM, F.lit(None).cast("string"))
+        images = pick(come.withColumn(DUP, F.col(ORD)), columns)
+        if not shape.is_bag:
+            # A lake that went wrong may have a key twice: all its rows go, so what is desired of it comes whole.
+            retracted = retracted.distinct()
+            touched = _by_key(self.kept, retracted, key, "left_semi", null_safe=True)
+            images = images.unionAll(pick(left_over(touched, self.correction, DIGEST), columns))
+        if change.images is not None:
+            images = images.unionAll(without(change.images, retracted, key, null_safe=True))
+        deletes = retracted if change.deletes is None else retracted.unionAll(pick(change.deletes, key)).distinct()
+        return NetChange(shape, None if change.wipe else deletes, images, change.wipe)
 
     def release(self) -> None:
         """Give back what is kept until both are written."""
         self.correction.release()
         self.narrowed.release()
+
+
+def files_since(chain: Chain, table: TableName, entering: Entering, end: Lsn) -> list[Slice]:
+    """The table's files after its snapshot, up to `end`; of one that was born, those of its OID alone.
+
+    Before it another one may have had its name.
+    """
+    found = slices(chain, entering.consistent_point, end, table)
+    return [f for f in found if entering.key is not None or f.file.oid == entering.table.version.oid]
 
 
 def snapshot_rows(
@@ -91,7 +131,9 @@ def as_current(shape: SchemaVersion, rows: DataFrame) -> DataFrame:
         rows = rows.withColumn(KEY, key_value(shape))
     if shape.is_bag:
         rows = rows.withColumn(DUP, F.col(ORD))
-    return pick(rows, [*current_columns(shape), ORD])
+    if FROM not in rows.columns:
+        rows = rows.withColumn(FROM, F.lit(None).cast("string"))
+    return pick(rows, placed(shape))
 
 
 def empty_rows(session: SparkSession, shape: SchemaVersion) -> DataFrame:
@@ -101,9 +143,9 @@ def empty_rows(session: SparkSession, shape: SchemaVersion) -> DataFrame:
         KEY: "string",
         DUP: "bigint",
         ORD: "bigint",
+        FROM: "string",
     }
-    names = [*current_columns(shape), ORD]
-    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in names))
+    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in placed(shape)))
 
 
 def with_net_change(rows: DataFrame, net: NetChange) -> DataFrame:
@@ -132,27 +174,14 @@ def _by_key(rows: DataFrame, keys: DataFrame, key: tuple[str, ...], how: str, *,
 
 
 def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, change: NetChange) -> Difference:
-    """The one commit that makes a table in the lake what the snapshot and the changes after it say.
+    """What makes a table in the lake what the snapshot and the changes after it say, in one commit.
 
     `after` is the net change of (C, X], relative to `snapshot`; `change` that of the table's own range, relative to
     `persisted`. Rows of another shape's key have NULL in this one's; whether such rows go is for the caller to look at.
     """
     shape = change.shape
-    key = merge_key(shape)
     narrowed = narrow(shape, with_net_change(snapshot, after), with_net_change(persisted, change))
     desired = narrowed.desired.withColumn(DIGEST, row_key(shape))
     kept = narrowed.persisted.withColumn(DIGEST, row_key(shape))
     order = F.col(DUP) if shape.is_bag else None
-    correction = correct(desired, kept, DIGEST, order)
-    retracted = pick(correction.retractions, key)
-    images = pick(correction.insertions, current_columns(shape))
-    if not shape.is_bag:
-        # A lake that went wrong may have a key twice: all its rows go, so what is desired of it comes whole.
-        retracted = retracted.distinct()
-        whole = pick(_by_key(desired, retracted, key, "left_semi", null_safe=True), current_columns(shape))
-        images = without(images, retracted, key, null_safe=True).unionAll(whole)
-    if change.images is not None:
-        images = images.unionAll(without(change.images, retracted, key, null_safe=True))
-    deletes = retracted if change.deletes is None else retracted.unionAll(change.deletes).distinct()
-    net = NetChange(shape, None if change.wipe else deletes, images, change.wipe)
-    return Difference(net, correction, narrowed)
+    return Difference(change, correct(desired, kept, DIGEST, order), narrowed, kept)

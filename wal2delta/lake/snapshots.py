@@ -12,14 +12,15 @@ What is missing is never written down: it is what was wanted and is in no part, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
 from wal2delta.errors import LakeError
-from wal2delta.lake.documents import Cut, SnapshotDoc, SnapshotTable
+from wal2delta.lake.documents import Cut
 from wal2delta.lake.fields import Fields, read_document, write_document
+from wal2delta.lake.snapshot_documents import SnapshotDoc, SnapshotTable
 from wal2delta.landing.beginning import incarnations, read_beginning
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
@@ -223,7 +224,25 @@ def pending_snapshots(
     if not may_enter(store, paths, incarnation):
         return {}
     newest = finished_tables(store, paths, incarnation, waiting=True)
-    return {t: p for t, p in newest.items() if _waits(cut, t, (incarnation, p.consistent_point))}
+    return {t: p for t, p in newest.items() if waits(cut, t, (incarnation, p.consistent_point))}
+
+
+def snapshot_fingerprints(
+    store: Store, paths: LakePaths, incarnation: Incarnation
+) -> Callable[[TableName, Lsn], str | None]:
+    """The catalog's fingerprint of a table in the snapshot at a point; each snapshot is read once for a plan."""
+    snapshots: dict[Lsn, Mapping[TableName, SnapshotTable]] = {}
+
+    def fingerprint(table: TableName, point: Lsn) -> str | None:
+        if point not in snapshots:
+            key = paths.snapshot(incarnation, point)
+            # A table that was born in the stream has no snapshot.
+            there = store.exists(part_key(key, 0))
+            snapshots[point] = read_snapshot(store, paths, key).tables if there else {}
+        found = snapshots[point].get(table)
+        return None if found is None else found.fingerprint
+
+    return fingerprint
 
 
 def retire(store: Store, paths: LakePaths, cut: Cut) -> None:
@@ -233,7 +252,7 @@ def retire(store: Store, paths: LakePaths, cut: Cut) -> None:
             continue
         tables = read_snapshot(store, paths, folder) if store.exists(part_key(folder, 0)) else None
         point = None if tables is None else (cut.incarnation, tables.consistent_point)
-        if tables is None or point is None or not any(_waits(cut, t, point) for t in tables.tables):
+        if tables is None or point is None or not any(waits(cut, t, point) for t in tables.tables):
             told = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
             with suppress(AlreadyExistsError):
                 store.put_if_absent(f"{folder}/{_ENTERED}", told)
@@ -252,7 +271,7 @@ def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
                 continue
             part = read_snapshot(store, paths, folder)
             for table, copied in part.tables.items():
-                if incarnation < cut.incarnation or not _waits(cut, table, (incarnation, part.consistent_point)):
+                if incarnation < cut.incarnation or not waits(cut, table, (incarnation, part.consistent_point)):
                     found += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in there]
     return found
 
@@ -293,7 +312,8 @@ def _has(finished: Mapping[TableName, Pending], table: TableName, point: Lsn) ->
     return table in finished and finished[table].consistent_point >= point
 
 
-def _waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
+def waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
+    """Whether what is there of a table from `point` on, a snapshot or all of it, has neither entered nor been tried."""
     if cut is None:
         return True
     known = cut.tables.get(table)

@@ -10,7 +10,7 @@ row, current keeps its version while history gets its commit: the cut names both
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -18,102 +18,41 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wal2delta.errors import InvariantError, TableError
-from wal2delta.failpoints import failpoint
-from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
+from wal2delta.lake.apply import Applied
 from wal2delta.lake.changes import Changes, Counts, count_changes, key_bounds, read_changes
-from wal2delta.lake.columns import (
-    ORD,
-    col,
-    current_statistics,
-    has_old_rows,
-    history_statistics,
-    in_lake,
-    merge_key,
-)
-from wal2delta.lake.contract import Make, commit_of_cycle
+from wal2delta.lake.columns import col, has_old_rows, in_lake, merge_key
 from wal2delta.lake.converted import converted
 from wal2delta.lake.correction import numbered
-from wal2delta.lake.delta_log import NO_VERSION
-from wal2delta.lake.documents import CutTable, Intent, SnapshotTable
-from wal2delta.lake.evolution import Reshape, evolve
-from wal2delta.lake.history import CORRECT_DELETE, CORRECT_INSERT, SNAPSHOT, change_rows, few_files, gap_row, state_rows
-from wal2delta.lake.lease import Lease
+from wal2delta.lake.documents import CutTable, HistoryLow
+from wal2delta.lake.evolution import evolve
+from wal2delta.lake.history import (
+    CORRECT_DELETE,
+    CORRECT_INSERT,
+    SNAPSHOT,
+    change_rows,
+    few_files,
+    gap_row,
+    reset_row,
+    state_rows,
+)
+from wal2delta.lake.history_commit import append_history
+from wal2delta.lake.history_sum import HistorySum
 from wal2delta.lake.net_change import NOT_UNIQUE, Folded, NetChange, fold
 from wal2delta.lake.open import read_layer
 from wal2delta.lake.plan import ordinal_after, snapshot_ordinal
 from wal2delta.lake.refusal import refusals
 from wal2delta.lake.shape_plan import older_shapes, proven_values
 from wal2delta.lake.small_range import fold_small
-from wal2delta.lake.snapshot_entry import difference, snapshot_rows, with_net_change
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.reader import Slice, slices
+from wal2delta.lake.snapshot_entry import difference, empty_rows, files_since, snapshot_rows, with_net_change
+from wal2delta.lake.table_commits import check_snapshot, commit_current, prepare_current
+from wal2delta.lake.work import CycleContext, Entering, Work, Written
+from wal2delta.landing.reader import Slice
 from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
 from wal2delta.schema import SchemaVersion
 
-# A batch up to here is sent whole to every task of its MERGE: rows, and compressed bytes of the landing's files.
+# A batch up to here is sent whole to every task of its MERGE: rows, and their decoded bytes.
 FEW_ROWS = 100_000
 FEW_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class CycleContext:
-    """What all tables of a cycle share. `resumed`: an earlier process may have made some of the commits."""
-
-    chain: Chain
-    intent: Intent
-    lease: Lease
-    resumed: bool
-    make: Make = "auto"
-
-    def commit_info(self, layer: str, table: TableName) -> CommitInfo:
-        """The identity of a table's commit in this cycle; `layer` is `history` or `current`."""
-        return commit_of_cycle(self.lease.paths.source, self.intent, layer, table, may_be_done=self.resumed)
-
-
-@dataclass(frozen=True, slots=True)
-class Entering:
-    """A table's snapshot that enters with this cycle; `key` is the snapshot's folder in the store."""
-
-    key: str
-    consistent_point: Lsn
-    table: SnapshotTable
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A table to be written: where it stands (None: not in the lake), what enters, its files of the cycle's range.
-
-    `reshape`: the shape that it is given, and nothing else.
-    """
-
-    table: TableName
-    before: CutTable | None
-    entering: Entering | None
-    files: Sequence[Slice]
-    reshape: Reshape | None = None
-
-    @property
-    def version(self) -> SchemaVersion:
-        """The shape that the cycle writes."""
-        if self.entering is not None:
-            return self.entering.table.version
-        if self.before is None:
-            raise InvariantError(str(self.table), "neither in the lake nor entering it", "report this")
-        return self.before.version
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A table after its cycle; `counts` are of the changes that history got from the stream, `unfit` as in `Applied`."""
-
-    at: CutTable
-    counts: Counts
-    inserted: int = 0
-    deleted: int = 0
-    rows: int | None = None
-    touched: bool = True
-    unfit: str | None = None
 
 
 def write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
@@ -121,7 +60,7 @@ def write_table(session: SparkSession, context: CycleContext, work: Work) -> Wri
     with refusals(str(work.table)):
         if work.entering is None:
             return _write_changes(session, context, work)
-        if work.before is None:
+        if work.before is None or work.anew or work.history_lost:
             return _write_first(session, context, work, work.entering)
         return _write_again(session, context, work, work.entering, work.before)
 
@@ -132,42 +71,56 @@ def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> 
         raise InvariantError(str(work.table), "has changes but is not in the lake", "report this")
     at = _Range(context, work, work.files, context.intent.start_lsn)
     if at.counts.rows == 0:
-        return Written(
-            _cut_table(context, work, before.history_version, before.current_version), at.counts, touched=False
-        )
+        history = before.history_version, before.history_sum
+        return Written(_cut_table(context, work, history, before.current_version), at.counts, touched=False)
     base = _base(session, context, work, at.counts)
     folded = at.fold_small(session, base)
     if folded is None:
         folded = fold(session, at.read(session), base)
     try:
-        history = _append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
         bounds = None if folded.net.deletes is None or at.older else key_bounds(at.shape, at.pieces)
-        few = at.counts.rows <= FEW_ROWS and sum(p.file.bytes for p in at.all_pieces) <= FEW_BYTES
-        current = _apply_current(session, context, work, folded.net, bounds, few=few, keys_max=at.counts.rows)
+        few = at.counts.rows <= FEW_ROWS and sum(p.file.decoded.bytes for p in at.all_pieces) <= FEW_BYTES
+        ready = prepare_current(session, context, work, folded.net, bounds, few=few, keys_max=at.counts.rows)
+        history = append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
+        current = commit_current(context, ready)
     finally:
         folded.release()
     return _written(context, work, history, current, at.counts)
 
 
 def _write_first(session: SparkSession, context: CycleContext, work: Work, entering: Entering) -> Written:
-    """A table's first rows: the snapshot with what has changed since, and history from the snapshot on."""
+    """A table's first rows, the snapshot with what has changed since, and history from the snapshot on.
+
+    Or all of them anew: for who adds history up, what stood before a `reset` is void.
+    """
     at = _since_snapshot(context, work, entering)
     snapshot = _snapshot(session, context, at.shape, entering)
     folded = _fold(session, at, snapshot)
+    point, in_place = entering.consistent_point, work.before is not None
     try:
-        events = state_rows(at.shape, snapshot, SNAPSHOT, entering.consistent_point)
+        check_snapshot(context, work, snapshot, folded)
+        events = state_rows(at.shape, snapshot, SNAPSHOT, point)
         if folded is not None:
             events = events.unionAll(change_rows(at.shape, folded.events))
-        history = _append_history(session, context, work, events, entering.table.rows + at.counts.rows)
+        if in_place:
+            events = reset_row(session, at.shape, snapshot_ordinal(context.intent.number), point).unionAll(events)
+            if work.before is not None and work.before.incarnation != context.intent.incarnation:
+                gap = _gap(session, context, work, _ordinal_after_rows(context, entering))
+                events = events if gap is None else events.unionAll(gap)
+        count = entering.table.rows + at.counts.rows
+        history = append_history(session, context, work, events, count, wipe=in_place and work.history_lost)
         net = NetChange(at.shape, None, None) if folded is None else folded.net
         rows = with_net_change(snapshot, net)
-        current = _apply_current(
-            session, context, work, NetChange(at.shape, None, few_files(rows, entering.table.rows))
-        )
+        images = few_files(rows, entering.table.rows + at.counts.inserts)
+        whole = NetChange(at.shape, None, images, wipe=in_place)
+        current = commit_current(context, prepare_current(session, context, work, whole))
     finally:
         _release(folded)
     written = _written(context, work, history, current, at.counts)
-    return Written(written.at, written.counts, written.inserted, 0, rows=written.inserted)
+    low = HistoryLow(context.intent.number, point, archived=False) if in_place and work.history_lost else None
+    at_end = written.at if low is None else replace(written.at, history_low=low)
+    at_end = replace(at_end, exact_from=point) if in_place else at_end
+    return Written(at_end, written.counts, written.inserted, 0, rows=written.inserted)
 
 
 def _write_again(
@@ -180,16 +133,13 @@ def _write_again(
     snapshot = _snapshot(session, context, at.shape, entering)
     persisted = _current(session, context, work, before)
     since = _fold(session, at, snapshot)
+    check_snapshot(context, work, snapshot, since)
     own = _own_changes(session, context, work, persisted) if follows else None
     nothing = NetChange(at.shape, None, None)
     found = difference(
         snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
     )
-    intent = context.intent
-    first = max(
-        ordinal_after(context.chain, intent.segments, intent.number),
-        snapshot_ordinal(intent.number) + entering.table.rows,
-    )
+    first = _ordinal_after_rows(context, entering)
     gap = None if same_life else _gap(session, context, work, first)
     first += 0 if gap is None else 1
     retractions = numbered(session, found.correction.retractions, first)
@@ -203,18 +153,33 @@ def _write_again(
         if own is not None:
             events = events.unionAll(change_rows(at.shape, own.events))
         counts = Counts() if own is None else own.counts
-        history = _append_history(session, context, work, events, counts.rows)
+        history = append_history(session, context, work, events, counts.rows)
         written = at.counts.rows + counts.rows + retractions.count + insertions.count
-        few = written <= FEW_ROWS and written * entering.table.bytes_per_row <= FEW_BYTES
+        few = written <= FEW_ROWS and written * work.row_bytes <= FEW_BYTES
         keys_max = retractions.count + counts.rows
-        net = replace(found.net, nulls=retractions.count > 0 and _has_null_key(at.shape, retractions.kept))
-        current = _apply_current(session, context, work, net, few=few, keys_max=keys_max)
+        net = replace(
+            found.net(insertions.frame), nulls=retractions.count > 0 and _has_null_key(at.shape, retractions.kept)
+        )
+        current = commit_current(context, prepare_current(session, context, work, net, few=few, keys_max=keys_max))
     finally:
         _release(since, own)
         found.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
-    return _written(context, work, history, current, counts)
+    written_now = _written(context, work, history, current, counts)
+    if not follows or own is not None or not work.files:
+        return written_now
+    # Its own changes do not fit what is persisted, or are of several shapes: the correction has them, at the cycle's end.
+    return replace(written_now, at=replace(written_now.at, exact_from=end))
+
+
+def _ordinal_after_rows(context: CycleContext, entering: Entering) -> int:
+    """The first `_w2d_ord` of the cycle that neither a change nor a row of the snapshot has."""
+    intent = context.intent
+    return max(
+        ordinal_after(context.chain, intent.segments, intent.number),
+        snapshot_ordinal(intent.number) + entering.table.rows + 1,
+    )
 
 
 def _has_null_key(shape: SchemaVersion, rows: DataFrame) -> bool:
@@ -293,14 +258,17 @@ class _Range:
 
 def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> _Range:
     """The changes after a snapshot."""
-    point = entering.consistent_point
-    return _Range(context, work, list(slices(context.chain, point, context.intent.end_lsn, work.table)), point)
+    files = files_since(context.chain, work.table, entering, context.intent.end_lsn)
+    return _Range(context, work, files, entering.consistent_point)
 
 
 def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering) -> DataFrame:
     """A snapshot's rows; refused where a key that a person has configured is not one."""
+    if entering.key is None:
+        return empty_rows(session, shape)
     folder = context.lease.paths.url(entering.key)
-    rows = snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number))
+    # The very first ordinal is that of a `reset`.
+    rows = snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number) + 1)
     if has_old_rows(shape) and not shape.is_bag:
         by_key = rows.groupBy(*(col(k) for k in merge_key(shape))).agg(F.count(F.lit(1)).alias("_w2d_rows"))
         if not by_key.where(F.col("_w2d_rows") > 1).isEmpty():
@@ -311,7 +279,7 @@ def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion
 
 
 def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
-    return None if at.counts.rows == 0 else fold(session, at.read(session), base.drop(ORD))
+    return None if at.counts.rows == 0 else fold(session, at.read(session), base)
 
 
 def _base(session: SparkSession, context: CycleContext, work: Work, counts: Counts) -> DataFrame | None:
@@ -325,62 +293,12 @@ def _current(session: SparkSession, context: CycleContext, work: Work, before: C
     return read_layer(session, context.lease.paths, work.table, before)
 
 
-def _append_history(session: SparkSession, context: CycleContext, work: Work, events: DataFrame, count: int) -> Applied:
-    paths = context.lease.paths
-    context.lease.check()
-    written = append(
-        session,
-        paths.url(paths.history(work.table)),
-        few_files(events, count),
-        context.commit_info("history", work.table),
-        create=TableSpec(statistics=history_statistics(in_lake(work.version))),
-        expected_version=NO_VERSION if work.before is None else work.before.history_version,
-        make=context.make,
-    )
-    failpoint("cycle.after_history")
-    return written
-
-
-def _apply_current(
-    session: SparkSession,
-    context: CycleContext,
-    work: Work,
-    net: NetChange,
-    bounds: tuple[int, int] | None = None,
-    *,
-    few: bool = False,
-    keys_max: int | None = None,
-) -> Applied:
-    paths = context.lease.paths
-    context.lease.check()
-    written = apply(
-        session,
-        paths.url(paths.current(work.table)),
-        merge_key(net.shape),
-        net.deletes,
-        net.images,
-        context.commit_info("current", work.table),
-        wipe=net.wipe,
-        create=TableSpec(statistics=current_statistics(net.shape)),
-        # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-        bounds=bounds if merge_key(net.shape) == net.shape.key and not net.null_safe else None,
-        null_safe=net.null_safe,
-        few=few,
-        keys_max=keys_max,
-        expected_version=NO_VERSION if work.before is None else work.before.current_version,
-        make=context.make,
-    )
-    failpoint("cycle.after_current")
-    return written
-
-
 def _release(*folded: Folded | None) -> None:
-    for one in folded:
-        if one is not None:
-            one.release()
+    for one in filter(None, folded):
+        one.release()
 
 
-def _cut_table(context: CycleContext, work: Work, history: int, current: int) -> CutTable:
+def _cut_table(context: CycleContext, work: Work, history: tuple[int, HistorySum], current: int) -> CutTable:
     before = work.before
     incarnation = context.intent.incarnation
     if work.entering is not None:
@@ -390,9 +308,13 @@ def _cut_table(context: CycleContext, work: Work, history: int, current: int) ->
     else:
         raise InvariantError(str(work.table), "neither in the lake nor entering it", "report this")
     low = None if before is None else before.history_low
-    return CutTable(context.intent.end_lsn, point, history, current, work.version, incarnation, snapshotted, low)
+    version, rows = history
+    at = (context.intent.end_lsn, point, version, current, work.version, incarnation, snapshotted, low)
+    return CutTable(*at, work.row_bytes, rows)
 
 
-def _written(context: CycleContext, work: Work, history: Applied, current: Applied, counts: Counts) -> Written:
-    at = _cut_table(context, work, history.version, current.version)
+def _written(
+    context: CycleContext, work: Work, history: tuple[int, HistorySum], current: Applied, counts: Counts
+) -> Written:
+    at = _cut_table(context, work, history, current.version)
     return Written(at, counts, current.inserted, current.deleted, unfit=current.unfit)

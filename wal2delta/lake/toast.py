@@ -1,16 +1,18 @@
-"""Unchanged TOAST: giving updates the large values that the stream did not send again.
+"""Unchanged TOAST: which row holds each large value that the stream did not send again.
 
-Whose row a change is belongs to `lineage`; what comes of the changes to `net_change`.
+Whose row a change is belongs to `lineage`; what comes of the changes to `net_change`; fetching the values to `holders`.
 
-A value that an update leaves out is the last one that its row's lineage had in the range, else what the lake holds
-under the key that the lineage began with. Its exact text in `_w2d_text` comes from the same place. A value found in
-neither is refused (nothing-guessed). Cost: one window over the batch, and one scan of the base for the keys concerned
-only.
+The holder of a value that an update leaves out is the last row of its row's lineage in the range that was given one, else
+what current says of the row under the key that the lineage began with. A value found in neither is refused
+(nothing-guessed). Cost: one window over the batch's ordinals, and one scan of the base for the keys concerned only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -18,140 +20,124 @@ from pyspark.sql import functions as F
 
 from wal2delta.errors import InvariantError
 from wal2delta.lake.changes import Changes
-from wal2delta.lake.columns import OP, ORD, TEXT, UNCHANGED, col, column_names
+from wal2delta.lake.columns import FROM, NEVER_TOASTED, OP, ORD, TEXT, UNCHANGED, col, has_old_rows, large_columns, pick
+from wal2delta.lake.holders import NOT_THERE, has_value, holder, marks
 from wal2delta.lake.lineage import BASE_KEY, HAS_BASE, LINEAGE, with_lineage
+from wal2delta.lake.memory import keep
 from wal2delta.lake.refusal import refuse_invariant, refuse_table
 from wal2delta.schema import SchemaVersion
 
-# Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
-NEVER_TOASTED = frozenset(
-    {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
-)
 # Up to here the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
 BROADCAST_KEYS_MAX = 1_000_000
-_TEXTS = "_w2d_texts"
-_FOUND = "_w2d_found"
-_MAP = "map<string,string>"
+# The same for keys with texts in them, of which an index takes 2,700 octets.
+BROADCAST_TEXT_KEYS_MAX = 100_000
+_MISSING = "_w2d_missing"
 
 
-def resolve(
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """`events` with `_w2d_from` in place of `_w2d_unchanged`; `sources` are the rows that hold what they name.
+
+    Both are persisted, as is all of `kept`, until the caller unpersists it.
+    """
+
+    events: DataFrame
+    sources: DataFrame
+    kept: tuple[DataFrame, ...]
+
+
+def mark(
     session: SparkSession, changes: Changes, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
-) -> tuple[DataFrame, DataFrame]:
-    """The changes with every after-image complete, `_w2d_unchanged` gone; `changes.frame` must have the `key` columns.
+) -> Marked:
+    """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
 
-    `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the result raises
-    refusals (`refusal.refusals`) where a value is nowhere to be found. The result is worth persisting; the second frame is
-    persisted already, until the caller unpersists it.
+    `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
+    refusals (`refusal.refusals`) where a value is nowhere to be found.
     """
     shape = changes.shape
-    if shape.is_bag or not key:
+    if not key or shape.is_bag or has_old_rows(shape):
         raise InvariantError(str(shape.table), "has unchanged values but no key to find them by", "report this")
-    wanted = [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
     events = changes.frame.where(F.col(OP) != "truncate")
     events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
-    events = _with_last_values(events, shape, wanted)
-    missing = _any(_is_missing(i) for i in wanted)
-    events = events.withColumn("_w2d_missing", F.coalesce(missing, F.lit(False)))
-    kept = events.persist()
-    events = _with_base(kept, shape, wanted, key, base, few=changes.counts.unchanged <= BROADCAST_KEYS_MAX)
-    resolved = events.select(*_result(changes.frame, shape, wanted))
-    if changes.counts.truncates == 0:
-        return resolved, kept
-    return resolved.unionByName(changes.frame.where(F.col(OP) == "truncate").drop(UNCHANGED)), kept
+    last = keep(_with_last_holders(events, shape))
+    kept = [last]
+    there = None
+    if base is not None:
+        there = keep(_base_rows(last, shape, key, base, few=changes.counts.unchanged <= _keys_max(shape, key)))
+        kept.append(there)
+    held = _with_base(last, shape, key, there)
+    rows = held.select(*(_mark(shape) if n == UNCHANGED else col(n) for n in changes.frame.columns))
+    if changes.counts.truncates:
+        truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
+        rows = rows.unionAll(truncated.withColumnRenamed(UNCHANGED, FROM))
+    rows = keep(rows)
+    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
+    if there is not None:
+        sources = sources.unionAll(pick(there, names))
+    return Marked(rows, sources, (rows, *kept))
 
 
-def _with_last_values(events: DataFrame, shape: SchemaVersion, wanted: Sequence[int]) -> DataFrame:
-    """`_w2d_last_<i>`: the newest value that column i was given in the lineage, with its exact text, up to each row."""
-    events = events.withColumn(_TEXTS, F.from_json(F.col(TEXT), _MAP))
+def _keys_max(shape: SchemaVersion, key: Sequence[str]) -> int:
+    fixed = {c.name for c in shape.columns if c.kind in NEVER_TOASTED}
+    return BROADCAST_KEYS_MAX if fixed.issuperset(key) else BROADCAST_TEXT_KEYS_MAX
+
+
+def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
+    """`_w2d_last_<i>`: the newest row of the lineage, up to each row, that was given a value of column i."""
     so_far = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     after_image = F.col(OP).isin("insert", "update")
-    newest = {}
-    for i in wanted:
-        column = shape.columns[i]
-        value = F.struct(col(column.name).alias("v"), F.col(_TEXTS)[str(column.attnum)].alias("t"))
-        given = F.when(after_image & ~_is_unchanged(i), value)
-        newest[_last(i)] = F.last(given, ignorenulls=True).over(so_far)
-    return events.withColumns(newest)
+    given = {i: F.when(after_image & ~_is_unchanged(i), F.col(ORD)) for i in large_columns(shape)}
+    newest = {_last(i): F.last(ordinal, ignorenulls=True).over(so_far) for i, ordinal in given.items()}
+    events = events.withColumns(newest)
+    missing = reduce(or_, (_is_unchanged(i) & F.col(_last(i)).isNull() for i in given))
+    return events.withColumn(_MISSING, missing)
 
 
-def _with_base(
-    events: DataFrame,
-    shape: SchemaVersion,
-    wanted: Sequence[int],
-    key: Sequence[str],
-    base: DataFrame | None,
-    *,
-    few: bool,
-) -> DataFrame:
-    """`_w2d_base_<i>`: column i of the row that the lineage began with; `_w2d_found`: whether that row is there."""
+def _base_rows(events: DataFrame, shape: SchemaVersion, key: Sequence[str], base: DataFrame, *, few: bool) -> DataFrame:
+    """The base's rows whose values may be wanted: its key as `_w2d_in_<i>`, what they hold, and where that is."""
     root = [f"{BASE_KEY}{i}" for i in range(len(key))]
-    if base is None:
-        types = dict(events.dtypes)
-        nothing = [F.lit(None).cast(types[_last(i)]).alias(f"_w2d_base_{i}") for i in wanted]
-        return events.select("*", *nothing, F.lit(None).cast("int").alias(_FOUND))
-    keys = events.where(F.col("_w2d_missing") & F.col(HAS_BASE)).select(*root).distinct()
+    keys = events.where(F.col(_MISSING) & F.col(HAS_BASE)).select(*root).distinct()
     keys = F.broadcast(keys) if few else keys
-    texts = F.from_json(F.col(TEXT), _MAP)
-    values = [
-        F.struct(col(shape.columns[i].name).alias("v"), texts[str(shape.columns[i].attnum)].alias("t")).alias(
-            f"_w2d_base_{i}"
-        )
-        for i in wanted
-    ]
-    rows = base.select(*(col(k).alias(f"_w2d_in_{i}") for i, k in enumerate(key)), *values, F.lit(1).alias(_FOUND))
-    on_key = _all(F.col(f"_w2d_in_{i}") == F.col(r) for i, r in enumerate(root))
-    rows = rows.join(keys, on_key, "left_semi")
-    return events.join(rows, on_key & F.col("_w2d_missing") & F.col(HAS_BASE), "left")
+    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    rows = base.select(*(col(n) for n in names), *(col(k).alias(f"_w2d_in_{i}") for i, k in enumerate(key)))
+    return rows.join(keys, _all(F.col(f"_w2d_in_{i}") == F.col(r) for i, r in enumerate(root)), "left_semi")
 
 
-def _result(frame: DataFrame, shape: SchemaVersion, wanted: Sequence[int]) -> list[SparkColumn]:
-    """The frame's columns again, resolved."""
-    types = dict(frame.dtypes)
-    chosen = {i: _chosen(i, types[shape.columns[i].name]) for i in wanted}
-    values = {
-        shape.columns[i].name: F.when(_is_unchanged(i), chosen[i]["v"]).otherwise(col(shape.columns[i].name))
-        for i in wanted
-    }
-    values[TEXT] = _texts(shape, wanted, chosen)
-    names = set(column_names(shape)) | {TEXT}
-    return [values[n].alias(n) if n in values and n in names else col(n) for n in frame.columns if n != UNCHANGED]
+def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], there: DataFrame | None) -> DataFrame:
+    """`_w2d_base_<i>`: the holder of column i of the row that the lineage began with; NULL where there is none."""
+    columns = {i: shape.columns[i] for i in large_columns(shape)}
+    if there is None:
+        nothing = [F.lit(None).cast("bigint").alias(_base(i)) for i in columns]
+        return events.select("*", *nothing)
+    holders = [F.when(has_value([c.name], c.attnum), holder(c.attnum)).alias(_base(i)) for i, c in columns.items()]
+    # A lake that went wrong may have a key twice; history must not get a row twice for it.
+    names = [f"_w2d_in_{i}" for i in range(len(key))]
+    rows = there.select(*(F.col(n) for n in names), *holders).dropDuplicates(names)
+    on_key = _all(F.col(f"_w2d_in_{i}") == F.col(f"{BASE_KEY}{i}") for i in range(len(key)))
+    return events.join(rows, on_key & F.col(_MISSING) & F.col(HAS_BASE), "left")
 
 
-def _chosen(i: int, spark_type: str) -> SparkColumn:
-    kind = f"struct<v:{spark_type},t:string>"
-    unknown = refuse_invariant("an unchanged value of a row that was inserted in the same range was never sent", kind)
-    absent = refuse_table("the row that an unchanged large value would come from is not in the lake", kind)
-    from_base = (
-        F.when(~F.col(HAS_BASE), unknown).when(F.col(_FOUND).isNull(), absent).otherwise(F.col(f"_w2d_base_{i}"))
+def _mark(shape: SchemaVersion) -> SparkColumn:
+    """`_w2d_from` of a row; refused where an unchanged value has no holder."""
+    unknown = refuse_invariant(
+        "an unchanged value of a row that was inserted in the same range was never sent", "bigint"
     )
-    return F.when(F.col(_last(i)).isNotNull(), F.col(_last(i))).otherwise(from_base)
-
-
-def _texts(shape: SchemaVersion, wanted: Sequence[int], chosen: dict[int, SparkColumn]) -> SparkColumn:
-    """`_w2d_text` anew, where something was unchanged: the row's own entries and those of the values it was given."""
-    entries = F.col(_TEXTS)
-    given = F.map_from_entries(
-        F.filter(
-            F.array(
-                *(
-                    F.struct(
-                        F.lit(str(shape.columns[i].attnum)).alias("k"),
-                        F.when(_is_unchanged(i), chosen[i]["t"]).alias("t"),
-                    )
-                    for i in wanted
-                )
-            ),
-            lambda e: e["t"].isNotNull(),
-        )
-    )
-    own = F.coalesce(entries, F.expr(f"cast(map() as {_MAP})"))
-    merged = F.map_concat(own, given)
-    rebuilt = F.when(F.size(merged) > 0, F.to_json(merged))
-    return F.when(F.col(UNCHANGED).isNull(), F.col(TEXT)).otherwise(rebuilt)
+    absent = refuse_table(NOT_THERE, "bigint")
+    found = {}
+    for i in large_columns(shape):
+        from_base = F.when(~F.col(HAS_BASE), unknown).otherwise(F.coalesce(F.col(_base(i)), absent))
+        place = F.coalesce(F.col(_last(i)), from_base)
+        found[shape.columns[i].attnum] = F.when(_is_unchanged(i), place)
+    return F.when(F.col(UNCHANGED).isNotNull(), marks(found)).alias(FROM)
 
 
 def _last(i: int) -> str:
     return f"_w2d_last_{i}"
+
+
+def _base(i: int) -> str:
+    return f"_w2d_base_{i}"
 
 
 def _is_unchanged(i: int) -> SparkColumn:
@@ -159,19 +145,5 @@ def _is_unchanged(i: int) -> SparkColumn:
     return F.coalesce(F.array_contains(F.col(UNCHANGED), F.lit(i).cast("smallint")), F.lit(False))
 
 
-def _is_missing(i: int) -> SparkColumn:
-    return _is_unchanged(i) & F.col(_last(i)).isNull()
-
-
-def _any(conditions: Iterable[SparkColumn]) -> SparkColumn:
-    result = F.lit(False)
-    for condition in conditions:
-        result = result | condition
-    return result
-
-
 def _all(conditions: Iterable[SparkColumn]) -> SparkColumn:
-    result = F.lit(True)
-    for condition in conditions:
-        result = result & condition
-    return result
+    return reduce(and_, conditions)

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from wal2delta.errors import InvariantError
-from wal2delta.lake.by_vectors import Unfit, commit_vectors
+from wal2delta.lake.by_vectors import Unfit, find_rows
 from wal2delta.lake.contract import Change, CommitInfo, TableSpec
 from wal2delta.lake.delta_jvm import DELTA_VERSION, delta_version
 
@@ -51,7 +51,7 @@ def _on_a_scratch_table(session: SparkSession, path: str) -> str | None:
         deletes = session.createDataFrame([(g,) for g in gone], "id bigint")
         images = session.createDataFrame([(gone[0], f"n{number}")], "id bigint, v string")
         change = Change(("id",), deletes, images, keys_max=len(gone))
-        commit_vectors(session, path, change, CommitInfo("try", number, "{}"), number - 1)
+        find_rows(session, path, change, number - 1).commit(CommitInfo("try", number, "{}"))
     left = session.read.format("delta").load(path).collect()
     expected = {(0, "n1"), (1, "n2"), (2, "v2"), (3, "v3")}
     return None if {(r[0], r[1]) for r in left} == expected and len(left) == len(expected) else "a wrong result"

@@ -46,6 +46,7 @@ class Beginning:
     incarnation: Incarnation
     system_id: str
     database: str
+    database_oid: int
     slot: str
     publication: str
     makes_slot: bool
@@ -60,6 +61,7 @@ class Beginning:
                 "incarnation": int(self.incarnation),
                 "system_id": self.system_id,
                 "database": self.database,
+                "database_oid": self.database_oid,
                 "slot": self.slot,
                 "publication": self.publication,
                 "makes_slot": self.makes_slot,
@@ -115,6 +117,7 @@ def _parse(fields: Fields) -> Beginning:
         incarnation=Incarnation(fields.count("incarnation")),
         system_id=fields.text("system_id"),
         database=fields.text("database"),
+        database_oid=fields.count("database_oid"),
         slot=fields.text("slot"),
         publication=fields.text("publication"),
         makes_slot=_flag(fields, "makes_slot"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from wal2delta.errors import RECOVER, LakeError
 from wal2delta.fingerprint import Fingerprint, parse_fingerprint
@@ -19,7 +19,7 @@ from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.manifest import Kind, Manifest
 from wal2delta.landing.store import NotFoundError, Store
 from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
+from wal2delta.names import Incarnation, Oid
 
 _NAME = re.compile(r"(?P<number>[0-9]{20})-[0-9a-f]{32}\.json")
 
@@ -34,7 +34,7 @@ def put_fingerprint(
     return key.removeprefix(paths.landing(incarnation) + "/"), len(data), hashlib.sha256(data).hexdigest()
 
 
-def first_reading(  # noqa: PLR0917  put_fingerprint's, and the two positions
+def first_reading(  # noqa: PLR0917  put_fingerprint's, the two positions, and the rules
     store: Store,
     paths: LakePaths,
     incarnation: Incarnation,
@@ -42,10 +42,11 @@ def first_reading(  # noqa: PLR0917  put_fingerprint's, and the two positions
     writer: str,
     settled: Lsn,
     noticed: Lsn,
+    rules: Mapping[str, int],
 ) -> tuple[CatalogRecord, Lsn]:
     """What the head of a chain to be is given: its fingerprint's file is durable afterwards."""
     put = put_fingerprint(store, paths, incarnation, fingerprint, number=0, writer=writer)
-    return CatalogRecord(None, noticed, *put), settled
+    return CatalogRecord(None, noticed, *put, rules=rules), settled
 
 
 def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_lsn: Lsn) -> Manifest:
@@ -72,6 +73,13 @@ def newest_catalog(chain: Chain) -> Fingerprint | None:
     return None if manifest is None else read_fingerprint(chain, manifest)
 
 
+def sends_everything(chain: Chain, oid: Oid) -> bool:
+    """Whether, as far as is known, the stream has every insert, update, delete and truncate of a table."""
+    fingerprint = newest_catalog(chain)
+    table = None if fingerprint is None else fingerprint.tables.get(oid)
+    return fingerprint is None or table is None or fingerprint.operations(table) == "iudt"
+
+
 def newest_link(chain: Chain) -> Manifest | None:
     """The link with the newest record, which is kept also where the chain begins after it; None where there is none."""
     return next(_links(chain), None)
@@ -87,6 +95,16 @@ def catalog_links(chain: Chain, position: Lsn) -> list[Manifest]:
         if manifest.catalog is None or manifest.catalog.noticed_lsn < position:
             break
         found.insert(0, manifest)
+    return found
+
+
+def links_around(chain: Chain, position: Lsn) -> list[Manifest]:
+    """`catalog_links`, with the newest one that was noticed before `position` in front of them, where there is one."""
+    found: list[Manifest] = []
+    for manifest in _links(chain):
+        found.insert(0, manifest)
+        if manifest.catalog is not None and manifest.catalog.noticed_lsn < position:
+            break
     return found
 
 

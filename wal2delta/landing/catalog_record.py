@@ -7,15 +7,17 @@ The manifest around it belongs to `manifest.py`; finding records in a chain, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from wal2delta.differences import AddedColumn, Difference, TableChange
+from wal2delta.differences import AddedColumn, Born, Difference, TableChange
 from wal2delta.landing.fields import Fields
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_RULE = re.compile(r"[asr][0-9]+")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _WORDS = {d.value: d for d in Difference}
 
@@ -25,7 +27,9 @@ class CatalogRecord:
     """A reading of the source's catalog that differed from the one before it, or the first one (`since_lsn` None).
 
     Every commit that ends at or before `since_lsn` was in the reading before, every one in this ends at or before
-    `noticed_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's.
+    `noticed_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the lines
+    of the catalog that publish tables which nobody has named, each with an xid by which nobody had written when it was seen
+    first: it has been in force, unaltered, since then (`wal2delta.postgres.births`).
     """
 
     since_lsn: Lsn | None
@@ -34,6 +38,7 @@ class CatalogRecord:
     bytes: int
     sha256: str
     changes: tuple[TableChange, ...] = ()
+    rules: Mapping[str, int] = field(default_factory=dict)
 
     def change_of(self, oid: Oid) -> TableChange | None:
         """What it says about one table."""
@@ -49,6 +54,7 @@ def catalog_to_json(record: CatalogRecord) -> dict[str, Any]:
         "bytes": record.bytes,
         "sha256": record.sha256,
         "changes": [_change_to_json(change) for change in record.changes],
+        "rules": dict(sorted(record.rules.items())),
     }
 
 
@@ -61,6 +67,7 @@ def parse_catalog(fields: Fields) -> CatalogRecord:
         bytes=fields.count("bytes"),
         sha256=fields.matching("sha256", _SHA256),
         changes=tuple(_parse_change(change) for change in fields.objects("changes")),
+        rules=_parse_rules(fields.object("rules")),
     )
     fields.end()
     if record.since_lsn is None and record.changes:
@@ -77,6 +84,17 @@ def _change_to_json(change: TableChange) -> dict[str, Any]:
         "after": change.after,
         "renamed_to": None if change.renamed_to is None else change.renamed_to.key,
         "added": [{"name": c.name, "attnum": c.attnum, "missing": c.missing} for c in change.added],
+        "version": None if change.version is None else change.version.to_json(),
+        "born": None if change.born is None else _born_to_json(change.born),
+    }
+
+
+def _born_to_json(born: Born) -> dict[str, Any]:
+    return {
+        "version": born.version.to_json(),
+        "named": born.named,
+        "anchored": list(born.anchored),
+        "numbered": born.numbered,
     }
 
 
@@ -89,11 +107,28 @@ def _parse_change(fields: Fields) -> TableChange:
         after=fields.optional("after", lambda: fields.matching("after", _DIGEST)),
         renamed_to=fields.optional("renamed_to", lambda: fields.table("renamed_to")),
         added=tuple(_parse_added(column) for column in fields.objects("added")),
+        version=fields.optional("version", lambda: fields.schema_version("version")),
+        born=fields.optional("born", lambda: _parse_born(fields.object("born"))),
     )
     if not change.differences:
         raise fields.damaged("differences", "is empty")
     fields.end()
     return change
+
+
+def _parse_born(fields: Fields) -> Born:
+    version, anchored = fields.schema_version("version"), fields.items("anchored")
+    if not all(type(number) is int and number > 0 for number in anchored):
+        raise fields.damaged("anchored", "is not a list of attribute numbers")
+    born = Born(version, fields.flag("named"), tuple(anchored), fields.flag("numbered"))
+    fields.end()
+    return born
+
+
+def _parse_rules(fields: Fields) -> dict[str, int]:
+    rules = {name: fields.count(name) for name in fields.doc if _RULE.fullmatch(name)}
+    fields.end()
+    return rules
 
 
 def _difference(fields: Fields, word: Any) -> Difference:

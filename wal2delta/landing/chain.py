@@ -19,7 +19,7 @@ from wal2delta.landing.beginning import has_head, incarnations
 from wal2delta.landing.catalog_record import CatalogRecord
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource, Kind, Manifest, parse
+from wal2delta.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
 from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store
 from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
@@ -197,6 +197,12 @@ class Chain:
             )
         data = link.to_bytes()
         key = self.paths.manifest(self.incarnation, link.number)
+        if len(data) > BYTES_MAX:
+            raise LakeError(
+                self.paths.url(key),
+                f"its manifest would have {len(data)} bytes, and {BYTES_MAX} can be read",
+                "nothing was acknowledged; report this, with how many tables changed their shape at once",
+            )
         try:
             self.store.put_if_absent(key, data)
         except AlreadyExistsError:

@@ -10,6 +10,7 @@ import errno
 from wal2delta.errors import LakeError, NoRoomError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_WRONG_PLACE = frozenset({errno.ENOTDIR, errno.EACCES, errno.EPERM})
 
 
 def disk_error(thing: str, doing: str, error: OSError) -> LakeError:
@@ -17,4 +18,8 @@ def disk_error(thing: str, doing: str, error: OSError) -> LakeError:
     reason = f"{doing} failed: {error.strerror or type(error).__name__}"
     if error.errno in _FULL:
         return NoRoomError(thing, reason, "make room, then start again (a drain without an end goes on by itself)")
+    if error.errno in _WRONG_PLACE:
+        return LakeError(
+            thing, reason, "name another folder in `lake`, or let this user write there; `wal2delta check` looks"
+        )
     return LakeError(thing, reason, "nothing was acknowledged; make room or mend the disk, then start again")

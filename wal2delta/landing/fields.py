@@ -20,6 +20,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound="Fields")
 _PATH = re.compile(r"[A-Za-z0-9_%-][A-Za-z0-9._%-]*(/[A-Za-z0-9_%-][A-Za-z0-9._%-]*)*")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _INTEGER_LIMIT = 1 << 63
 
@@ -32,7 +33,11 @@ def parse_object(data: bytes) -> dict[str, Any]:
     """The JSON object in the bytes of a document; raises Malformed."""
     try:
         document = json.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        if _SURROGATE.search(data):
+            # JSON can escape half a character, which is no text.
+            json.dumps(document, ensure_ascii=False).encode()
+    # ValueError: also an integer of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
         raise Malformed(f"not a JSON document ({type(error).__name__}, {len(data)} bytes)") from None
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
@@ -197,13 +202,16 @@ class Fields:
 
     def tables(self: F, name: str) -> dict[TableName, F]:
         """An object from table keys to objects."""
+        return {t: self.inner(item, f"{name}[{t.key}]") for t, item in self.entries(name).items()}
+
+    def entries(self, name: str) -> dict[TableName, Any]:
+        """The same with what stands under the keys as it is."""
         found = {}
         for key, item in self.object(name).doc.items():
             try:
-                table = TableName.from_key(key)
+                found[TableName.from_key(key)] = item
             except ValueError:
                 raise self.damaged(name, f"has {key[:80]!r}, which is not a table's key") from None
-            found[table] = self.inner(item, f"{name}[{key}]")
         return found
 
     def optional(self, name: str, read: Callable[[], T]) -> T | None:

@@ -16,6 +16,8 @@ from wal2delta.names import CycleNumber, Incarnation, TableName
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
+# Beside the views' tables, so no view has this name.
+CUTS = "cuts"
 
 
 def run_lock(lake: str, job: str) -> Path:
@@ -133,6 +135,28 @@ class LakePaths:
         return f"{self.cuts}/{number:012d}.json"
 
     @property
+    def cut_bases(self) -> str:
+        """The folder of what many cuts have in common."""
+        return f"{self.source}/cycles/bases"
+
+    def cut_base(self, number: CycleNumber) -> str:
+        """All that cut `number` names, for later ones."""
+        return f"{self.cut_bases}/{number:012d}.json"
+
+    def cut_shape(self, schema_id: str) -> str:
+        """A shape that tables have in cuts."""
+        return f"{self.source}/cycles/shapes/{schema_id}.json"
+
+    @property
+    def attempts(self) -> str:
+        """The folder of the attempts to write tables in a cycle that has not ended."""
+        return f"{self.source}/cycles/attempts"
+
+    def attempt(self, number: CycleNumber, table: str, attempt: int) -> str:
+        """One attempt in a cycle; `table` is a digest of the table's key, which may be too long for a name."""
+        return f"{self.attempts}/{number:012d}-{table}-{attempt}.json"
+
+    @property
     def leases(self) -> str:
         """The folder of the leases."""
         return f"{self.source}/cycles/lease"
@@ -177,7 +201,7 @@ class LakePaths:
     @staticmethod
     def view(name: str) -> str:
         """A view's Delta table; raises ConfigError for a name that could not be a folder beside `cuts`."""
-        if not _NAME.fullmatch(name) or name == "cuts":
+        if not _NAME.fullmatch(name) or name == CUTS:
             raise ConfigError(
                 f"view {name[:80]!r}", "its name becomes a folder", "use letters, digits, - and _, not `cuts`"
             )
@@ -186,9 +210,9 @@ class LakePaths:
     @staticmethod
     def view_cuts() -> str:
         """The folder of the views' cuts."""
-        return f"{VIEWS}/cuts"
+        return f"{VIEWS}/{CUTS}"
 
     @staticmethod
     def view_cut(number: CycleNumber) -> str:
         """One view's cut."""
-        return f"{VIEWS}/cuts/{number:012d}.json"
+        return f"{VIEWS}/{CUTS}/{number:012d}.json"

@@ -3,13 +3,17 @@
 Which keys exist and what they mean does not belong here.
 
 A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which fails where the
-name is taken, unlike a rename) or `rename()`, and syncs the folder. A folder is synced up to the lake's root the first time
-this process writes into it: whoever made it may have died before that.
+name is taken, unlike a rename) or `rename()`, and syncs the folder. A folder is synced, with those above it up to the mount
+point, the first time this process writes into it: whoever made it may have died before that.
+
+What `link()` answers is not always so: over NFS it may have given the name and say that the name is taken, when the first
+answer was lost on its way. So where it says that it failed, what stands under the name decides: these bytes, then it was us.
 """
 
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import os
 import secrets
@@ -21,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wal2delta.errors import LakeError
-from wal2delta.landing.store import AlreadyExistsError, NewFile, NotFoundError
+from wal2delta.landing.store import AlreadyExistsError, NewFile, NotFoundError, make_root
 
 _TEMPORARY = ".w2d-"
 # Parquet writes many small pieces; each would be a system call without a buffer of this size.
@@ -91,9 +95,7 @@ class LocalStore:
         path = self._path(key)
         temporary = self._write_temporary(path, data)
         try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise AlreadyExistsError(key) from None
+            _link(temporary, path, key)
         except PermissionError as error:
             raise LakeError(
                 str(self.root),
@@ -101,7 +103,7 @@ class LocalStore:
                 "put the lake on a local file system with hard links",
             ) from error
         finally:
-            temporary.unlink()
+            _discard(temporary)
         _sync_folder(path.parent)
 
     def put(self, key: str, data: bytes) -> None:
@@ -110,7 +112,7 @@ class LocalStore:
         try:
             temporary.replace(path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
             raise
         _sync_folder(path.parent)
 
@@ -153,9 +155,7 @@ class LocalStore:
         try:
             with local.open("rb") as file:
                 os.fsync(file.fileno())
-            os.link(local, path)
-        except FileExistsError:
-            raise AlreadyExistsError(key) from None
+            _link(local, path, key)
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM):
                 raise
@@ -197,7 +197,7 @@ class LocalStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
             raise
         return temporary
 
@@ -208,22 +208,27 @@ class LocalStore:
             shutil.copyfile(local, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            os.link(temporary, path)
-        except FileExistsError:
-            raise AlreadyExistsError(key) from None
+            _link(temporary, path, key)
         finally:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
 
     def _make_folder(self, folder: Path) -> None:
-        if folder in self._synced and folder.is_dir():
-            return
-        for made in _make_missing(self.root):
-            _sync_folder(made.parent)
+        if folder in self._synced:
+            if folder.is_dir():
+                return
+            self._synced.clear()
+        make_root(self.root)
         folder.mkdir(parents=True, exist_ok=True)
-        while folder != self.root:
-            self._synced.add(folder)
-            folder = folder.parent
-            _sync_folder(folder)
+        if self.root not in self._synced:
+            for above in _above(self.root):
+                _sync_folder(above)
+            self._synced.add(self.root)
+        # From the top: one that is noted was synced with all above it, also where a later one fails.
+        for part in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)][1:]:
+            below = self.root / part
+            if below not in self._synced:
+                _sync_folder(below.parent)
+                self._synced.add(below)
 
     def list(self, prefix: str) -> list[str]:
         found: list[str] = []
@@ -247,15 +252,42 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _make_missing(folder: Path) -> list[Path]:
-    """Make `folder` and what is missing above it; gives what was made, top first."""
-    missing: list[Path] = []
-    place = folder
-    while not place.exists():
-        missing.append(place)
-        place = place.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing[::-1]
+def _above(folder: Path) -> list[Path]:
+    """The folders in which the names of `folder` and those above it stand, up to the mount point or what can't be read.
+
+    Whoever made them may have died before it had synced their names.
+    """
+    above: list[Path] = []
+    while not os.path.ismount(folder) and os.access(folder.parent, os.R_OK):
+        folder = folder.parent
+        above.append(folder)
+    return above[::-1]
+
+
+def _link(source: Path, path: Path, key: str) -> None:
+    """Give the file another name; raises AlreadyExistsError where that is taken by something else, and as `os.link`."""
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if _is_there(source, path):
+            return
+        if isinstance(error, FileExistsError):
+            raise AlreadyExistsError(key) from None
+        raise
+
+
+def _is_there(source: Path, path: Path) -> bool:
+    """Whether the bytes of `source` stand under the name `path`."""
+    try:
+        return path.samefile(source) or filecmp.cmp(source, path, shallow=False)
+    except OSError:
+        return False
+
+
+def _discard(temporary: Path) -> None:
+    """Remove it, as far as that is possible: what happened to the put counts, and `sweep` finds what is left."""
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 from wal2delta.errors import RECOVER, LakeError
 from wal2delta.landing.catalog_record import CatalogRecord, catalog_to_json, parse_catalog
+from wal2delta.landing.decoded import Decoded
 from wal2delta.landing.fields import Fields, Malformed, canonical, parse_object, time_text
 from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, Oid, TableName
+from wal2delta.names import Incarnation, Oid, TableName, Xid
 from wal2delta.schema import SchemaVersion
 
 FORMAT = "wal2delta.manifest/1"
@@ -26,7 +27,7 @@ _WRITER = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change shape at once need 150 MB.
-_BYTES_MAX = 256 << 20
+BYTES_MAX = 256 << 20
 
 
 class Kind(Enum):
@@ -40,11 +41,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChainSource:
-    """What a chain belongs to; in its head."""
+    """What a chain belongs to; in its head. A database is known by its OID: its name may change."""
 
     system_id: str
     timeline: int
     database: str
+    database_oid: int
     slot: str
     publication: str
     server_version: int
@@ -63,8 +65,8 @@ class SchemaEntry:
 class DataFile:
     """A Parquet file that a manifest names: rows of one schema version of one table.
 
-    `path` is below the landing's folder, `bytes` the file's size; the counts are of changes, except `befores` (rows with
-    op `before`), `unchanged` (rows with an unchanged TOAST value) and `rows` (all rows).
+    `path` is below the landing's folder, `bytes` the file's size, `decoded` that of its rows; the counts are of changes,
+    except `befores` (rows with op `before`), `unchanged` (rows with an unchanged TOAST value) and `rows` (all rows).
     """
 
     path: str
@@ -74,6 +76,7 @@ class DataFile:
     rows: int
     bytes: int
     sha256: str
+    decoded: Decoded
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
@@ -97,10 +100,20 @@ class NoteFile:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class LandedCommit:
+    """A commit with rows, by what tells it from any other: where it ends, its xid, its time (us since 1970 UTC)."""
+
+    end_lsn: Lsn
+    xid: Xid
+    time_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One link of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
+    `last_commit` is the last one that has rows, so that the server's past can be held against it without reading a file.
     The first and last commit times are microseconds since 1970 UTC, None where the range has no rows. Every commit that ends
     at or before `catalog_lsn` was in a reading of the catalog that found it as the newest `catalog` so far says.
     """
@@ -114,6 +127,7 @@ class Manifest:
     writer: str
     created_at: str
     transactions: int = 0
+    last_commit: LandedCommit | None = None
     first_commit_us: int | None = None
     last_commit_us: int | None = None
     schemas: tuple[SchemaEntry, ...] = field(default=())
@@ -152,6 +166,7 @@ class Manifest:
             "created_at": self.created_at,
             "transactions": self.transactions,
             "rows": self.rows,
+            "last_commit": None if self.last_commit is None else _commit_to_json(self.last_commit),
             "first_commit_time": time_text(self.first_commit_us),
             "last_commit_time": time_text(self.last_commit_us),
             "schemas": [_schema_to_json(s) for s in self.schemas],
@@ -178,6 +193,10 @@ def parse(data: bytes, name: str) -> Manifest:
         ) from error
 
 
+def _commit_to_json(commit: LandedCommit) -> dict[str, Any]:
+    return {"end_lsn": str(commit.end_lsn), "xid": int(commit.xid), "time": time_text(commit.time_us)}
+
+
 def _schema_to_json(entry: SchemaEntry) -> dict[str, Any]:
     return {
         "id": entry.version.id,
@@ -196,12 +215,13 @@ def _file_to_json(file: DataFile) -> dict[str, Any]:
         "rows": file.rows,
         "bytes": file.bytes,
         "sha256": file.sha256,
+        "decoded": file.decoded.to_json(),
     }
     return document | {name: getattr(file, name) for name in COUNTS}
 
 
 def _parse(data: bytes) -> Manifest:
-    if len(data) > _BYTES_MAX:
+    if len(data) > BYTES_MAX:
         raise Malformed(f"it has {len(data)} bytes")
     fields = Fields(parse_object(data))
     found = fields.text("format")
@@ -218,6 +238,7 @@ def _parse(data: bytes) -> Manifest:
         writer=fields.matching("writer", _WRITER),
         created_at=fields.text("created_at"),
         transactions=fields.count("transactions"),
+        last_commit=fields.optional("last_commit", lambda: _parse_commit(fields.object("last_commit"))),
         first_commit_us=fields.optional("first_commit_time", lambda: fields.time_us("first_commit_time")),
         last_commit_us=fields.optional("last_commit_time", lambda: fields.time_us("last_commit_time")),
         schemas=tuple(_parse_schema(s) for s in fields.objects("schemas")),
@@ -253,6 +274,11 @@ def _check(manifest: Manifest) -> None:
         raise Malformed("a segment has files, and nothing else has")
     if (catalog and manifest.catalog is None) or (manifest.catalog is not None and not (catalog or head)):
         raise Malformed("a reading of the catalog stands in a link of its own, or in the head")
+    last = manifest.last_commit
+    if (last is not None) != bool(manifest.files):
+        raise Malformed("a range has a last commit where it has rows, and only there")
+    if last is not None and not manifest.start_lsn < last.end_lsn <= manifest.end_lsn:
+        raise Malformed(f"its last commit ends at {last.end_lsn}, outside of its range")
     _check_schemas(manifest.schemas, manifest)
 
 
@@ -271,6 +297,7 @@ def _parse_file(fields: Fields) -> DataFile:
         rows=fields.count("rows"),
         bytes=fields.count("bytes"),
         sha256=fields.matching("sha256", _SHA256),
+        decoded=Decoded.from_fields(fields.object("decoded")),
         **{name: fields.count(name) for name in COUNTS},
     )
     fields.end()
@@ -285,6 +312,12 @@ def _parse_note(fields: Fields) -> NoteFile:
     )
     fields.end()
     return note
+
+
+def _parse_commit(fields: Fields) -> LandedCommit:
+    commit = LandedCommit(fields.lsn("end_lsn"), Xid(fields.count("xid")), fields.time_us("time"))
+    fields.end()
+    return commit
 
 
 def _parse_schema(fields: Fields) -> SchemaEntry:
@@ -302,6 +335,7 @@ def _parse_source(fields: Fields) -> ChainSource:
         system_id=fields.text("system_id"),
         timeline=fields.count("timeline"),
         database=fields.text("database"),
+        database_oid=fields.count("database_oid"),
         slot=fields.text("slot"),
         publication=fields.text("publication"),
         server_version=fields.count("server_version"),

@@ -53,7 +53,7 @@ class NotesWriter:
             self._waiting.append(note)
             self._waiting_bytes += _NOTE_OVERHEAD_BYTES
             if isinstance(note.said, LogicalMessage):
-                self._waiting_bytes += len(note.said.content)
+                self._waiting_bytes += len(note.said.prefix) + len(note.said.content)
             if self._waiting_bytes >= GROUP_BYTES:
                 self._write()
 

@@ -23,13 +23,15 @@ import pyarrow.parquet as pq
 
 from wal2delta.errors import InvariantError
 from wal2delta.failpoints import failpoint
-from wal2delta.landing.chain import Chain, FencedError
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.decoded import DecodedCount
 from wal2delta.landing.fields import now_text
-from wal2delta.landing.manifest import COUNTS, DataFile, Kind, Manifest, SchemaEntry
+from wal2delta.landing.manifest import COUNTS, DataFile, Kind, LandedCommit, Manifest, SchemaEntry
 from wal2delta.landing.notes import NotesWriter
 from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile
 from wal2delta.lsn import Lsn
+from wal2delta.names import Xid
 from wal2delta.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from wal2delta.schema import SchemaVersion
 
@@ -65,6 +67,7 @@ class _Part:
     file: NewFile | None = None
     writer: pq.ParquetWriter | None = None
     rows: int = 0
+    decoded: DecodedCount = field(default_factory=DecodedCount)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
 
@@ -81,13 +84,18 @@ class SegmentWriter:
         self._writer = writer
         self._limits = limits or SegmentLimits()
         self._number = chain.next_number
-        self._parts: OrderedDict[str, _Part] = OrderedDict()
+        self._parts: dict[str, _Part] = {}
+        # Those with an open writer, the one used least recently first; and what waits, over all parts: with 10,000 of them
+        # nothing may look at each one for each one.
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self._waiting_bytes = 0
         self._done: list[tuple[NewFile, DataFile]] = []
         self._made = 0
         self._schemas: list[SchemaEntry] = []
         self._notes = NotesWriter(self._create)
         self._first_us: int | None = None
         self._last_us: int | None = None
+        self._last: LandedCommit | None = None
         self.rows = 0
         self.transactions = 0
 
@@ -107,8 +115,8 @@ class SegmentWriter:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
             self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
-        while sum(p.waiting_bytes for p in self._parts.values()) > self._limits.buffered_bytes:
-            self._write_group(max(self._parts.values(), key=lambda p: p.waiting_bytes))
+        if self._waiting_bytes > self._limits.buffered_bytes:
+            self._write_largest()
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
         """Name versions that came into force, in stream order."""
@@ -119,11 +127,15 @@ class SegmentWriter:
 
         `catalog_lsn` is the manifest's; where it is not given, its predecessor's.
 
-        Raises FencedError where another writer has the number; the files are then removed. The writer is of no use
-        afterwards.
+        Raises FencedError where another writer has the number. The writer is of no use afterwards.
         """
-        for key in list(self._parts):
-            self._close(key)
+        if self._last is not None and self._last.end_lsn > end:
+            raise InvariantError(
+                f"segment {self._number}", f"it is to end at {end}, before the last of its changes", "report this"
+            )
+        while self._parts:
+            # Room for one may be made by closing another.
+            self._close(next(iter(self._parts)))
         files = [entry for _, entry in self._done]
         noted = self._notes.finish(self._chain.paths.landing(self._chain.incarnation))
         written = [file for file, _ in self._done] + ([noted[0]] if noted else [])
@@ -139,6 +151,7 @@ class SegmentWriter:
             writer=self._writer,
             created_at=now_text(),
             transactions=self.transactions if files else 0,
+            last_commit=self._last,
             first_commit_us=self._first_us if files else None,
             last_commit_us=self._last_us if files else None,
             schemas=tuple(self._schemas),
@@ -146,16 +159,10 @@ class SegmentWriter:
             notes=(noted[1],) if noted else (),
             catalog_lsn=self._chain.newest.catalog_lsn if catalog_lsn is None else catalog_lsn,
         )
-        # From here on the manifest may stand, also after an error (a folder that could not be synced): the files are no
-        # longer ours to remove, and `sweep` decides about them.
+        # From here on the manifest may stand, whatever the answer is (a folder that could not be synced, a reply that was
+        # lost): the files are no longer ours to remove, and `sweep` decides about them.
         self._done, self._notes = [], NotesWriter(self._create)
-        try:
-            return self._chain.append(manifest)
-        except FencedError:
-            # The number is someone else's: nobody will ever name these files.
-            for file in written:
-                file.abandon()
-            raise
+        return self._chain.append(manifest)
 
     def abandon(self) -> None:
         """Remove what was written and is not in the chain's hands; may be called at any time, any number of times."""
@@ -169,6 +176,7 @@ class SegmentWriter:
             file.abandon()
         self._notes.abandon()
         self._parts.clear()
+        self._open.clear()
         self._done.clear()
 
     def _add_changes(self, changes: TableChanges, base: int) -> None:
@@ -183,34 +191,48 @@ class SegmentWriter:
         part = self._parts.get(schema_id)
         if part is None:
             part = self._parts[schema_id] = _Part(changes.version, schema_id)
-        self._parts.move_to_end(schema_id)
         if base:
             at = rows.schema.get_field_index("_w2d_row")
             rows = rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), pa.scalar(base, pa.int64())))
+        self._note_commit(rows)
         part.waiting.append(rows)
         part.waiting_rows += rows.num_rows
         part.waiting_bytes += rows.nbytes
+        self._waiting_bytes += rows.nbytes
         part.rows += rows.num_rows
         for name in COUNTS:
             part.counts[name] += getattr(changes.counts, name)
         if part.waiting_rows >= ROW_GROUP_ROWS or part.waiting_bytes >= ROW_GROUP_BYTES:
             self._write_group(part)
 
+    def _note_commit(self, rows: pa.RecordBatch) -> None:
+        end = Lsn(rows.column("_w2d_lsn")[-1].as_py())
+        if self._last is None or end > self._last.end_lsn:
+            xid, time = rows.column("_w2d_xid")[-1].as_py(), rows.column("_w2d_commit_time")[-1].value
+            self._last = LandedCommit(end, Xid(xid), time)
+
+    def _write_largest(self) -> None:
+        """The parts with the most first, until half of the limit is free."""
+        for part in sorted(self._parts.values(), key=lambda p: p.waiting_bytes, reverse=True):
+            if 2 * self._waiting_bytes <= self._limits.buffered_bytes:
+                return
+            self._write_group(part)
+
     def _write_group(self, part: _Part) -> None:
         table = pa.Table.from_batches(part.waiting)
         if part.writer is None:
-            self._limit_open_files(part.schema_id)
+            while len(self._open) >= self._limits.open_files:
+                self._close(next(iter(self._open)))
             part.file = self._create()
             part.writer = open_parquet(
                 part.file, table.schema, dictionaries=_DICTIONARY_COLUMNS, statistics=_STATISTICS_COLUMNS
             )
+        self._open[part.schema_id] = None
+        self._open.move_to_end(part.schema_id)
         part.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        part.decoded.add(table)
+        self._waiting_bytes -= part.waiting_bytes
         part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
-
-    def _limit_open_files(self, except_id: str) -> None:
-        opened = [key for key, part in self._parts.items() if part.writer is not None and key != except_id]
-        for key in opened[: max(0, len(opened) + 1 - self._limits.open_files)]:
-            self._close(key)
 
     def _create(self) -> NewFile:
         name = f"{self._number:020d}-{self._writer}-{self._made:04d}.parquet"
@@ -234,7 +256,9 @@ class SegmentWriter:
             rows=part.rows,
             bytes=part.file.bytes_written,
             sha256=part.file.sha256,
+            decoded=part.decoded.so_far,
             **part.counts,
         )
         self._done.append((part.file, entry))
         del self._parts[key]
+        self._open.pop(key, None)

@@ -18,7 +18,7 @@ _SUPPORTED = "a local folder, or a file:// URL"
 
 
 class AlreadyExistsError(Exception):
-    """A `put_if_absent` or `create` found something under the key; `key` names it."""
+    """A `put_if_absent` or `create` found something else under the key; `key` names it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -73,7 +73,11 @@ class Store(Protocol):
     """
 
     def put_if_absent(self, key: str, data: bytes) -> None:
-        """Store `data` wholly or not at all; raises AlreadyExistsError where the key is taken."""
+        """Store `data` wholly or not at all; raises AlreadyExistsError where something else has the key.
+
+        Where these very bytes have it, that is success: a store may have done it and lost the answer. So what only one
+        writer may put has something of that writer's in it.
+        """
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, replacing what was there in one step."""
@@ -123,6 +127,15 @@ def open_store(lake: str | Path) -> Store:
     from wal2delta.landing.local import LocalStore
 
     return LocalStore(local_folder(lake))
+
+
+def make_root(lake: str | Path) -> Path:
+    """Return the lake's folder, made for this user alone if it is not there; one that exists keeps its mode."""
+    root = local_folder(lake)
+    if not root.is_dir():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+    return root
 
 
 def local_folder(lake: str | Path) -> Path:

@@ -23,7 +23,8 @@ from wal2delta.names import Oid
 from wal2delta.pgoutput.messages import Relation
 from wal2delta.schema import SchemaVersion
 
-Resolver: TypeAlias = Callable[[Relation], SchemaVersion | None]
+# Given the message, the end of its transaction, and the version that was in force before it on this connection.
+Resolver: TypeAlias = Callable[[Relation, Lsn, SchemaVersion | None], SchemaVersion | None]
 # When a message arrived. In an ordinary transaction: (its position, 0), since it arrives whole. In a streamed one: (the
 # position of the newest commit that had come, the ordinal of the chunk from 1). They compare as they arrived.
 Arrival: TypeAlias = tuple[int, int]
@@ -40,9 +41,10 @@ class Shape:
 class RelationCache:
     """The latest Relation message of each table of one connection, and what the resolver made of it.
 
-    The resolver is asked at every message, since the server sends one after each DDL and not every DDL shows in it: a column
-    dropped and made again under its name and type is another column. It returns None to have the table's changes left out.
-    Its errors pass through.
+    The resolver is asked at every message. The server sends one after each DDL, and after an ANALYZE too; not every DDL
+    shows in it: a column dropped and made again under its name and type is another column. If the resolver can't tell which
+    one it is, what was known before does not tell either. It returns None to have the table's changes left out. Its errors
+    pass through.
 
     `arrival` is set while a streamed transaction is decoded; without it a message arrived with its transaction's commit.
     """
@@ -66,12 +68,11 @@ class RelationCache:
         relation = replace(relation, xid=None)
         self._arrivals[relation.oid] = self.arrival or (position.value, 0)
         known = self._known(relation.oid)
-        version = self._resolve(relation)
-        if known is not None and known.relation == relation and (version == known.version or _is_behind(version)):
+        version = self._resolve(relation, position, None if known is None else known.version)
+        if known is not None and known.relation == relation and version == known.version:
             self._shapes[relation.oid] = known
             return known
         if version is not None:
-            version = version if known is None else _remembered(version, relation, known)
             _check(version, relation)
         shape = Shape(relation, version)
         self._shapes[relation.oid] = shape
@@ -99,30 +100,6 @@ class RelationCache:
     def _known(self, oid: Oid) -> Shape | None:
         found = self._shapes.get(oid)
         return found if found is not None or self._outer is None else self._outer.get(oid)
-
-
-def _is_behind(version: SchemaVersion | None) -> bool:
-    """Whether the catalog has gone on and lost a column that the stream still sends: what was known then holds here."""
-    return version is not None and any(column.attnum == 0 for column in version.columns)
-
-
-def _remembered(version: SchemaVersion, relation: Relation, known: Shape) -> SchemaVersion:
-    """`version` with the columns that the catalog has lost taken from the shape before: several shapes of one transaction.
-
-    Columns are sent in the order of their numbers; where what was known does not fit into it, it was another column.
-    """
-    if known.version is None or not _is_behind(version):
-        return version
-    before = {
-        (told.name, told.type_oid, told.typmod): column
-        for told, column in zip(known.relation.columns, known.version.columns, strict=True)
-    }
-    columns = []
-    for told, column in zip(relation.columns, version.columns, strict=True):
-        found = before.get((told.name, told.type_oid, told.typmod)) if column.attnum == 0 else None
-        columns.append(column if found is None else replace(found, identity=column.identity))
-    numbers = [column.attnum for column in columns if column.attnum]
-    return replace(version, columns=tuple(columns)) if numbers == sorted(set(numbers)) else version
 
 
 def _check(version: SchemaVersion, relation: Relation) -> None:

@@ -55,7 +55,7 @@ def _decode() -> None:
     head = struct.pack(">cIcH", b"I", 1, b"N", len(columns))
     values = b"".join(struct.pack(">cI", b"t", len(text)) + text for text in _VALUES.values())
     frames = [_HEADER + _relation(columns), _HEADER + head + values, _HEADER + head + b"n" * len(columns)]
-    decoder = BatchDecoder(RelationCache(lambda _: version))
+    decoder = BatchDecoder(RelationCache(lambda *_: version))
     decoder.decode_part(Wire.of(frames), TransactionInfo(Lsn(1), Xid(1), 0), 0)
 
 

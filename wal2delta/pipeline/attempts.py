@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import TableError, Wal2DeltaError
+from wal2delta.errors import DefiniteError, TableError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.snapshots import Wanted
 from wal2delta.landing.fields import now_text
@@ -30,8 +30,10 @@ from wal2delta.pipeline.snapshot_parts import CatalogNow, SnapshotParts
 from wal2delta.pipeline.snapshot_progress import SnapshotProgress
 from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
 from wal2delta.postgres.connection import Connection, close_quietly
+from wal2delta.postgres.findings import refusals
 from wal2delta.postgres.shapes import shapes
 from wal2delta.postgres.snapshot import SnapshotSession
+from wal2delta.postgres.table_checks import shape_findings
 from wal2delta.report import Event, Report, Stop
 
 # Before the second attempt, and twice as long before each further one: whoever alters a table often goes on doing so.
@@ -119,13 +121,13 @@ class Attempts:
         point = session.consistent_point
         conn = session.connect("wal2delta bootstrap")
         try:
-            found, gone = self._find(conn, names)
+            found, gone, unfit = self._find(conn, names)
             tables = order(measured(conn, found.values()))
             # What the catalog says of them at the snapshot: it tells a change that came before from one that came after.
             catalog = shapes(conn, self._source, [t.version.oid for t in tables])
         finally:
             close_quietly(conn)
-        wanted = Wanted(self._incarnation, point, session.slot, now_text(), (*found, *gone))
+        wanted = Wanted(self._incarnation, point, session.slot, now_text(), (*found, *gone, *unfit))
         now = CatalogNow(session, self._source, catalog)
         parts = SnapshotParts(self._store, self._paths.snapshot(self._incarnation, point), wanted, now)
         parts.begin()
@@ -136,6 +138,7 @@ class Attempts:
                 self._source, session, self._store, parts, progress=progress, report=self._report, stop=self._stop
             ) as copier:
                 copied = copier.copy(tables)
+            copied.failed.update(unfit)
             self._conclude(parts, copied, gone, last=last)
         except BaseException as error:
             parts.interrupted(error.reason if isinstance(error, Wal2DeltaError) else type(error).__name__)
@@ -147,19 +150,25 @@ class Attempts:
 
     def _find(
         self, conn: Connection, names: Sequence[TableName]
-    ) -> tuple[dict[TableName, PublishedTable], list[TableName]]:
-        """The tables as the snapshot has them, under the names that they have there, and what is not there any more."""
-        found = read_tables(conn, self._source, only=set(names))
-        gone = [name for name in names if name not in found]
+    ) -> tuple[dict[TableName, PublishedTable], list[TableName], dict[TableName, TableError]]:
+        """The tables as the snapshot has them, under the names that they have there; those gone; those that can't go on.
+
+        Whoever looked before the snapshot saw them as they were then.
+        """
+        unread: dict[TableName, DefiniteError] = {}
+        found = read_tables(conn, self._source, only=set(names), refused=unread)
+        unfit = {name: TableError(error.thing, error.reason, error.remedy) for name, error in unread.items()}
+        gone = [name for name in names if name not in found and name not in unfit]
         renamed = {self._oids[name]: name for name in gone if name in self._oids}
-        for table in read_tables(conn, self._source).values() if renamed else ():
+        for table in read_tables(conn, self._source, refused={}).values() if renamed else ():
             old = renamed.get(table.version.oid)
             if old is not None:
                 found[table.table] = table
                 gone.remove(old)
                 self._tell("bootstrap.renamed", f"{old} is {table.table} now", table=table.table.key, was=old.key)
         self._oids |= {name: table.version.oid for name, table in found.items()}
-        return found, gone
+        unfit |= refusals(finding for table in found.values() for finding in shape_findings(table, self._source))
+        return {name: table for name, table in found.items() if name not in unfit}, gone, unfit
 
     def _conclude(self, parts: SnapshotParts, copied: Copied, gone: Sequence[TableName], *, last: bool) -> None:
         # What was altered meanwhile is copied at a later point, but not for ever.

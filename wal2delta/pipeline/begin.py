@@ -30,7 +30,7 @@ from wal2delta.lsn import Lsn
 from wal2delta.names import Incarnation
 from wal2delta.postgres.connection import Connection
 from wal2delta.postgres.fingerprint import Reading
-from wal2delta.postgres.server import ServerIdentity
+from wal2delta.postgres.server import ServerIdentity, other_database
 from wal2delta.postgres.slot import PLUGIN, drop_slot, read_slot
 
 
@@ -61,6 +61,7 @@ def record(
         incarnation=number,
         system_id=server.system_id,
         database=server.database,
+        database_oid=server.database_oid,
         slot=source.slot,
         publication=source.publication,
         makes_slot=makes_slot,
@@ -90,10 +91,19 @@ def make_head(  # noqa: PLR0917  the same order as in `record`
 ) -> None:
     """The head of the chain at the slot's point, with a reading of the catalog: from here on the incarnation has begun."""
     told = ChainSource(
-        server.system_id, server.timeline, server.database, source.slot, source.publication, server.version
+        server.system_id,
+        server.timeline,
+        server.database,
+        server.database_oid,
+        source.slot,
+        source.publication,
+        server.version,
     )
     writer = secrets.token_hex(16)
-    catalog = first_reading(store, paths, incarnation, reading.fingerprint, writer, reading.settled, reading.noticed)
+    rules = dict.fromkeys(reading.rules, reading.horizon)
+    catalog = first_reading(
+        store, paths, incarnation, reading.fingerprint, writer, reading.settled, reading.noticed, rules
+    )
     Chain.create(store, paths, incarnation, start=start, source=told, writer=writer, catalog=catalog)
     failpoint("bootstrap.after_head")
 
@@ -107,7 +117,7 @@ def drop_orphan(
     """
     if left is None or not left.makes_slot or left.slot == source.slot or left.slot in set(in_use):
         return None
-    if (left.system_id, left.database) != (server.system_id, server.database):
+    if (left.system_id, left.database_oid) != (server.system_id, server.database_oid):
         return None
     state = read_slot(conn, left.slot)
     if state is None or state.active or (state.plugin, state.database) != (PLUGIN, server.database):
@@ -116,42 +126,44 @@ def drop_orphan(
 
 
 def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database."""
+    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database.
+
+    A database that was renamed is the same one.
+    """
     found = _owner(store, paths)
-    if found is None or found == (server.system_id, server.database):
+    if found is None or (found.system_id, found.database_oid) == (server.system_id, server.database_oid):
         return
-    for what, ours, theirs in zip(("system", "database"), found, (server.system_id, server.database), strict=True):
-        if ours != theirs:
-            reason = f"it belongs to {what} {ours}, the source is {what} {theirs}"
-            remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
-            raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
+    if found.system_id != server.system_id:
+        reason = f"it belongs to system {found.system_id}, the source is system {server.system_id}"
+    else:
+        reason = other_database("it", found.database, found.database_oid, server)
+    remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
+    raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
 
 
-def _owner(store: Store, paths: LakePaths) -> tuple[str, str] | None:
+def _owner(store: Store, paths: LakePaths) -> ChainSource | SourceDoc | None:
     incarnation = newest_incarnation(store, paths)
     if incarnation is not None:
-        head = Chain.open_head(store, paths, incarnation).source
-        return None if head is None else (head.system_id, head.database)
+        return Chain.open_head(store, paths, incarnation).source
     key = paths.source_document
     try:
-        document = SourceDoc.from_bytes(store.get(key), paths.url(key))
+        return SourceDoc.from_bytes(store.get(key), paths.url(key))
     except NotFoundError:
         return None
-    return document.system_id, document.database
 
 
 def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
     """Write `source.json` where there is none; raises LakeError where someone else's was there first."""
-    document = SourceDoc(paths.source, server.system_id, server.database, now_text())
+    document = SourceDoc(paths.source, server.system_id, server.database, server.database_oid, now_text())
     with suppress(AlreadyExistsError):
         store.put_if_absent(paths.source_document, document.to_bytes())
     check_lake_is_ours(store, paths, server)
 
 
 def _same(left: Beginning, source: SourceConfig, server: ServerIdentity) -> bool:
-    return (left.system_id, left.database, left.slot, left.publication) == (
+    return (left.system_id, left.database_oid, left.slot, left.publication) == (
         server.system_id,
-        server.database,
+        server.database_oid,
         source.slot,
         source.publication,
     )

@@ -18,13 +18,14 @@ finished stay; those that were not are copied at a later C, and so is one that m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from wal2delta.config.mistakes import nearest
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.gap import check_no_gap
-from wal2delta.errors import RECOVER, LakeError, SourceError, TableError, TransientError
+from wal2delta.errors import RECOVER, DefiniteError, LakeError, SourceError, TableError, TransientError
 from wal2delta.lake.snapshots import (
     Ended,
     Pending,
@@ -44,14 +45,17 @@ from wal2delta.names import Incarnation, TableName
 from wal2delta.pipeline.attempts import Attempts, Outcome, SnapshotTable
 from wal2delta.pipeline.begin import check_lake_is_ours, claim_lake, drop_orphan, make_head, record
 from wal2delta.pipeline.snapshot_lock import alone
+from wal2delta.postgres.births import read_horizon, read_rules
 from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
-from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.connection import Connection, close_quietly, connect, source_errors
+from wal2delta.postgres.findings import refusals
 from wal2delta.postgres.fingerprint import Reading, Settling, read, read_at_snapshot
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot, slot_problem
 from wal2delta.postgres.snapshot import SnapshotSession
 from wal2delta.report import Event, Report, Stop, silent
+from wal2delta.schema import LeftOutColumn, describe_left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class SnapshotReport:
     `slot` made the snapshot at `consistent_point`, where all tables were copied but those altered meanwhile, which have
     a later point of their own. `failed` says why tables could not be copied; `kept` are those that a run which was
     interrupted had finished, so that they were not copied again; `skipped` were dropped, or taken out of the publication,
-    after the run had begun.
+    after the run had begun. `left_out` are the columns that the publication leaves out of tables, which nothing copies.
     """
 
     source: str
@@ -72,10 +76,13 @@ class SnapshotReport:
     failed: Mapping[TableName, str] = field(default_factory=dict)
     kept: Mapping[TableName, SnapshotTable] = field(default_factory=dict)
     skipped: Sequence[TableName] = ()
+    left_out: Mapping[TableName, Sequence[LeftOutColumn]] = field(default_factory=dict)
 
 
 class SnapshotIncompleteError(TableError):
     """Some tables could not be copied; `report` has the others, which are complete and visible."""
+
+    exit_status = 1
 
     def __init__(self, first: TableError, report: SnapshotReport) -> None:
         more = f" (and {len(report.failed) - 1} more tables)" if len(report.failed) > 1 else ""
@@ -105,7 +112,7 @@ def bootstrap(
     try:
         return Bootstrap(config, config.source(name), report, stop or Stop()).run(tables, again=again)
     except OSError as error:
-        raise disk_error(f"lake {config.lake}", "writing to it", error) from error
+        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
 
 
 class Bootstrap:
@@ -120,15 +127,16 @@ class Bootstrap:
         self._paths = LakePaths(config.lake, source.name)
         self._result = Outcome()
         self._kept: dict[TableName, SnapshotTable] = {}
+        self._unfit: dict[TableName, TableError] = {}
+        self._left_out: dict[TableName, Sequence[LeftOutColumn]] = {}
         self._killed: dict[Incarnation, list[Ended]] = {}
 
     def run(self, wanted: Sequence[TableName] | None, *, again: bool | None = None) -> SnapshotReport:
         with ExitStack() as held:
             conn = connect(self._source.dsn, "wal2delta bootstrap", lock_timeout_s=self._source.snapshot.lock_timeout_s)
             try:
-                refuse(examine(conn, self._source, only=wanted))
+                names = self._choose_fit(conn, wanted)
                 server = identify(conn)
-                names = self.choose(read_tables(conn, self._source), wanted)
                 begun, _ = self._look(conn, server)
                 if begun is not None:
                     self._check_read(conn, Chain.open(self._store, self._paths, begun), names)
@@ -142,6 +150,27 @@ class Bootstrap:
             if incarnation is None:
                 return self.begin(names, server, slot, follows=None)
             return self.copy(names, incarnation, again=wanted is not None if again is None else again)
+
+    def _choose_fit(self, conn: Connection, wanted: Sequence[TableName] | None) -> list[TableName]:
+        """The tables to be copied; those that can't be are told at the end, beside the others."""
+        findings = examine(conn, self._source, only=wanted)
+        unfit = refusals(findings)
+        unread: dict[TableName, DefiniteError] = {}
+        published = read_tables(conn, self._source, refused=unread)
+        chosen = self.choose([*published, *unread], wanted)
+        self._unfit = {name: unfit[name] for name in sorted(unfit)}
+        names = [name for name in chosen if name not in unfit]
+        if not names:
+            refuse(findings)
+        self.note_left_out(published[name] for name in names)
+        return names
+
+    def note_left_out(self, tables: Iterable[PublishedTable]) -> None:
+        """Tell which columns are not copied, since they are not published; the report has them too."""
+        self._left_out = {table.table: table.left_out for table in tables if table.left_out}
+        for table, columns in self._left_out.items():
+            message = f"{table}: not published, so not in the lake: {describe_left_out(columns)}"
+            self._tell("bootstrap.left_out", message, table=table.key, columns=[column.name for column in columns])
 
     def alone(self, held: ExitStack) -> None:
         """Take the source's snapshot lock until `held` ends, and end what killed runs have left open."""
@@ -230,15 +259,16 @@ class Bootstrap:
             message = f"slot {dropped} is gone: a run that was killed had made it for this source"
             self._tell("bootstrap.orphan", message, slot=dropped)
 
-    def choose(
-        self, published: Mapping[TableName, PublishedTable], wanted: Sequence[TableName] | None
-    ) -> list[TableName]:
+    def choose(self, published: Collection[TableName], wanted: Sequence[TableName] | None) -> list[TableName]:
         missing = sorted(str(table) for table in wanted or () if table not in published)
         if missing:
             reason = f"not published: {', '.join(missing)}"
-            raise SourceError(
-                f"publication {self._source.publication}", reason, "run `wal2delta apply`, or name others"
+            near = {name: nearest(name, map(str, published)) for name in missing}
+            hints = [f"did you mean {there}?" for there in near.values() if there is not None]
+            remedy = " ".join(
+                [*hints, "Run `wal2delta apply`, or name others" if hints else "run `wal2delta apply`, or name others"]
             )
+            raise SourceError(f"publication {self._source.publication}", reason, remedy)
         chosen = list(published) if wanted is None else list(dict.fromkeys(wanted))
         if not chosen:
             thing = f"publication {self._source.publication}"
@@ -286,13 +316,17 @@ class Bootstrap:
         return self._finish(incarnation, attempts.point, attempts.slot)
 
     def _reading_at(self, session: SnapshotSession) -> Reading:
-        """The catalog exactly at the session's consistent point."""
-        conn = session.connect("wal2delta bootstrap")
+        """The catalog exactly at the session's consistent point; the horizon is a little later."""
+        conn, now = session.connect("wal2delta bootstrap"), connect(self._source.dsn, "wal2delta bootstrap")
         try:
-            fingerprint = read_at_snapshot(conn, publications_of(conn, self._source))
+            names = publications_of(conn, self._source)
+            fingerprint = read_at_snapshot(conn, names)
+            with source_errors("the source's catalog"):
+                rules, horizon = read_rules(conn, names), read_horizon(now)
         finally:
             close_quietly(conn)
-        return Reading(fingerprint, session.consistent_point, session.consistent_point)
+            close_quietly(now)
+        return Reading(fingerprint, session.consistent_point, session.consistent_point, rules, horizon)
 
     def _reading_now(self) -> Reading:
         """The catalog now: of tables that will be copied later, so nothing of them is missed."""
@@ -303,10 +337,13 @@ class Bootstrap:
             close_quietly(conn)
 
     def _finish(self, incarnation: Incarnation, point: Lsn, slot: str) -> SnapshotReport:
-        failed = {name: str(error) for name, error in sorted(self._result.failed.items())}
+        errors = self._unfit | self._result.failed
+        failed = {name: str(error) for name, error in sorted(errors.items())}
         tables = dict(sorted(self._result.tables.items()))
         skipped = tuple(sorted(self._result.skipped))
-        result = SnapshotReport(self._source.name, incarnation, point, slot, tables, failed, self._kept, skipped)
+        result = SnapshotReport(
+            self._source.name, incarnation, point, slot, tables, failed, self._kept, skipped, self._left_out
+        )
         rows = sum(table.rows for table in tables.values())
         self._tell(
             "bootstrap.done",
@@ -315,8 +352,8 @@ class Bootstrap:
             tables=len(tables),
             rows=rows,
         )
-        if self._result.failed:
-            raise SnapshotIncompleteError(next(iter(self._result.failed.values())), result)
+        if errors:
+            raise SnapshotIncompleteError(next(iter(errors.values())), result)
         return result
 
     def _tell(self, kind: str, message: str, **fields: object) -> None:

@@ -21,13 +21,14 @@ from wal2delta.postgres.connection import Connection, close_quietly, connect
 from wal2delta.postgres.findings import Finding, Severity, from_error
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, name_problem, read_slot
+from wal2delta.schema import LeftOutColumn
 
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
     """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag where that is empty.
 
-    `pages` is the catalog's estimate of its size.
+    `pages` is the catalog's estimate of its size; `left_out` are the columns that are not sent.
     """
 
     name: TableName
@@ -38,6 +39,7 @@ class TableSummary:
     actions: tuple[str, ...]
     pages: int
     kept: str
+    left_out: tuple[LeftOutColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ class CheckReport:
     def refused(self) -> bool:
         """Whether a finding is an error."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def single_tables(self) -> bool:
+        """Whether what is in the way is about single tables alone, beside which others can go on."""
+        errors = {finding.table for finding in self.findings if finding.severity is Severity.ERROR}
+        return None not in errors and bool({table.name for table in self.tables} - errors)
 
     @property
     def try_again(self) -> bool:
@@ -114,7 +122,7 @@ def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Seque
 
 def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
     try:
-        return tuple(_summary(table) for table in read_tables(conn, source).values())
+        return tuple(_summary(table) for table in read_tables(conn, source, refused={}).values())
     except DefiniteError:
         # The findings say why.
         return ()
@@ -131,4 +139,5 @@ def _summary(table: PublishedTable) -> TableSummary:
         actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
         pages=table.pages,
         kept=table.kept,
+        left_out=table.left_out,
     )

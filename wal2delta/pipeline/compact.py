@@ -5,7 +5,8 @@ One cycle belongs to `wal2delta.lake.cycle`; when compaction runs to its callers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,14 @@ from wal2delta.config.model import CompactionConfig, Config, RetentionConfig, So
 from wal2delta.errors import LakeError
 from wal2delta.lake.crossing import plan_crossing, to_be_followed
 from wal2delta.lake.cycle import CycleResult, begin_cycle, finish_cycle
-from wal2delta.lake.documents import Cut, Held, Intent, SnapshotTable
+from wal2delta.lake.documents import Cut, Held, Intent
+from wal2delta.lake.failures import without_java
 from wal2delta.lake.lease import Lease, hold_lease
 from wal2delta.lake.plan import Plan, plan_cycle
 from wal2delta.lake.records import newest_cut, newest_number, read_intent
 from wal2delta.lake.schema_events import ShapeChange
-from wal2delta.lake.snapshots import pending_snapshots, read_snapshot, retire
+from wal2delta.lake.session import driver_lives
+from wal2delta.lake.snapshots import pending_snapshots, retire, snapshot_fingerprints
 from wal2delta.lake.upkeep import UPKEEP, finish_upkeep
 from wal2delta.lake.vectors_check import why_not
 from wal2delta.landing.chain import Chain, newest_incarnation
@@ -30,6 +33,7 @@ from wal2delta.landing.store import Store, local_folder, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.report import Event, Report, Stop
+from wal2delta.steps import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class CutReport:
     shapes: Mapping[TableName, str] = field(default_factory=dict)
 
 
+@without_java(lambda _config, name, *_, **__: name)
 def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
     name: str,
@@ -85,8 +90,8 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     newest = newest_incarnation(store, paths)
     if newest is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `wal2delta bootstrap {name}` first")
-    with leased(lease, store, paths) as held:
-        run = _Run(spark, held, source.compaction, report, stop, archive_folder(source.retention))
+    with driver_lives(spark), leased(lease, store, paths, spark) as held:
+        run = _Run(spark, held, source.compaction, report, stop, archive_folder(source.retention), end)
         done = run.finish_interrupted()
         for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
             done += run.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
@@ -121,6 +126,8 @@ class _Run:
     report: Report
     stop: Stop
     archive: Path | None = None
+    end: Lsn | None = None
+    _began: tuple[float, int] | None = None
 
     def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
         """Cycles until the lake stands at `chain`'s end, or at `end`; begins with the crossing where it stands before it."""
@@ -155,7 +162,7 @@ class _Run:
             )
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
         chain = Chain.open(self.lease.store, self.lease.paths, intent.incarnation)
-        return [self._finish(chain, intent, sha256, previous, resumed=True)]
+        return [self._finish(chain, intent, sha256, previous)]
 
     def next_cycle(self, chain: Chain, limit: Lsn) -> CutReport | None:
         """One more cycle, or None where there is nothing to do."""
@@ -169,7 +176,7 @@ class _Run:
             number,
             end=limit,
             cycle_rows=self.limits.cycle_rows,
-            fingerprints=self._fingerprints(chain),
+            fingerprints=snapshot_fingerprints(self.lease.store, self.lease.paths, chain.incarnation),
         )
         return None if plan is None else self._run(plan, number, chain, previous)
 
@@ -186,22 +193,31 @@ class _Run:
 
     def _run(self, plan: Plan, number: CycleNumber, chain: Chain, previous: Cut | None) -> CutReport:
         intent, sha256 = begin_cycle(plan, number, chain, self.lease)
-        return self._finish(chain, intent, sha256, previous, resumed=False)
+        return self._finish(chain, intent, sha256, previous)
 
-    def _fingerprints(self, chain: Chain) -> Callable[[TableName, Lsn], str | None]:
-        """The catalog's fingerprint of a table in the snapshot at a point; each snapshot is read once for a plan."""
-        snapshots: dict[Lsn, Mapping[TableName, SnapshotTable]] = {}
+    def _progress(self, chain: Chain, intent: Intent) -> Progress:
+        """Of one cycle; which part of the run it is, its WAL says."""
+        if self._began is None:
+            self._began = time.monotonic(), int(intent.start_lsn)
+        since, first = self._began
+        end = int(max(chain.end if self.end is None else self.end, intent.end_lsn))
+        whole = end - first
+        of_all = (0.0, 1.0)
+        if whole > 0:
+            of_all = ((int(intent.start_lsn) - first) / whole, (int(intent.end_lsn) - first) / whole)
+        return Progress(
+            self.report,
+            "compact.progress",
+            f"cycle {intent.number}",
+            len(intent.tables),
+            of_all=of_all,
+            seconds_before=time.monotonic() - since,
+            fields={"cycle": int(intent.number)},
+        )
 
-        def fingerprint(table: TableName, point: Lsn) -> str | None:
-            if point not in snapshots:
-                key = self.lease.paths.snapshot(chain.incarnation, point)
-                snapshots[point] = read_snapshot(self.lease.store, self.lease.paths, key).tables
-            found = snapshots[point].get(table)
-            return None if found is None else found.fingerprint
-
-        return fingerprint
-
-    def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None, *, resumed: bool) -> CutReport:
+    def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None) -> CutReport:
+        progress = self._progress(chain, intent)
+        progress.begin()
         result = finish_cycle(
             self.spark,
             chain,
@@ -209,26 +225,29 @@ class _Run:
             intent=intent,
             sha256=sha256,
             previous=previous,
-            resumed=resumed,
             threads=self.limits.threads,
             make=self.limits.apply,
+            on_table=lambda _table, changes: progress.done(changes),
         )
         if any(wanted.snapshot is not None for wanted in intent.tables.values()):
             retire(self.lease.store, self.lease.paths, result.cut)
         told = _told(result)
         for change in result.shapes:
             self.report(_shape_event(told, change))
+        if result.untold is not None:
+            message = f"schema_history does not get what changed in cycle {told.number}: {result.untold}"
+            self.report(Event("compact.untold", message, {"cycle": int(told.number)}))
         self.report(_event(told))
         return told
 
 
 @contextmanager
-def leased(lease: Lease | None, store: Store, paths: LakePaths) -> Iterator[Lease]:
+def leased(lease: Lease | None, store: Store, paths: LakePaths, spark: SparkSession) -> Iterator[Lease]:
     """The caller's lease, or the source's for the block."""
     if lease is not None:
         yield lease
         return
-    with hold_lease(store, paths) as taken:
+    with hold_lease(store, paths, spark) as taken:
         yield taken
 
 

@@ -27,8 +27,9 @@ import pyarrow.parquet as pq
 from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TableError, TransientError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.documents import Chunk as ChunkDoc
-from wal2delta.lake.documents import SnapshotTable as TableDoc
+from wal2delta.lake.snapshot_documents import Chunk as ChunkDoc
+from wal2delta.lake.snapshot_documents import SnapshotTable as TableDoc
+from wal2delta.landing.decoded import DecodedCount
 from wal2delta.landing.parquet import open_parquet
 from wal2delta.landing.store import NewFile, Store
 from wal2delta.names import TableName
@@ -93,6 +94,7 @@ class _Draft:
     def __init__(self, store: Store, key: str, chunk: Chunk) -> None:
         self.file: NewFile | None = None
         self.rows = 0
+        self.decoded = DecodedCount()
         self._store = store
         self._key = key
         self._chunk = chunk
@@ -105,6 +107,7 @@ class _Draft:
             self.file = self._store.create(self._key)
             self._writer = open_parquet(self.file, batch.schema)
         self._writer.write_batch(batch)
+        self.decoded.add(batch)
         self.rows += batch.num_rows
 
     def finish(self) -> None:
@@ -288,8 +291,8 @@ class TableCopier:
         self._progress.ended(chunk)
         if draft.file is None:
             return None
-        pages, file = (chunk.from_page, chunk.to_page), draft.file
-        return ChunkDoc(path, draft.rows, file.bytes_written, file.sha256, pages, chunk.leaf.table.key), file
+        pages, file, decoded = (chunk.from_page, chunk.to_page), draft.file, draft.decoded.so_far
+        return ChunkDoc(path, draft.rows, file.bytes_written, file.sha256, decoded, pages, chunk.leaf.table.key), file
 
     def _write(self, draft: _Draft, chunk: Chunk) -> None:
         conn = self._connection()

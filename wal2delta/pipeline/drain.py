@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.drain.flush import Flushed, Flusher
 from wal2delta.drain.gap import Meeting, check_no_gap
+from wal2delta.drain.large import LargeProgress
 from wal2delta.drain.loop import Ended, Goal, Session
 from wal2delta.drain.past import check_past
 from wal2delta.drain.progress import acknowledge
 from wal2delta.drain.publications import Publications, PublicationsChangedError, recorded_names
 from wal2delta.drain.shapes import CatalogResolver
-from wal2delta.drain.totals import Counts, Flush, Totals
+from wal2delta.drain.spill import SpillLimitError
+from wal2delta.drain.totals import DrainReport, Flush, Totals
 from wal2delta.drain.until import Mode, Until
 from wal2delta.drain.watch import CatalogWatch
-from wal2delta.errors import LakeError, NoRoomError, TransientError, Wal2DeltaError
+from wal2delta.errors import InvariantError, LakeError, NoRoomError, TransientError, Wal2DeltaError
 from wal2delta.landing.chain import Chain, FencedError
+from wal2delta.landing.disk import disk_error
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.landing.sweep import sweep
 from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
 from wal2delta.pgoutput.batch import BatchDecoder
 from wal2delta.pgoutput.relations import RelationCache
 from wal2delta.postgres.catalog import INSERTS_SUFFIX, publications_of
@@ -50,25 +52,6 @@ STOP_GRACE_S = 3.0
 FOLLOWED = "followed"
 
 
-@dataclass(frozen=True, slots=True)
-class DrainReport:
-    """What a drain added to the landing: the range (`start_lsn`, `end_lsn`].
-
-    `confirmed_flush_lsn` is the newest position told to the slot, None where another drain did the work. `reason_for_end` is
-    `reached`, `stopped`, `elapsed`, or `followed` (another drain holds the slot, and the landing has what was asked for).
-    """
-
-    source: str
-    start_lsn: Lsn
-    end_lsn: Lsn
-    confirmed_flush_lsn: Lsn | None
-    transactions: int
-    rows: int
-    segments: int
-    tables: Mapping[TableName, Counts]
-    reason_for_end: str
-
-
 def drain(
     config: Config,
     name: str,
@@ -86,8 +69,10 @@ def drain(
     `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) where a disk is full and `until`
     is not `stopped` (such a drain waits for room).
     """
-    running = _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush)
-    return running.run()
+    try:
+        return _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush).run()
+    except OSError as error:
+        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
 
 
 class _Drain:
@@ -107,6 +92,7 @@ class _Drain:
         self._until = until
         self._report = report
         self._on_flush = on_flush
+        self._streaming = True
         self._totals = Totals()
         self._publications = Publications()
         self._confirmed: Lsn | None = None
@@ -123,7 +109,7 @@ class _Drain:
     def run(self) -> DrainReport:
         while True:
             try:
-                reason = self._attempt()
+                reason = self._attempt_in_room()
             except FencedError:
                 raise
             except PublicationsChangedError as error:
@@ -140,6 +126,19 @@ class _Drain:
             else:
                 if reason is not None:
                     return self._result(reason)
+
+    def _attempt_in_room(self) -> str | None:
+        try:
+            return self._attempt()
+        except SpillLimitError as error:
+            if error.alone and not self._streaming:
+                kind = NoRoomError if error.by_room else LakeError
+                raise kind(error.thing, error.reason, error.remedy) from error
+            # From here on the server keeps what is open.
+            self._streaming = False
+            self._tell("drain.spill_limit", f"{error.reason}; connecting again, for one transaction after the other")
+            self._chain.refresh()
+            return None
 
     def _attempt(self) -> str | None:
         """Why it has ended; None where it is to go on with another connection."""
@@ -216,13 +215,15 @@ class _Drain:
                 silence_timeout_s=given.silence_timeout_s,
                 application_name=f"wal2delta drain {self._source.name}"[:63],
                 wait_s=SLOT_WAIT_S,
+                streaming=self._streaming,
+                messages=bool(given.messages),
             )
 
-        def asked_to_stop() -> str | None:
-            return ASKED_TO_STOP if self._goal.stop.requested else None
-
         with within(self._patience()), source_errors(f"slot {self._source.slot}"):
-            return aside(opened, asked_to_stop, ReplicationStream.close)
+            return aside(opened, self._asked_to_stop, ReplicationStream.close)
+
+    def _asked_to_stop(self) -> str | None:
+        return ASKED_TO_STOP if self._goal.stop.requested else None
 
     def _patience(self, grace_s: float = 0.0) -> Patience:
         return Patience(self._source.drain.silence_timeout_s, self._goal.stop, grace_s)
@@ -239,9 +240,9 @@ class _Drain:
         # The slot may stand behind: a drain that was killed after its manifest had not told it yet.
         self._confirmed = acknowledge(stream, self._chain.newest)
         patience = self._patience(STOP_GRACE_S)
-        resolver = CatalogResolver(self._source, patience)
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, patience, there=there)
+        resolver = CatalogResolver(self._source, watch.readings, patience)
         flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch, self._source.drain)
         failure: BaseException | None = None
         try:
@@ -252,6 +253,7 @@ class _Drain:
                 self._chain.end,
                 on_flushed=lambda flushed: self._flushed(flushed, watch),
                 on_spilled=self._spilled,
+                large=LargeProgress(self._report, self._source.name),
             )
             ended = session.run(goal)
             # What was altered since the last look is noticed now, not at the next start.
@@ -269,8 +271,8 @@ class _Drain:
             self._tell_of_catalog(watch)
             watch.close()
             resolver.close()
-            if isinstance(failure, FencedError):
-                # A replaced writer often loses its connection first; that it was replaced is what matters.
+            if isinstance(failure, FencedError | InvariantError):
+                # The connection is often lost first; that this writer was replaced, or is at fault, is what matters.
                 raise failure
 
     def _lost_publication(self, there: Sequence[str], publications: Sequence[str]) -> None:
@@ -310,10 +312,8 @@ class _Drain:
     def _tell_of_catalog(self, watch: CatalogWatch) -> None:
         while watch.noticed:
             change = watch.noticed.popleft()
-            words = ", ".join(d.value for d in change.differences)
-            self._tell(
-                "drain.catalog", f"{change.table}: {words}", table=change.table.key, verdict=change.verdict.value
-            )
+            told = f"{change.table}: {', '.join(d.value for d in change.differences)}"
+            self._tell("drain.catalog", told, table=change.table.key, verdict=change.verdict.value)
 
     def _spilled(self, size: int) -> None:
         self._tell("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)

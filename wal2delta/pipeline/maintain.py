@@ -17,6 +17,7 @@ A cut that is kept is readable: all that it names stays until the cut is gone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -25,19 +26,18 @@ from itertools import pairwise
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from wal2delta.config.model import Config, RetentionConfig
+from wal2delta.config.table_names import write_table
 from wal2delta.errors import LakeError, TransientError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.columns import COMMIT_TIME, ORD
-from wal2delta.lake.delta_files import table_files, unneeded
-from wal2delta.lake.documents import Cut, TableIntent
+from wal2delta.lake.cut_documents import unneeded_bases
+from wal2delta.lake.delta_files import Unread
+from wal2delta.lake.documents import Cut, Held, TableIntent
+from wal2delta.lake.failures import without_java
 from wal2delta.lake.lease import Lease, newest_epoch
-from wal2delta.lake.open import read_layer
-from wal2delta.lake.optimize import is_fragmented
-from wal2delta.lake.plan import ORDINAL_BITS
 from wal2delta.lake.records import cut_numbers, newest_cut, read_cut
+from wal2delta.lake.session import driver_lives
 from wal2delta.lake.snapshots import entered_chunks, open_points, pending_snapshots
 from wal2delta.lake.upkeep import archived, begin_upkeep, finish_upkeep
 from wal2delta.landing.beginning import has_head, incarnations
@@ -48,7 +48,9 @@ from wal2delta.landing.retention import Freed, below, first_needed, freed, put_b
 from wal2delta.landing.store import NotFoundError, Store, open_store
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.pipeline.compact import archive_folder, finish_interrupted, leased
+from wal2delta.pipeline.maintain_tables import Damaged, first_change_since, fragmented, unneeded_files
 from wal2delta.pipeline.maintain_views import maintain_views, stop_here, views_plan
+from wal2delta.pipeline.prove_lake import refuse_damaged
 from wal2delta.report import Event, Report, Stop
 
 
@@ -56,7 +58,8 @@ from wal2delta.report import Event, Report, Stop
 class Maintained:
     """What was done: the cycles that ended, the tables in them, and what each step removed (or would remove).
 
-    `views` are those whose files were put together.
+    `views` are those whose files were put together; `damaged` says which tables and views could not be read, and why: they
+    keep what they have.
     """
 
     cycles: tuple[CycleNumber, ...] = ()
@@ -65,6 +68,7 @@ class Maintained:
     repaired: tuple[TableName, ...] = ()
     views: tuple[str, ...] = ()
     freed: Mapping[str, Freed] = field(default_factory=dict)
+    damaged: Mapping[str, Unread] = field(default_factory=dict)
 
     @property
     def files(self) -> int:
@@ -77,6 +81,7 @@ class Maintained:
         return sum(part.bytes for part in self.freed.values())
 
 
+@without_java(lambda _config, name, *_, **__: name)
 def maintain(
     config: Config,
     name: str,
@@ -97,18 +102,24 @@ def maintain(
     source, moment = config.source(name), now or datetime.now(timezone.utc)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
     stop = stop or Stop()
-    with leased(None, store, paths) as lease:
+    with driver_lives(spark), leased(None, store, paths, spark) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
-        work = _Work(spark, lease, source.retention, report, moment, stop, cycles)
+        damaged = Damaged(name)
+        work = _Work(spark, lease, source.retention, report, moment, stop, cycles, damaged)
         asked, restored = tuple(rebuild), tuple(restore)
         _check_asked(store, paths, archive_folder(source.retention), asked, restored)
+        if asked:
+            refuse_damaged(spark, paths, work.newest(), asked)
         repaired = work.cycle("repair", dict.fromkeys(asked))
         work.cycle("maintenance", dict.fromkeys(restored, CycleNumber(0)))
-        trimmed = work.cycle("maintenance", {} if restored else work.to_trim())
+        trimmed = () if restored else work.trim()
         small = work.cycle("maintenance", dict.fromkeys(work.to_optimize()))
-        removed = _remove(store, paths, source.retention, moment, stop)
+        removed = _remove(store, paths, source.retention, moment, stop, damaged)
     views = maintain_views(config, name, spark, report, stop=stop, now=moment)
-    done = Maintained(tuple(cycles), trimmed, small, repaired, views.optimized, {**removed, "views": views.freed})
+    freed, unread = {**removed, "views": views.freed}, _unread(damaged, views.damaged)
+    done = Maintained(tuple(cycles), trimmed, small, repaired, views.optimized, freed, unread)
+    for thing, why in unread.items():
+        report(Event("maintain.damaged", f"{thing}: {why}", {"thing": thing, "reason": why.reason}))
     told = {"files": done.files, "bytes": done.bytes, "cycles": [int(c) for c in done.cycles]}
     report(Event("maintain.done", f"removed {done.files} files of {done.bytes} bytes", told))
     return done
@@ -125,13 +136,19 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     if cut is None:
         raise _no_cut(name)
     try:
-        small = _fragmented(paths, cut, source.retention)
-        views, freed = views_plan(config, name, moment), _would_remove(store, paths, source.retention, moment)
+        damaged = Damaged(name)
+        small = fragmented(paths, cut, source.retention.small_files, damaged)
+        views, freed = views_plan(config, name, moment), _would_remove(store, paths, source.retention, moment, damaged)
     except (NotFoundError, FileNotFoundError) as error:
         raise TransientError(
             f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
         ) from error
-    return Maintained(optimized=small, views=views.optimized, freed={**freed, "views": views.freed})
+    unread = _unread(damaged, views.damaged)
+    return Maintained(optimized=small, views=views.optimized, freed={**freed, "views": views.freed}, damaged=unread)
+
+
+def _unread(tables: Mapping[TableName, Unread], views: Mapping[str, Unread]) -> dict[str, Unread]:
+    return {str(table): why for table, why in tables.items()} | {f"view {view}": why for view, why in views.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +162,28 @@ class _Work:
     now: datetime
     stop: Stop
     cycles: list[CycleNumber]
+    damaged: Damaged
 
-    def cycle(self, kind: str, tables: Mapping[TableName, CycleNumber | None]) -> tuple[TableName, ...]:
-        """One cycle over some tables; the number is where their history becomes a state, if it does.
+    def cycle(
+        self,
+        kind: str,
+        tables: Mapping[TableName, CycleNumber | None],
+        held: Mapping[TableName, Held] | None = None,
+    ) -> tuple[TableName, ...]:
+        """One cycle over some tables; the number is where their history becomes a state, if it does. It holds `held`.
 
         Returns those in which it was done: a table that someone else has written is left as it is, and held.
         """
-        if not tables:
+        if not tables and not held:
             return ()
         stop_here(self.lease.paths.source, self.stop)
-        cut = self._cut()
+        cut = self.newest()
         name = self.lease.paths.source
         wanted = {
             t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_through=through)
             for t, through in tables.items()
         }
-        intent, sha256 = begin_upkeep(self.lease, cut, kind, wanted)
+        intent, sha256 = begin_upkeep(self.lease, cut, kind, wanted, held)
         archive = archive_folder(self.retention)
         between = partial(stop_here, name, self.stop)
         _, refused = finish_upkeep(
@@ -169,31 +192,30 @@ class _Work:
         self.cycles.append(intent.number)
         done = tuple(sorted(tables.keys() - refused.keys()))
         self.report(Event("maintain.cycle", f"cycle {intent.number} ({kind})", {"tables": list(map(str, done))}))
-        for table, held in refused.items():
-            self.report(Event("maintain.held", f"{table}: {held.reason}; {held.remedy}", {"table": str(table)}))
+        for table, why in {**(held or {}), **refused}.items():
+            self.report(Event("maintain.held", f"{table}: {why.reason}; {why.remedy}", {"table": str(table)}))
         return done
 
-    def to_trim(self) -> dict[TableName, CycleNumber]:
-        """The tables with changes that are too old, and the cycle up to which they are: one for all tables."""
+    def trim(self) -> tuple[TableName, ...]:
+        """One cycle over the tables with changes that are too old: all up to one. It holds those that it can't read."""
         if self.retention.history_s == 0:
-            return {}
-        cut, limit = self._cut(), self.now - timedelta(seconds=self.retention.history_s)
-        firsts = []
-        for table, at in cut.tables.items():
-            history = read_layer(self.spark, self.lease.paths, table, at, "history")
-            found = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
-            firsts += [] if found is None else [int(found) >> ORDINAL_BITS]
-        through = CycleNumber(min(firsts, default=int(cut.number)) - 1)
-        low = {t: 0 if at.history_low is None else int(at.history_low.cut) for t, at in cut.tables.items()}
+            return ()
+        cut, limit = self.newest(), self.now - timedelta(seconds=self.retention.history_s)
+        firsts, lost = first_change_since(self.spark, self.lease.paths, cut, limit, self.damaged)
+        through = CycleNumber(
+            min((int(first) for first in firsts.values() if first is not None), default=int(cut.number)) - 1
+        )
+        low = {t: 0 if (known := cut.tables[t].history_low) is None else int(known.cut) for t in firsts}
         store, paths = self.lease.store, self.lease.paths
         fit = {t: known for t, known in low.items() if t not in cut.held and not reshaped(store, paths, t)}
-        return {t: through for t, known in fit.items() if known < through}
+        return self.cycle("maintenance", {t: through for t, known in fit.items() if known < through}, lost)
 
     def to_optimize(self) -> tuple[TableName, ...]:
         """The tables with too many small files."""
-        return _fragmented(self.lease.paths, self._cut(), self.retention)
+        return fragmented(self.lease.paths, self.newest(), self.retention.small_files, self.damaged)
 
-    def _cut(self) -> Cut:
+    def newest(self) -> Cut:
+        """Where the lake stands; raises LakeError where there is no cut yet."""
         cut = newest_cut(self.lease.store, self.lease.paths)
         if cut is None:
             raise _no_cut(self.lease.paths.source)
@@ -214,7 +236,7 @@ def _check_asked(
             raise LakeError(
                 f"{name}: {table}",
                 "its shape has changed, and history has older rows in the shape they had",
-                f"run `wal2delta prove {name} --tables {table} --repair` instead",
+                f"run `wal2delta prove {name} --tables {shlex.quote(write_table(table))} --repair` instead",
             )
     for table in restore:
         place = archived(archive, paths, table)
@@ -237,25 +259,16 @@ def _no_cut(source: str) -> LakeError:
     )
 
 
-def _fragmented(paths: LakePaths, cut: Cut, retention: RetentionConfig) -> tuple[TableName, ...]:
-    found = []
-    # A held table gets no new files, and where somebody else has written it nothing can be done in it.
-    for table, at in sorted((t, at) for t, at in cut.tables.items() if t not in cut.held):
-        for key, version in ((paths.history(table), at.history_version), (paths.current(table), at.current_version)):
-            if is_fragmented(paths.url(key), version, retention.small_files):
-                found.append(table)
-                break
-    return tuple(found)
-
-
-def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, stop: Stop) -> dict[str, Freed]:
+def _remove(  # noqa: PLR0917  what `_would_remove` takes, and what may end it
+    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, stop: Stop, damaged: Damaged
+) -> dict[str, Freed]:
     """Steps 3 to 6."""
     stop_here(paths.source, stop)
     total = {"cuts": _delete(store, old_documents(store, paths, retention, now))}
     failpoint("maintain.after_cuts")
     stop_here(paths.source, stop)
     total["tables"] = Freed()
-    for place, size in _table_files(store, paths, old=()):
+    for place, size in unneeded_files(store, paths, (), damaged):
         place.unlink(missing_ok=True)
         total["tables"] = total["tables"].plus(Freed(1, size))
     failpoint("maintain.after_tables")
@@ -271,19 +284,23 @@ def _remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: dat
     return total
 
 
-def _would_remove(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> dict[str, Freed]:
+def _would_remove(
+    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, damaged: Damaged
+) -> dict[str, Freed]:
     documents = old_documents(store, paths, retention, now)
     chains = [(Chain.open(store, paths, i), number) for i, number in _landings(store, paths, retention, now)]
     return {
         "cuts": _sizes(store, documents),
-        "tables": summed(Freed(1, size) for _, size in _table_files(store, paths, old=documents)),
+        "tables": summed(Freed(1, size) for _, size in unneeded_files(store, paths, documents, damaged)),
         "landing": summed(freed(chain, below(chain, number)) for chain, number in chains),
         "snapshots": _sizes(store, _chunks(store, paths)),
     }
 
 
 def old_documents(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> list[str]:
-    """The cuts that may go, oldest first, their intents before them, and the leases before the newest; reads those cuts.
+    """The cuts that may go, oldest first, their intents before them, then what only they were based on, and old leases.
+
+    Reads the cuts that go.
 
     A cut is kept for its time from when the next one followed it: until then it was the newest.
     """
@@ -294,21 +311,10 @@ def old_documents(store: Store, paths: LakePaths, retention: RetentionConfig, no
         if time_of(read_cut(store, paths, following).created_at) >= limit:
             break
         gone += [paths.intent(number), paths.cut(number)]
+    gone += unneeded_bases(store, paths, numbers[len(gone) // 2]) if numbers else []
     epoch = newest_epoch(store, paths)
     leases = [key for key in store.list(paths.leases) if key < paths.lease(epoch)]
     return [key for key in gone if store.exists(key)] + leases
-
-
-def _table_files(store: Store, paths: LakePaths, old: Iterable[str]) -> Iterable[tuple[Path, int]]:
-    """The files of all tables that no cut needs but those in `old`."""
-    going = set(old)
-    cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths) if paths.cut(n) not in going]
-    oldest: dict[str, int] = {}
-    for cut in reversed(cuts):
-        for table, at in cut.tables.items():
-            oldest |= {paths.history(table): at.history_version, paths.current(table): at.current_version}
-    for key, version in sorted(oldest.items()):
-        yield from unneeded(paths.url(key), table_files(paths.url(key), version))
 
 
 def _landings(
@@ -343,4 +349,6 @@ def _delete(store: Store, keys: list[str]) -> Freed:
     total = _sizes(store, keys)
     for key in keys:
         store.delete(key)
+    # A cut that came back would name files that are gone.
+    store.settle(keys)
     return total

@@ -9,7 +9,7 @@ more are left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,11 +18,16 @@ from itertools import chain
 from pyspark.sql import SparkSession
 
 from wal2delta.config.model import Config, RetentionConfig, ViewConfig
-from wal2delta.errors import TransientError
+from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.delta_files import Unread
+from wal2delta.lake.memory import fit
+from wal2delta.lake.records import newest_cut
+from wal2delta.lake.view_cuts import one_refresh
+from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.retention import Freed, summed
-from wal2delta.landing.store import open_store
+from wal2delta.landing.store import Store, open_store
+from wal2delta.pipeline.refresh import view_row_bytes
 from wal2delta.report import Event, Report, Stop
-from wal2delta.views.cuts import one_refresh
 from wal2delta.views.upkeep import KeptCuts, files_together, kept_cuts, needs_files_together, unneeded_files
 
 # A refresh of views takes as long as their queries; what was not waited for is done by the next run.
@@ -34,12 +39,13 @@ _LOOK_S = 1.0
 class ViewsMaintained:
     """What was done (or would be): views whose files were put together, and what was removed.
 
-    `busy` says why the rest was left to the next run.
+    `busy` says why the rest was left to the next run, `damaged` which views could not be read, and why.
     """
 
     optimized: tuple[str, ...] = ()
     freed: Freed = field(default_factory=Freed)
     busy: str | None = None
+    damaged: Mapping[str, Unread] = field(default_factory=dict)
 
 
 def views_of(config: Config, source: str) -> list[ViewConfig]:
@@ -57,12 +63,18 @@ def maintain_views(
     views, store = views_of(config, source), open_store(config.lake)
     if not views:
         return ViewsMaintained()
-    small, freed, busy = list[str](), Freed(), None
+    small, freed, busy, damaged = list[str](), Freed(), None, dict[str, Unread]()
     try:
         with _in_turn(config.lake, stop):
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
-                made = files_together(spark.newSession(), store, config.lake, cut, _small_files(config, name))
+                session = spark.newSession()
+                fit(session, _row_bytes(config, store, name))
+                try:
+                    made = files_together(session, store, config.lake, cut, _small_files(config, name))
+                except LakeError as error:
+                    damaged[name] = Unread(error.reason, error.remedy)
+                    continue
                 if made is not None:
                     small.append(name)
                     report(
@@ -73,7 +85,7 @@ def maintain_views(
             for key in kept.old:
                 freed = freed.plus(Freed(1, store.size(key)))
                 store.delete(key)
-            for place, size in unneeded_files(config.lake, kept.oldest):
+            for place, size in unneeded_files(config.lake, kept, damaged):
                 place.unlink(missing_ok=True)
                 freed = freed.plus(Freed(1, size))
     except TransientError as error:
@@ -81,7 +93,7 @@ def maintain_views(
         stop_here(source, stop)
         report(Event("maintain.views_busy", f"views are left to the next run: {error}"))
         busy = error.reason
-    return ViewsMaintained(tuple(small), freed, busy)
+    return ViewsMaintained(tuple(small), freed, busy, damaged)
 
 
 def stop_here(source: str, stop: Stop) -> None:
@@ -95,14 +107,14 @@ def stop_here(source: str, stop: Stop) -> None:
 def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
     """What a run would do now, without a change; the files that putting together makes unneeded are not in it."""
     views, store = views_of(config, source), open_store(config.lake)
-    kept = _kept(config, views, now)
-    small = tuple(
-        name
-        for name, cut in sorted(kept.newest.items())
-        if needs_files_together(config.lake, cut, _small_files(config, name))
-    )
-    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(config.lake, kept.oldest)))
-    return ViewsMaintained(small, summed(Freed(1, size) for size in sizes))
+    kept, damaged, small = _kept(config, views, now), dict[str, Unread](), list[str]()
+    for name, cut in sorted(kept.newest.items()):
+        try:
+            small += [name] if needs_files_together(config.lake, cut, _small_files(config, name)) else []
+        except LakeError as error:
+            damaged[name] = Unread(error.reason, error.remedy)
+    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(config.lake, kept, damaged)))
+    return ViewsMaintained(tuple(small), summed(Freed(1, size) for size in sizes), damaged=damaged)
 
 
 def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
@@ -113,6 +125,12 @@ def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
 
 def _small_files(config: Config, view: str) -> int:
     return min(policy.small_files for policy in _policies(config, view))
+
+
+def _row_bytes(config: Config, store: Store, view: str) -> int:
+    sources = {source for source, _ in config.views[view].reads.values()}
+    cuts = {source: newest_cut(store, LakePaths(config.lake, source)) for source in sources}
+    return view_row_bytes(config.views[view], {source: cut for source, cut in cuts.items() if cut is not None})
 
 
 def _policies(config: Config, view: str) -> list[RetentionConfig]:

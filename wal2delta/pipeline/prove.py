@@ -18,37 +18,52 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from wal2delta.config.mistakes import nearest
 from wal2delta.config.model import Config, SourceConfig
 from wal2delta.config.table_names import write_table
 from wal2delta.drain.until import Until
-from wal2delta.errors import ConfigError, TransientError
+from wal2delta.errors import ConfigError, DefiniteError, LakeError, TransientError, manual
 from wal2delta.lake.columns import in_lake
+from wal2delta.lake.delta_log import LogGapError
 from wal2delta.lake.documents import Cut, CutTable
 from wal2delta.lake.evolution import describe_change
+from wal2delta.lake.failures import raise_unless_about_the_data, reason_of, without_java
 from wal2delta.lake.lease import Lease, hold_lease
+from wal2delta.lake.memory import fit
 from wal2delta.lake.open import read_layer
 from wal2delta.lake.records import newest_cut
+from wal2delta.lake.session import driver_lives
+from wal2delta.lake.shape_plan import waiting
+from wal2delta.lake.snapshots import part_key, read_snapshot
+from wal2delta.landing.chain import Chain, newest_incarnation
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.bootstrap import bootstrap
 from wal2delta.pipeline.compact import compact
 from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.left_behind import left_behind
+from wal2delta.pipeline.prove_lake import LakePart, prove_lake
 from wal2delta.postgres.catalog import PublishedTable, read_tables
 from wal2delta.postgres.connection import Connection, close_quietly, connect
+from wal2delta.postgres.shapes import shapes
 from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError
-from wal2delta.proof.compare import Buckets, DifferingKey, differing, differing_keys, rows_in, to_narrow
+from wal2delta.proof.compare import Buckets, differing, differing_keys, rows_in, to_narrow
 from wal2delta.proof.lake_form import lake_buckets, lake_rows
 from wal2delta.proof.record import record
 from wal2delta.proof.result import ProofReport, Status, TableProof
 from wal2delta.proof.source_side import source_buckets, source_rows
+from wal2delta.proof.unsent import ALL_ACTIONS, differences, judge
 from wal2delta.report import Event, Report, Stop, silent
+from wal2delta.steps import Progress
 
-__all__ = ["ProofReport", "TableProof", "prove"]
-
-_ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+__all__ = ["ProofReport", "TableProof", "check_prove", "prove"]
+_TABLES_SHOWN = 5
+_CHANGES = manual("What changes of the source's tables do to the lake", "The way out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +86,12 @@ class _Proof:
 class _SourceSide:
     """A table as the snapshot has it: its buckets, or why it could not be read."""
 
-    table: PublishedTable
+    table: PublishedTable | None
     buckets: Buckets | None
     blocked: str | None = None
 
 
+@without_java(lambda _config, name, *_, **__: name)
 def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
     name: str,
@@ -85,15 +101,19 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     stop: Stop | None = None,
     *,
     repair: bool = False,
+    history: bool = False,
+    part: LakePart | None = None,
 ) -> ProofReport:
     """Compare `tables` (all that are published or in the lake, where None) of the source `name` with the lake.
 
-    With `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises
-    ConfigError for a name that is not known or a table that is neither published nor in the lake, TransientError where
-    another process holds the lease or the source can't be reached, else what `drain` and `compact` raise.
+    Then prove histories of them and audit views: those whose turn it is, or all with `history`, or just `part`. With
+    `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises ConfigError
+    for a name that is not known or a table that is neither published nor in the lake, LakeError where there is no landing,
+    TransientError where another process holds the lease or the source can't be reached, else what `drain` and `compact`
+    raise.
     """
     stop = Stop() if stop is None else stop
-    found = _prove_once(config, name, tables, spark, report, stop)
+    found = _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
     wrong = found.with_status("differs")
     if not repair or not wrong or stop.requested:
         return found
@@ -101,17 +121,35 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
         Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", {"tables": [t.key for t in wrong]})
     )
     bootstrap(config, name, wrong, report, stop)
-    return _prove_once(config, name, tables, spark, report, stop)
+    return _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
+
+
+def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
+    """Raise what is known before Spark starts or a row is read: no landing, a table that there is not; needs the server."""
+    source, paths, store = config.source(name), LakePaths(config.lake, name), open_store(config.lake)
+    if newest_incarnation(store, paths) is None:
+        raise LakeError(f"{name}: landing", "there is none yet", f"run `wal2delta bootstrap {name}` first")
+    if tables is not None:
+        _chosen(source, tables, newest_cut(store, paths))
 
 
 def _prove_once(  # noqa: PLR0917  as prove
-    config: Config, name: str, tables: Sequence[TableName] | None, spark: SparkSession, report: Report, stop: Stop
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None,
+    spark: SparkSession,
+    report: Report,
+    stop: Stop,
+    *,
+    everything: bool,
+    part: LakePart | None,
 ) -> ProofReport:
     source = config.source(name)
     paths = LakePaths(config.lake, name)
     store = open_store(config.lake)
+    check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(store, paths))
-    with hold_lease(store, paths) as lease:
+    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
         slot = SnapshotSession(
             source.dsn,
             f"wal2delta_proof_{secrets.token_hex(6)}",
@@ -127,10 +165,15 @@ def _prove_once(  # noqa: PLR0917  as prove
             conn = connect(source.dsn, "wal2delta proof")
             open_until_compared.callback(close_quietly, conn)
             found = _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
-            cut = newest_cut(store, paths)
-            if cut is not None:
-                record(store, paths, cut.incarnation, found)
+        cut = newest_cut(store, paths)
+        if cut is None:
             return found
+        # What was found is recorded before more is looked at, which may take long.
+        record(store, paths, cut.incarnation, found)
+        lake = prove_lake(config, name, chosen, spark, report, stop, cut=cut, everything=everything, part=part)
+        found = replace(found, lake=lake)
+        record(store, paths, cut.incarnation, found)
+        return found
 
 
 def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:
@@ -139,12 +182,14 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     The lake's tables that the source publishes no more are among them: nothing tells us of their changes.
     """
     with connect(source.dsn, "wal2delta proof") as conn:
-        published = read_tables(conn, source)
+        refused: dict[TableName, DefiniteError] = {}
+        published = [*read_tables(conn, source, refused=refused), *refused]
     known = [*published, *sorted(set(() if cut is None else cut.tables) - set(published))]
     for table in tables or ():
         if table not in known:
             reason = f"publication {source.publication} does not have it, and the lake neither"
-            raise ConfigError(f"table {table}", reason, "name a published table")
+            near = nearest(str(table), map(str, known))
+            raise ConfigError(f"table {table}", reason, f"did you mean {near}?" if near else "name a published table")
     return known if tables is None else list(dict.fromkeys(tables))
 
 
@@ -160,20 +205,26 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
     compact(proof.config, name, proof.spark, proof.report, stop, end=point, lease=lease)
     cut = newest_cut(open_store(proof.config.lake), proof.paths)
     proofs = {}
-    for table in names:
-        proofs[table] = _prove_table(proof, table, sides.get(table), cut)
-        proof.report(_event(table, proofs[table], proof))
+    for number, table in enumerate(names, 1):
+        side = sides.get(table)
+        proofs[table] = _prove_table(proof, table, side, cut)
+        if side is not None and side.table is not None:
+            proofs[table] = replace(proofs[table], left_out=side.table.left_out)
+        proof.report(_event(table, proofs[table], proof, f"{number} of {len(names)}"))
     return ProofReport(name, point, proofs)
 
 
 def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
     """Every table's buckets under the snapshot, one table's lock at a time."""
     conn = proof.session.connect("wal2delta proof")
+    refused: dict[TableName, DefiniteError] = {}
     try:
-        published = read_tables(conn, proof.source, only=set(names))
+        published = read_tables(conn, proof.source, only=set(names), refused=refused)
     finally:
         close_quietly(conn)
-    sides = {}
+    sides = {table: _SourceSide(None, None, f"{e.reason}; {e.remedy}") for table, e in refused.items()}
+    progress = Progress(proof.report, "prove.progress", "reading the source", len(published))
+    progress.begin()
     for table, found in published.items():
         if stop.requested:
             sides[table] = _SourceSide(found, None, "it was asked to stop")
@@ -185,52 +236,83 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
             sides[table] = _SourceSide(found, None, f"{error.reason}; {error.remedy}")
         else:
             sides[table] = _SourceSide(found, buckets)
-            rows = rows_in(buckets)
-            proof.report(Event("prove.source", f"{table}: {rows} rows read", {"table": table.key, "rows": rows}))
+            progress.done(rows_in(buckets))
     return sides
 
 
 def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
-    if side is None or side.buckets is None:
-        return _unread(table, side, cut)
+    if side is None or side.buckets is None or side.table is None:
+        return _unread(proof, table, side, cut)
     source = rows_in(side.buckets)
     at = _in_lake(proof, table, side.table, cut)
     if isinstance(at, TableProof):
         return replace(at, source_rows=source)
     shape = in_lake(at.version)
-    current = read_layer(proof.spark, proof.paths, table, at)
-    lake = lake_buckets(current, shape, proof.source.buckets)
+    session = proof.spark.newSession()
+    fit(session, at.row_bytes)
+    try:
+        current = read_layer(session, proof.paths, table, at)
+        lake = lake_buckets(current, shape, proof.source.buckets)
+    except (PySparkException, Py4JError, LogGapError) as error:
+        raise_unless_about_the_data(proof.spark, error)
+        # Whatever the rows are, nobody can read them: a repair writes them anew.
+        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(error)}")
     wrong = differing(side.buckets, lake)
     if not wrong:
         return TableProof("equal", source, rows_in(lake))
-    wanted = to_narrow(side.buckets, lake)
-    missing = sorted(_ALL_ACTIONS - side.table.actions)
-    reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
+    proven = TableProof("differs", source, rows_in(lake), len(wrong), reason=_buckets(proof, len(wrong)))
+    unsent = not set(ALL_ACTIONS) <= side.table.actions
+    wanted = wrong if unsent else to_narrow(side.buckets, lake)
     if len(wanted) < len(wrong):
-        reason += f"; the keys named are those of {len(wanted)} of them"
-    if missing:
-        reason = f"its publication does not send {', '.join(missing)}, and {reason}"
-    keys: list[DifferingKey] = []
+        proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(wanted)} of them")
+    names = side.table.version.key
     try:
         with proof.session.guard(proof.conn, proof.source, side.table):
             rows = source_rows(proof.conn, side.table, proof.source.buckets, wanted)
+            there = lake_rows(current, shape, proof.source.buckets, wanted)
+            if unsent:
+                judged = judge(differences(names, rows, there), side.table.actions, new_file=_new_file(proof, at))
+                status: Status = "not applicable" if judged.excused else "differs"
+                return replace(
+                    proven, status=status, differing_keys=judged.keys, reason=f"{proven.reason}: {judged.told}"
+                )
+            keys = differing_keys(names, [row for _, row in rows], (row for _, row in there))
     except (TableMovedError, TransientError) as error:
-        reason += f"; the keys could not be named: {error.reason}"
-    else:
-        there = lake_rows(current, shape, proof.source.buckets, wanted)
-        keys = differing_keys(side.table.version.key, rows, there)
-    status: Status = "not applicable" if missing else "differs"
-    return TableProof(status, source, rows_in(lake), len(wrong), tuple(keys), reason)
+        reason = f"{proven.reason}; the keys could not be named: {error.reason}"
+        # What is not looked at is neither excused nor damage.
+        return replace(proven, status="blocked" if unsent else "differs", reason=reason)
+    return replace(proven, differing_keys=tuple(keys))
 
 
-def _unread(table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+def _buckets(proof: _Proof, wrong: int) -> str:
+    return f"{wrong} of {proof.source.buckets} buckets differ"
+
+
+def _new_file(proof: _Proof, at: CutTable) -> bool:
+    """Whether the table has another file than at its newest snapshot, as a TRUNCATE leaves it; asked inside a guard."""
+    store, key = open_store(proof.config.lake), proof.paths.snapshot(at.snapshot_incarnation, at.snapshot_lsn)
+    copied = read_snapshot(store, proof.paths, key).tables if store.exists(part_key(key, 0)) else {}
+    then = copied.get(at.version.table)
+    now = shapes(proof.conn, proof.source, [at.version.oid]).files(at.version.oid)
+    # One that was born in the stream has no snapshot; its file had the number of its OID.
+    files = {at.version.oid: int(at.version.oid)} if then is None else then.files
+    return any(now.get(oid) != file for oid, file in files.items())
+
+
+def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
     """What is said of a table that the source's side does not have."""
+    if (
+        side is None
+        and cut is not None
+        and left_behind(proof.source, {t: h for t, h in cut.held.items() if t == table})
+    ):
+        return TableProof("not applicable", reason=f"nobody configures it any more, and {cut.held[table].reason}")
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(cut.held[table]))
     if side is not None:
         return TableProof("blocked", reason=side.blocked)
     reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
-    return TableProof("held", reason=f"{reason}; what the lake has of it is kept (docs/schema-changes.md)")
+    return TableProof("held", reason=f"{reason}; what the lake has of it is kept ({_CHANGES})")
 
 
 def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
@@ -245,20 +327,34 @@ def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cu
     at = cut.tables[table]
     point = proof.session.consistent_point
     if cut.position != point or at.at_lsn != point:
-        return TableProof("blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}; try again")
+        return TableProof(
+            "blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}{_why(proof, cut)}; try again"
+        )
     if at.version.id != published.version.id:
         change = describe_change(at.version, published.version)
         return TableProof(
-            "blocked", reason=f"{change}; the next change of a row brings that into the lake, or a snapshot"
+            "blocked",
+            reason=f"{change}; a drain that goes on from here, or the next change of a row, brings that; try again",
         )
     return at
 
 
-def _event(table: TableName, made: TableProof, proof: _Proof) -> Event:
+def _why(proof: _Proof, cut: Cut) -> str:
+    """Which change of shape a compaction waits at, that stopped before the position."""
+    chain = Chain.open(open_store(proof.config.lake), proof.paths, cut.incarnation)
+    tables = sorted(waiting(chain, cut))
+    if not tables:
+        return ""
+    named = ", ".join(map(str, tables[:_TABLES_SHOWN]))
+    more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
+    return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"
+
+
+def _event(table: TableName, made: TableProof, proof: _Proof, number: str) -> Event:
     reason = f": {made.reason}" if made.reason else ""
     return Event(
         "prove.table",
-        f"{table} {made.status}{reason}",
+        f"{number} tables compared: {table} {made.status}{reason}",
         {
             "table": table.key,
             "status": made.status,
@@ -266,5 +362,6 @@ def _event(table: TableName, made: TableProof, proof: _Proof) -> Event:
             "lake_rows": made.lake_rows,
             "differing_buckets": made.differing_buckets,
             "position": str(proof.session.consistent_point),
+            "left_out": [column.name for column in made.left_out],
         },
     )

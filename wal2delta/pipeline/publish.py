@@ -7,41 +7,64 @@ would make the *application's* UPDATE and DELETE fail. Which actions are publish
 tables go into a second one, `<publication>_inserts`, which publishes insert and truncate only; the drain then
 reads both. Truncate is among them because it needs no identity, and pgbench, for one, truncates its history table.
 
-Both publish a partitioned table under its own name (`publish_via_partition_root`). Tables in a publication that the
+Patterns of the configuration become the tables that they match now, by name: a publication of a whole schema takes a
+superuser, and would publish the updates of tables without identity (docs/decisions/0026-tables-by-pattern.md). Both
+publications publish a partitioned table under its own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored
+generated columns (`publish_generated_columns`). A publication without that option gets it with a new table, if no table
+that is published already would change its shape by it. Tables in a publication that the
 configuration does not name are left there, with a note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
 from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import ConfigError
+from wal2delta.errors import ConfigError, DefiniteError, SourceError
 from wal2delta.names import TableName
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.catalog import INSERTS_SUFFIX, PublishedTable, publications_of, read_tables
+from wal2delta.postgres.catalog import (
+    ACTIONS,
+    INSERTS_SUFFIX,
+    PublishedTable,
+    as_if_published,
+    publications_of,
+    read_tables,
+)
 from wal2delta.postgres.checks import examine_server
 from wal2delta.postgres.connection import Connection, close_quietly, connect, rows, source_errors
-from wal2delta.postgres.findings import Finding, refuse
+from wal2delta.postgres.findings import Finding, from_error, refusals, refuse
+from wal2delta.postgres.left_out import SENDS_GENERATED
+from wal2delta.postgres.privileges import lacks_for_publishing, role_name
+from wal2delta.postgres.selection import with_matches
 from wal2delta.postgres.slot import read_slot
-from wal2delta.postgres.table_checks import candidate_problem, named_facts, table_findings
+from wal2delta.postgres.table_checks import candidate_problem, meant, named_facts, shape_findings, table_findings
 from wal2delta.report import Event, Report, silent
+from wal2delta.schema import describe_left_out
 
 _INSERTS = "insert, truncate"
 _NAME_BYTES_MAX = 63
+_SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `apply` would run, in order, in one transaction; `notes` are for people."""
+    """What `apply` would run, in order, in one transaction; `notes` are for people.
+
+    `refused` are the tables that can't go on, published or not, each with the reason and the remedy. `lacking` is what the
+    connection's `role` has not to run it: then somebody else must.
+    """
 
     source: str
     statements: tuple[str, ...]
     notes: tuple[str, ...]
+    refused: Mapping[TableName, str] = field(default_factory=dict)
+    role: str = ""
+    lacking: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -56,19 +79,23 @@ class _Draft:
     source: SourceConfig
     statements: list[Composed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: dict[TableName, str] = field(default_factory=dict)
+    lacking: Sequence[str] = ()
 
 
 def plan(config: Config, name: str) -> Plan:
     """The statements that publish the configured tables of the source `name`; none where all are published.
 
-    Raises ConfigError where neither configuration nor publication names tables; SourceError, naming every fault, where a
-    table can't be published, or the server can't replicate; TransientError where it can't be reached.
+    Raises ConfigError where neither configuration nor publication names tables; SourceError, naming every fault, where no
+    table can go on, or the server can't replicate; TransientError where it can't be reached.
     """
     source = config.source(name)
     conn = connect(source.dsn, "wal2delta plan")
     try:
         drawn = _draw(conn, source)
-        return Plan(name, tuple(statement.as_string(conn) for statement in drawn.statements), tuple(drawn.notes))
+        statements = tuple(statement.as_string(conn) for statement in drawn.statements)
+        role = role_name(conn)
+        return Plan(name, statements, tuple(drawn.notes), drawn.refused, role, tuple(drawn.lacking))
     finally:
         close_quietly(conn)
 
@@ -76,13 +103,17 @@ def plan(config: Config, name: str) -> Plan:
 def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Plan:
     """Run the statements of `plan` in one transaction and return it.
 
-    Raises SourceError where the server refuses one (nothing is then changed), TransientError where it can't be reached.
+    Raises SourceError where the role may not run them, or the server refuses one (nothing is then changed), TransientError
+    where it can't be reached.
     """
     source = config.source(name)
     if plan.source != name:
         raise ConfigError(f"source {name}", f"the plan is one for {plan.source}", "make it again")
     if plan.empty:
         return plan
+    if plan.lacking:
+        remedy = f"let the owner run it: `wal2delta plan {name} | psql …`"
+        raise SourceError(f"role {plan.role}", f"it may not run this: it has not {', nor '.join(plan.lacking)}", remedy)
     conn = connect(source.dsn, "wal2delta apply")
     try:
         with source_errors(f"publication {source.publication}"), conn.transaction():
@@ -96,38 +127,115 @@ def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Pla
     return plan
 
 
-def _draw(conn: Connection, source: SourceConfig) -> _Draft:
+def _draw(conn: Connection, configured: SourceConfig) -> _Draft:
+    source = with_matches(conn, configured)
     existing = publications_of(conn, source)
-    published = read_tables(conn, source) if existing else {}
-    if not source.tables and not published:
+    unread: dict[TableName, DefiniteError] = {}
+    published = read_tables(conn, source, refused=unread) if existing else {}
+    if not source.tables and not published and not unread:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
-    facts = named_facts(conn, [table for table in source.tables if table not in published])
-    refuse(
-        [*examine_server(conn, source), *_candidates(source, published, facts), *_published(conn, source, published)]
-    )
-    new = [table for table in source.tables if table not in published]
-    draft = _Draft(source)
-    _publish(draft, source.publication, [t for t in new if facts[t]["has_identity"]], existing, always=True)
+    new = [table for table in source.tables if table not in published and table not in unread]
+    facts = named_facts(conn, new)
+    server = examine_server(conn, source)
+    near = meant(conn, [table for table in new if table not in facts])
+    mistaken = [candidate_problem(table, facts.get(table), near.get(table)) for table in new]
+    refuse([*server, *(problem for problem in mistaken if problem is not None)])
+    wanted = {_home(source, facts[t]) for t in new if facts.get(t, {}).get("has_stored")}
+    generated = _generated(conn, source, existing, wanted, published)
+    candidates, problems = _candidates(conn, source, new, facts, generated)
+    findings = [
+        *server,
+        *problems,
+        *(table_findings(conn, source, published.keys() | unread.keys()) if existing else ()),
+    ]
+    refused = refusals(findings)
+    if not refused.keys() < {*source.tables, *published, *unread}:
+        refuse(findings)
+    new = [table for table in new if table not in refused]
+    draft = _Draft(source, refused={table: str(refused[table]) for table in sorted(refused)})
+    homes = {_home(source, facts[t]) for t in new}
+    creates = source.publication not in existing or bool(homes.difference(existing))
+    if new or creates:
+        altered = homes.intersection(existing).union(generated.switched_on)
+        draft.lacking = lacks_for_publishing(conn, new, sorted(altered), creates=creates)
+    draft.statements += [_SEND_GENERATED.format(Identifier(name)) for name in generated.switched_on]
+    keyed, others = [t for t in new if facts[t]["has_identity"]], [t for t in new if not facts[t]["has_identity"]]
+    _publish(draft, source.publication, keyed, existing, generated, always=True)
     # Made together: one that came later would be none for the stream until it has read up to there.
     second = source.publication not in existing
-    _publish(draft, _inserts(source), [t for t in new if not facts[t]["has_identity"]], existing, always=second)
+    _publish(draft, _inserts(source), others, existing, generated, always=second)
     _notes(conn, draft, new, published, facts)
+    left_out = {t: c.left_out for t, c in {**published, **candidates}.items() if c.left_out and t not in refused}
+    draft.notes += [
+        f"{table}: not published, so not in the lake: {describe_left_out(c)}" for table, c in left_out.items()
+    ]
     return draft
 
 
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    """Whether stored generated columns can be sent, which publications begin to by this plan, and which don't send them."""
+
+    supported: bool
+    switched_on: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
+
+
+def _generated(
+    conn: Connection,
+    source: SourceConfig,
+    existing: Sequence[str],
+    wanted: set[str],
+    published: Mapping[TableName, PublishedTable],
+) -> _Generated:
+    """What becomes of stored generated columns; `wanted` are publications that get a new table with some.
+
+    A publication that exists gets the option if no table in it changes its shape by that: other readers of it, and the
+    landing, would see columns of whose older values they know nothing.
+    """
+    with source_errors("publications"):
+        without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": list(existing)})}
+    if conn.info.server_version < SENDS_GENERATED:
+        return _Generated(False, (), frozenset([source.publication, _inserts(source)]))
+    changed = {
+        name
+        for table in published.values()
+        for name in table.publications
+        if any(column.generated == "stored" for column in table.left_out)
+    }
+    switched_on = sorted((without & wanted) - changed)
+    return _Generated(True, tuple(switched_on), frozenset(without.difference(switched_on)))
+
+
+def _home(source: SourceConfig, facts: Mapping[str, Any]) -> str:
+    """The publication that a table goes into."""
+    return source.publication if facts["has_identity"] else _inserts(source)
+
+
 def _candidates(
-    source: SourceConfig, published: Mapping[TableName, PublishedTable], facts: Mapping[TableName, dict[str, Any]]
-) -> list[Finding]:
-    problems = (candidate_problem(table, facts.get(table)) for table in source.tables if table not in published)
-    return [problem for problem in problems if problem is not None]
-
-
-def _published(conn: Connection, source: SourceConfig, published: Mapping[TableName, PublishedTable]) -> list[Finding]:
-    return list(table_findings(conn, source, published.keys())) if published else []
+    conn: Connection,
+    source: SourceConfig,
+    new: Sequence[TableName],
+    facts: Mapping[TableName, dict[str, Any]],
+    generated: _Generated,
+) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
+    """The tables as they would be published, and what would be wrong with them then."""
+    actions = {int(facts[t]["oid"]): ACTIONS if facts[t]["has_identity"] else _INSERTS.split(", ") for t in new}
+    without = [int(facts[t]["oid"]) for t in new if _home(source, facts[t]) in generated.without]
+    unfit: dict[TableName, DefiniteError] = {}
+    tables = as_if_published(conn, source, actions, unfit, without)
+    found = [finding for table in tables.values() for finding in shape_findings(table, source)]
+    return tables, found + [replace(from_error(error), table=table) for table, error in unfit.items()]
 
 
 def _publish(
-    draft: _Draft, publication: str, tables: Sequence[TableName], existing: Sequence[str], *, always: bool
+    draft: _Draft,
+    publication: str,
+    tables: Sequence[TableName],
+    existing: Sequence[str],
+    generated: _Generated,
+    *,
+    always: bool,
 ) -> None:
     """CREATE or ALTER one publication; `always` makes it even where it has no table yet."""
     listed = SQL(", ").join(Identifier(table.schema, table.name) for table in tables)
@@ -140,9 +248,10 @@ def _publish(
         return
     which = SQL(" FOR TABLE {}").format(listed) if tables else SQL("").format()
     only = SQL(f"publish = '{_INSERTS}', " if publication.endswith(INSERTS_SUFFIX) else "").format()
+    stored = SQL(", publish_generated_columns = stored" if generated.supported else "").format()
     draft.statements.append(
-        SQL("CREATE PUBLICATION {}{} WITH ({}publish_via_partition_root = true)").format(
-            Identifier(publication), which, only
+        SQL("CREATE PUBLICATION {}{} WITH ({}publish_via_partition_root = true{})").format(
+            Identifier(publication), which, only, stored
         )
     )
 
@@ -161,7 +270,7 @@ def _notes(
                 f"{table} has no replica identity: only its inserts and truncates are published; "
                 "an UPDATE or DELETE on it will not reach the lake"
             )
-    extra = sorted(str(table) for table in published if source.tables and table not in source.tables)
+    extra = sorted(str(table) for table in published if source.tables and not source.selection.selected(table))
     if extra:
         draft.notes.append(f"published, though not configured, and left so: {', '.join(extra)}")
     if read_slot(conn, source.slot) is None:

@@ -38,7 +38,7 @@ from wal2delta.pipeline.bootstrap import Bootstrap, SnapshotReport
 from wal2delta.postgres.catalog import publications_of, read_tables
 from wal2delta.postgres.checks import examine, refuse
 from wal2delta.postgres.connection import Connection, close_quietly, connect
-from wal2delta.postgres.server import ServerIdentity, identify
+from wal2delta.postgres.server import ServerIdentity, identify, other_database
 from wal2delta.postgres.slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from wal2delta.postgres.stream import ReplicationStream
 from wal2delta.report import Event, Report, Stop, silent
@@ -101,7 +101,7 @@ def recover(
     try:
         return _Recover(config, config.source(name), report, stop or Stop()).run(other_system=other_system)
     except OSError as error:
-        raise disk_error(f"lake {config.lake}", "writing to it", error) from error
+        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
 
 
 class _Recover:
@@ -157,7 +157,9 @@ class _Recover:
         lost = slot is not None and slot.lost
         findings = examine(conn, self._source)
         refuse([f for f in findings if not (lost and f.thing == f"slot {self._source.slot}")])
-        tables = self._bootstrap.choose(read_tables(conn, self._source), None)
+        published = read_tables(conn, self._source)
+        tables = self._bootstrap.choose(published.keys(), None)
+        self._bootstrap.note_left_out(published.values())
         head = self._head(incarnation)
         begun, end, reason = self._why(conn, incarnation, head)
         plan = RecoverPlan(
@@ -232,7 +234,10 @@ class _Recover:
         self, conn: Connection, server: ServerIdentity, head: ChainSource, slot: SlotState | None
     ) -> Sequence[str]:
         drops = [slot.name] if slot is not None and slot.lost else []
-        if head.slot != self._source.slot and (head.system_id, head.database) == (server.system_id, server.database):
+        if head.slot != self._source.slot and (head.system_id, head.database_oid) == (
+            server.system_id,
+            server.database_oid,
+        ):
             old = read_slot(conn, head.slot)
             problem = None if old is None else slot_problem(old, server.database)
             if old is not None and old.active:
@@ -255,6 +260,6 @@ class _Recover:
 def _moved(server: ServerIdentity, head: ChainSource) -> str | None:
     if server.system_id != head.system_id:
         return f"the server is system {server.system_id}, the landing belongs to {head.system_id}"
-    if server.database != head.database:
-        return f"the database is {server.database}, the landing belongs to {head.database}"
+    if server.database_oid != head.database_oid:
+        return other_database("the landing", head.database, head.database_oid, server)
     return None

@@ -1,11 +1,10 @@
-"""Refresh views: each at the newest cuts of the sources it reads.
+"""Refresh views: all at the same cuts of the sources they read, the newest when the refresh begins.
 
 How one view is computed and committed belongs to `wal2delta.views.refresh`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,17 +15,18 @@ from pyspark.sql import SparkSession
 from wal2delta.config.model import Config, ViewConfig
 from wal2delta.errors import ConfigError, LakeError
 from wal2delta.lake.documents import Cut
+from wal2delta.lake.failures import concerns_all, raise_unless_about_the_data, reason_of, without_java
+from wal2delta.lake.memory import fit
 from wal2delta.lake.open import OpenedLake
 from wal2delta.lake.records import newest_cut
+from wal2delta.lake.session import driver_lives
+from wal2delta.lake.view_cuts import newest_number, one_refresh, view_path
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber
 from wal2delta.report import Event, Report, silent
-from wal2delta.views.cuts import one_refresh
-from wal2delta.views.refresh import refresh_view, view_path
-
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+from wal2delta.views.refresh import refresh_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class ViewReport:
     held: str | None = None
 
 
+@without_java(lambda _config, view, *_, **__: "views" if view is None else f"view {view}")
 def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
     """Refresh the view of that name, or every view.
 
@@ -57,18 +58,25 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
     views = _chosen(config, view)
     store = open_store(config.lake)
     reports = []
-    with one_refresh(config.lake):
+    with driver_lives(spark), one_refresh(config.lake):
+        at = _Point(store, config.lake, int(newest_number(store)) + 1)
         for chosen in views:
             try:
-                made = _refresh_one(config, chosen, spark.newSession(), store)
+                made = _refresh_one(config, chosen, spark.newSession(), at)
             except (LakeError, ConfigError) as error:
                 # What is wrong with one view's source, definition or table is no matter of the others'.
-                if view is not None:
+                if view is not None or concerns_all(error):
                     raise
                 made = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
             reports.append(made)
             report(_event(made))
     return reports
+
+
+def view_row_bytes(view: ViewConfig, cuts: Mapping[str, Cut]) -> int:
+    """What a row of the view is taken to have at most: one row of each table that it reads."""
+    there = (cuts[source].tables.get(table) for source, table in view.reads.values() if source in cuts)
+    return sum(at.row_bytes for at in there if at is not None)
 
 
 def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
@@ -80,25 +88,39 @@ def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
     return [config.views[view]]
 
 
-def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, store: Store) -> ViewReport:
-    cuts = {source: newest_cut(store, LakePaths(config.lake, source)) for source, _ in view.reads.values()}
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where one refresh takes all its views: each source's newest cut, looked for once; `number` is the refresh's own."""
+
+    store: Store
+    lake: str
+    number: int
+    known: dict[str, Cut | None] = field(default_factory=dict)
+
+    def cut(self, source: str) -> Cut | None:
+        """The source's cut."""
+        if source not in self.known:
+            self.known[source] = newest_cut(self.store, LakePaths(self.lake, source))
+        return self.known[source]
+
+
+def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, at: _Point) -> ViewReport:
+    cuts = {source: at.cut(source) for source, _ in view.reads.values()}
     held = _why_held(view, cuts)
     if held is not None:
         return ViewReport(view.name, None, None, 0, 0, held=held)
     known = {source: cut for source, cut in cuts.items() if cut is not None}
+    fit(session, view_row_bytes(view, known))
     opened = OpenedLake(session, config.lake, known)
     tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
     numbers = {source: cut.number for source, cut in known.items()}
     try:
-        made = refresh_view(session, store, config.lake, view, tables=tables, sources=numbers)
+        made = refresh_view(session, at.store, config.lake, view, tables=tables, sources=numbers, refresh=at.number)
     except (PySparkException, Py4JJavaError) as error:
-        # The condition alone: its sentence may have values in it.
-        condition = _CONDITION.search(str(error))
-        if condition is None:
-            raise
+        raise_unless_about_the_data(session, error)
         raise LakeError(
             f"view {view.name}: {view_path(config.lake, view.name)}",
-            f"its table, or one that it reads, is refused by Spark: {condition[1]}",
+            f"its table, or one that it reads, can't be read or written: {reason_of(error)}",
             "where it is its own, move that folder away: the next refresh makes it anew",
         ) from error
     return ViewReport(
@@ -119,6 +141,13 @@ def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
         if table in cut.held:
             return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
     return None
+
+
+def held_views(config: Config, view: str | None) -> list[ViewReport]:
+    """The views (or one) that a refresh would leave as they are, since a table that they read is held or not in the lake."""
+    at = _Point(open_store(config.lake), config.lake, 0)
+    reasons = {v.name: _why_held(v, {s: at.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)}
+    return [ViewReport(name, None, None, 0, 0, held=held) for name, held in reasons.items() if held is not None]
 
 
 def _event(made: ViewReport) -> Event:

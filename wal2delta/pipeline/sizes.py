@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from wal2delta.config.model import Config
-from wal2delta.lake.delta_files import table_files
+from wal2delta.errors import LakeError
+from wal2delta.lake.delta_files import Unread, table_files
 from wal2delta.lake.records import cut_numbers, newest_cut
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.retention import Freed, summed
 from wal2delta.landing.store import NotFoundError, Store, open_store
 from wal2delta.names import TableName
 from wal2delta.pipeline.maintain import maintenance_plan
+from wal2delta.pipeline.maintain_tables import Damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,16 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class LakeSizes:
-    """Files and bytes of a landing and of the tables at the newest cut, how many cuts are kept, and what would go now."""
+    """Files and bytes of a landing and of the tables at the newest cut, how many cuts are kept, and what would go now.
+
+    `damaged` says which tables and views could not be read, and why.
+    """
 
     landing: Freed
     cuts: int
     tables: Mapping[TableName, TableSize] = field(default_factory=dict)
     reclaimable: Freed | None = None
+    damaged: Mapping[str, Unread] = field(default_factory=dict)
 
     @property
     def current(self) -> Freed:
@@ -53,22 +59,28 @@ class LakeSizes:
 def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     """One source's, with what a maintenance would remove if `plan`.
 
-    Raises LakeError where a log is damaged; with `plan` TransientError where files go while they are looked at.
+    With `plan` raises TransientError if files go while they are looked at.
     """
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
     landing = summed(_size(store, key) for key in store.list(paths.landings))
     cut = newest_cut(store, paths)
     if cut is None:
         return LakeSizes(landing, 0)
-    tables = {
-        table: TableSize(
-            _newest(paths.url(paths.current(table)), at.current_version),
-            _newest(paths.url(paths.history(table)), at.history_version),
-        )
-        for table, at in sorted(cut.tables.items())
-    }
-    reclaimable = summed(maintenance_plan(config, name).freed.values()) if plan else None
-    return LakeSizes(landing, len(cut_numbers(store, paths)), tables, reclaimable)
+    tables, damaged = dict[TableName, TableSize](), Damaged(name)
+    for table, at in sorted(cut.tables.items()):
+        try:
+            tables[table] = TableSize(
+                _newest(paths.url(paths.current(table)), at.current_version),
+                _newest(paths.url(paths.history(table)), at.history_version),
+            )
+        except LakeError as error:
+            # That a held one can't be read is known.
+            if table not in cut.held:
+                damaged.add(table, error)
+    planned = maintenance_plan(config, name) if plan else None
+    unread = {str(table): why for table, why in damaged.items()} | dict({} if planned is None else planned.damaged)
+    reclaimable = None if planned is None else summed(planned.freed.values())
+    return LakeSizes(landing, len(cut_numbers(store, paths)), tables, reclaimable, unread)
 
 
 def _newest(path: str, version: int) -> Freed:

@@ -19,7 +19,7 @@ from wal2delta.lake.snapshots import Ended, settle
 from wal2delta.landing.beginning import incarnations
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import Store
+from wal2delta.landing.store import Store, make_root
 from wal2delta.names import Incarnation
 
 _HOLDER_BYTES_MAX = 500
@@ -34,6 +34,7 @@ def alone(store: Store, paths: LakePaths) -> Iterator[dict[Incarnation, list[End
     """
     place = Path(paths.url(paths.snapshot_lock))
     reason = f"another one is being copied, by {holder(place) or 'a process that has not said which'}"
+    make_root(paths.lake)
     with exclusive(place, f"snapshot of {paths.source}", reason):
         place.write_text(f"process {os.getpid()} on {socket.gethostname()} since {now_text()}", encoding="utf-8")
         yield {number: settle(store, paths, number) for number in incarnations(store, paths)}

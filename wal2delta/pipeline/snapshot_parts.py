@@ -18,7 +18,7 @@ from wal2delta.config.model import SourceConfig
 from wal2delta.errors import TransientError, Wal2DeltaError
 from wal2delta.failpoints import failpoint
 from wal2delta.fingerprint import Fingerprint
-from wal2delta.lake.documents import SnapshotDoc, SnapshotTable
+from wal2delta.lake.snapshot_documents import SnapshotDoc, SnapshotTable
 from wal2delta.lake.snapshots import Ended, Wanted, ended_key, part_key, wanted_key
 from wal2delta.landing.fields import now_text
 from wal2delta.landing.store import AlreadyExistsError, Store
@@ -92,7 +92,8 @@ class SnapshotParts:
 
     def add(self, table: TableName, document: SnapshotTable) -> None:
         """A table is complete, with all its chunks durable; it counts with the next part."""
-        self._complete[table] = replace(document, fingerprint=self.catalog.then.digest(document.version.oid))
+        oid, then = document.version.oid, self.catalog.then
+        self._complete[table] = replace(document, fingerprint=then.digest(oid), files=then.files(oid))
 
     def due(self) -> bool:
         """Whether there is something for a part, and the last one is old enough."""

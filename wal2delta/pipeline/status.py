@@ -12,32 +12,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wal2delta.config.model import Config, SourceConfig, ViewConfig
-from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError
+from wal2delta.errors import RECOVER, TransientError, Wal2DeltaError, manual
 from wal2delta.lake.documents import Cut, Held
+from wal2delta.lake.forecast import will_be_held
 from wal2delta.lake.lease import lease_holder
 from wal2delta.lake.records import newest_cut
 from wal2delta.lake.snapshots import pending_snapshots
+from wal2delta.lake.view_cuts import ViewCut
+from wal2delta.lake.view_cuts import newest_cut as newest_view_cut
 from wal2delta.landing.chain import Chain
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, open_store
 from wal2delta.lsn import Lsn
 from wal2delta.names import CycleNumber, Incarnation, TableName
 from wal2delta.pipeline.health import Level, SlotHealth, slot_health
+from wal2delta.pipeline.left_behind import left_behind
 from wal2delta.pipeline.side_by_side import side_by_side
 from wal2delta.pipeline.snapshot_status import SnapshotStatus, snapshot_status
+from wal2delta.postgres import selection
 from wal2delta.postgres.connection import connect
 from wal2delta.postgres.server import ServerIdentity, identify
 from wal2delta.postgres.slot import SlotState, read_slot
 from wal2delta.proof.record import Proved, read_proved
-from wal2delta.views.cuts import ViewCut
-from wal2delta.views.cuts import newest_cut as newest_view_cut
 
 if TYPE_CHECKING:
     # It needs PySpark to be imported, which a status without sizes does not.
     from wal2delta.pipeline.sizes import LakeSizes
 
 _T = TypeVar("_T")
-_Seen: TypeAlias = tuple[ServerIdentity, SlotState | None]
+_Seen: TypeAlias = tuple[ServerIdentity, SlotState | None, tuple[TableName, ...]]
 _LOCKS = Path("/proc/locks")
 
 
@@ -83,9 +86,11 @@ class SourceStatus:
 
     `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
     what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
-    entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run.
+    entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run. Of `held`
+    nobody waits for those in `left_behind`; `coming` are tables that the next compaction will hold, as far as the landing
+    knows it already (None where nobody asked).
     `lease_held` is None where the system can't tell. `proved` is what the last proof of each configured table said. `sizes`
-    is None where nobody asked.
+    is None where nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody follows.
     """
 
     source: str
@@ -103,7 +108,10 @@ class SourceStatus:
     problems: tuple[Problem, ...]
     snapshot: SnapshotStatus | None = None
     proved: Mapping[TableName, Proved] = field(default_factory=dict)
+    left_behind: frozenset[TableName] = frozenset()
+    coming: Mapping[TableName, Held] | None = None
     sizes: LakeSizes | None = None
+    unpublished: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,14 @@ class StatusReport:
 
     @property
     def held(self) -> bool:
-        """Whether any table stands still."""
-        return any(source.held for source in self.sources.values())
+        """Whether any table stands still that somebody waits for."""
+        return any(source.held.keys() - source.left_behind for source in self.sources.values())
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a snapshot has left tables that nobody copies."""
+        snapshots = (source.snapshot for source in self.sources.values())
+        return any(s is not None and s.missing and s.running is False for s in snapshots)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -184,7 +198,7 @@ def _source(
     paths = LakePaths(config.lake, source.name)
     chain = problems.look(lambda: Chain.open_newest(store, paths))
     cut = problems.look(lambda: newest_cut(store, paths))
-    server, slot = (None if look is None else problems.look(lambda: _of(look))) or (None, None)
+    server, slot, unpublished = (None if look is None else problems.look(lambda: _of(look))) or (None, None, ())
     if server is not None and chain is not None:
         begun = chain
         gap = problems.look(lambda: slot_gap(source, slot, begun))
@@ -195,7 +209,14 @@ def _source(
         health = problems.look(lambda: slot_health(state, at, chain, source.health))
     _judge_health(source, health, chain, problems)
     _judge_crossing(source, chain, cut, problems)
+    room = None if sizes is None else problems.look(lambda: sizes(source.name))
+    if room is not None:
+        problems.found.extend(
+            Problem(thing, why.reason, why.remedy, transient=False) for thing, why in room.damaged.items()
+        )
     end = chain.end if chain is not None else None
+    held = {} if cut is None else dict(sorted(cut.held.items()))
+    left = problems.look(lambda: left_behind(source, held, chain)) or set()
     return SourceStatus(
         source=source.name,
         server=server,
@@ -207,20 +228,32 @@ def _source(
         else CutStatus(cut.number, cut.position, cut.commit_time, cut.created_at, len(cut.tables)),
         drain_lag_bytes=_distance(None if server is None else server.current_lsn, end),
         lake_lag_bytes=_distance(end, _position(cut, chain)),
-        held={} if cut is None else dict(sorted(cut.held.items())),
+        held=held,
+        left_behind=frozenset(left),
+        coming=None if look is None else problems.look(lambda: _coming(chain, cut)),
         snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
         lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
         snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
         proved=_proved(read_proved(store, paths), source, cut),
-        sizes=None if sizes is None else problems.look(lambda: sizes(source.name)),
+        sizes=room,
         problems=tuple(problems.found),
+        unpublished=unpublished,
     )
+
+
+def _coming(chain: Chain | None, cut: Cut | None) -> dict[TableName, Held]:
+    """What a look at the catalog has found since the cut; positions of another incarnation can't be followed from it."""
+    if chain is None or cut is None or cut.incarnation != chain.incarnation:
+        return {}
+    return will_be_held(chain, cut)
 
 
 def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut | None) -> dict[TableName, Proved]:
     """Without the tables that are not configured any more; where none is, those that the lake does not have."""
-    known = set(source.tables) or (set(proved) if cut is None else {*cut.tables, *cut.held})
+    known = set(proved) if cut is None else {*cut.tables, *cut.held}
+    if source.selection:
+        known = {table for table in proved if source.selection.selected(table)}
     return {table: said for table, said in sorted(proved.items()) if table in known}
 
 
@@ -244,7 +277,7 @@ def _of(look: _Seen | Exception) -> _Seen:
 
 def _seen(source: SourceConfig) -> _Seen:
     with connect(source.dsn, "wal2delta status") as connection:
-        return identify(connection), read_slot(connection, source.slot)
+        return identify(connection), read_slot(connection, source.slot), selection.unpublished(connection, source)
 
 
 def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:
@@ -272,7 +305,7 @@ def _judge_health(source: SourceConfig, health: SlotHealth | None, chain: Chain 
     if health is None or health.level is not Level.ERROR or chain is None:
         return
     reasons = [reason for reason in health.reasons if "invalidated it" not in reason]
-    remedy = "see that its drain runs and keeps up, or tear it down (docs/operations.md, disk)"
+    remedy = f"see that its drain runs and keeps up, or tear it down ({manual('Running it', 'Disk')})"
     if reasons:
         problems.found.append(Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False))
 

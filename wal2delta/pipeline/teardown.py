@@ -6,14 +6,16 @@ owns the folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.sql import SQL, Identifier
 
 from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import TransientError
+from wal2delta.errors import SourceError, TransientError
 from wal2delta.postgres.catalog import publications_of
 from wal2delta.postgres.connection import Connection, close_quietly, connect, rows, source_errors
+from wal2delta.postgres.privileges import as_identifier, not_owned, role_name
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import drop_slot, in_use, read_slot, slot_problem
 from wal2delta.report import Event, Report, silent
@@ -35,16 +37,17 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     """Drop the slot, then the publications, of the source `name`.
 
     `end_drain` ends the connection of whoever reads the slot. Raises TransientError where the slot is in use otherwise,
-    SourceError where it is not one of this source or the role may not drop something; what was dropped before stays so.
+    SourceError where it is not one of this source, or (before anything is dropped) the role may not drop a publication.
     """
     source = config.source(name)
     conn = connect(source.dsn, "wal2delta teardown")
     try:
+        publications = publications_of(conn, source)
+        _check_owned(conn, name, publications)
         released = _drop_slot(conn, source, end_drain=end_drain)
         if released is not None:
             message = f"slot {source.slot} is gone; {released:,} bytes of WAL are free to go"
             report(Event("teardown.slot", message, {"source": name, "slot": source.slot, "released_bytes": released}))
-        publications = publications_of(conn, source)
         for publication in publications:
             with source_errors(f"publication {publication}"):
                 conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
@@ -52,6 +55,18 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     finally:
         close_quietly(conn)
     return TeardownReport(name, None if released is None else source.slot, released, tuple(publications))
+
+
+def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> None:
+    """Raise SourceError with the SQL for the owner, as long as everything is still there."""
+    others = not_owned(conn, publications)
+    if others:
+        drop = "; ".join(f"DROP PUBLICATION {as_identifier(publication)}" for publication in others)
+        raise SourceError(
+            f"publication {others[0]}",
+            f"role {role_name(conn)} does not own it, so it may not drop it; nothing was dropped",
+            f"let the owner run {drop}; then `wal2delta teardown {name}` again, which drops the slot",
+        )
 
 
 def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> int | None:

@@ -16,20 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import psycopg
-
 from wal2delta.config.model import SourceConfig, TableConfig
-from wal2delta.errors import ConfigError, SourceError, TransientError
+from wal2delta.errors import ConfigError, DefiniteError, SourceError
 from wal2delta.names import Oid, TableName
-from wal2delta.pgoutput.messages import Relation
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.connection import Connection, connect, one_snapshot, rows, source_errors
-from wal2delta.schema import Column, Identity, SchemaVersion
-from wal2delta.values.types import CatalogType, make_column, unknown_column
+from wal2delta.postgres.catalog_locks import locks_named
+from wal2delta.postgres.connection import Connection, one_snapshot, rows, source_errors
+from wal2delta.postgres.left_out import SENDS_GENERATED, left_out
+from wal2delta.schema import Column, Identity, LeftOutColumn, SchemaVersion, identity_fits
+from wal2delta.values.types import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
 ACTIONS = ("insert", "update", "delete", "truncate")
-_LOCKED_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,8 @@ class Leaf:
     `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` the catalog's estimate of its
     blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it, with
     `toast_pages` for what is stored out of line. What is kept by
-    another access method than `heap` may have no pages to be told apart by.
+    another access method than `heap` may have no pages to be told apart by. `identity_columns` are those of its identity's
+    index.
     """
 
     oid: Oid
@@ -49,6 +48,7 @@ class Leaf:
     pages: int
     heap: bool = True
     toast_pages: int = 0
+    identity_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class PublishedTable:
 
     `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
     `leaves` hold its rows (of a partitioned root: the partitions), `outside` are partitions that send nothing, with what
-    they are. Three are about publications of its updates or deletes: `uncovered` are columns of its identity that are
-    not published, `filtered_beyond` those that a filter reads though they are not of its identity, `column_list` says
-    whether there is one.
+    they are; `left_out` are its columns that are not sent. Three are about publications of its updates or deletes:
+    `uncovered` are columns of its identity that are not published, `filtered_beyond` those that a filter reads though they
+    are not of its identity, `column_list` says whether there is one.
     """
 
     version: SchemaVersion
@@ -73,6 +73,7 @@ class PublishedTable:
     filtered_beyond: tuple[str, ...] = ()
     column_list: bool = False
     outside: Mapping[TableName, str] = field(default_factory=dict)
+    left_out: tuple[LeftOutColumn, ...] = ()
 
     @property
     def table(self) -> TableName:
@@ -87,7 +88,7 @@ class PublishedTable:
     @property
     def kept(self) -> str:
         """What the lake has of it: `keyed` or `bag` (current equals the source), `history only`, or it is `refused`."""
-        if "insert" not in self.actions or not self.version.columns or self.changes_refused:
+        if "insert" not in self.actions or not self.version.columns or self.changes_refused or self.unfit_leaves:
             return "refused"
         if self.actions != frozenset(ACTIONS):
             return "history only"
@@ -101,6 +102,18 @@ class PublishedTable:
         # FULL is every column, and PostgreSQL takes no list for that, not even of all of them.
         listed = self.column_list and self.version.identity is Identity.FULL
         return listed or bool(self.uncovered or self.filtered_beyond) or not self.has_identity
+
+    @property
+    def unfit_leaves(self) -> tuple[Leaf, ...]:
+        """The partitions whose updates and deletes, published under the table's name, would not say which row they mean."""
+        if not self.partitioned or self.changes_refused or not self.actions & {"update", "delete"}:
+            return ()
+        own = [c.name for c in self.version.columns if c.identity]
+        return tuple(
+            leaf
+            for leaf in self.leaves
+            if not identity_fits(self.version.identity, own, leaf.identity, leaf.identity_columns)
+        )
 
     @property
     def has_identity(self) -> bool:
@@ -117,18 +130,21 @@ def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
 
 
 def read_tables(
-    conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
+    conn: Connection,
+    source: SourceConfig,
+    only: Collection[TableName] | None = None,
+    refused: dict[TableName, DefiniteError] | None = None,
 ) -> dict[TableName, PublishedTable]:
     """Every published table (of `only`, where given), by name in order.
 
-    Raises SourceError where no publication exists or two of them disagree about a table's columns, ConfigError where the
-    configuration does not fit a table, else as `source_errors`.
+    Raises SourceError where no publication exists, else as `source_errors`; and where two publications disagree about a
+    table's columns, or the configuration does not fit a table, SourceError or ConfigError, or puts it into `refused`.
     """
     names = publications_of(conn, source)
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `wal2delta apply`")
     # A table may be dropped between two of these statements.
-    with source_errors(f"publication {source.publication}"), _locks_named(source), one_snapshot(conn):
+    with source_errors(f"publication {source.publication}"), locks_named(source), one_snapshot(conn):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
         if only is not None:
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
@@ -137,23 +153,33 @@ def read_tables(
     entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in published:
         entries[int(row["oid"])].append(row)
-    tables = [_published_table(oid, entries[oid], facts, source) for oid in oids]
-    return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+    return _published_tables({oid: entries[oid] for oid in oids}, facts, source, refused)
 
 
-@contextmanager
-def _locks_named(source: SourceConfig) -> Iterator[None]:
-    """The server opens every table of a publication to say what is published, and says of none that it waited for it."""
-    try:
-        yield
-    except psycopg.errors.LockNotAvailable:
-        thing = f"publication {source.publication}"
-        with connect(source.dsn, "wal2delta locks") as conn, source_errors(thing):
-            found = rows(conn, queries.LOCKED)
-        told = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in found[:_LOCKED_SHOWN]]
-        who = f": locked are {', '.join(told)}" if told else ", and nothing is locked any more"
-        reason = f"a lock was not to be had in time on one of its tables{who}"
-        raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None
+def as_if_published(
+    conn: Connection,
+    source: SourceConfig,
+    actions: Mapping[int, Collection[str]],
+    refused: dict[TableName, DefiniteError],
+    without_generated: Collection[int] = (),
+) -> dict[TableName, PublishedTable]:
+    """Tables that are not published (by OID) as they would be, with these actions, all columns and all rows.
+
+    Of some no generated column would be sent. Raises as `source_errors`; `refused` as in `read_tables`.
+    """
+    with source_errors("tables"), one_snapshot(conn):
+        facts = _read_facts(conn, sorted(actions))
+    whole: dict[str, Any] = {
+        "pubname": source.publication,
+        "attnames": None,
+        "rowfilter": None,
+        "column_list": False,
+        "filtered_by": (),
+    }
+    entries = {o: [whole | {f"pub{a}": a in actions[o] for a in ACTIONS}] for o in sorted(actions)}
+    for oid in without_generated:
+        entries[oid][0]["attnames"] = [c["attname"] for c in facts.columns[oid] if not c["attgenerated"]]
+    return _published_tables(entries, facts, source, refused)
 
 
 def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:
@@ -171,35 +197,6 @@ def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[Publish
     return [replace(table, leaves=tuple(map(sized, table.leaves))) for table in given]
 
 
-def version_of(conn: Connection, source: SourceConfig, relation: Relation) -> SchemaVersion:
-    """The schema version that a Relation message stands for, with what only the catalog knows filled in.
-
-    A column that the catalog does not have under this name and type any more gets attnum 0 and kind exact_text. Raises
-    ConfigError where the configuration does not fit, else as `source_errors`.
-    """
-    table = TableName(relation.namespace or "pg_catalog", relation.name)
-    with source_errors(f"table {table}"), one_snapshot(conn):
-        facts = _read_facts(conn, [int(relation.oid)], [int(c.type_oid) for c in relation.columns])
-    known = {row["attname"]: row for row in facts.columns[int(relation.oid)]}
-    config = source.table_config(table)
-    indexed = relation.identity in (Identity.DEFAULT, Identity.INDEX)
-    columns = []
-    for told in relation.columns:
-        row = known.get(told.name)
-        type_ = facts.types.get(int(told.type_oid))
-        flagged = told.identity and indexed
-        if row is None or type_ is None or int(row["atttypid"]) != int(told.type_oid):
-            columns.append(unknown_column(told.name, told.type_oid, told.typmod, identity=flagged))
-            continue
-        attnum = int(row["attnum"])
-        with _configured(table):
-            columns.append(make_column(told.name, type_, told.typmod, attnum=attnum, identity=flagged, table=config))
-    flags = [c.name for c in relation.columns if c.identity]
-    index = facts.identity_index(int(relation.oid), relation.identity)
-    key = _key(relation.identity, index if set(index) >= set(flags) else flags, columns, config, table)
-    return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
-
-
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """Rows of the catalog by the table's OID, types by their own."""
@@ -213,10 +210,10 @@ class _Facts:
     sends_generated: bool
 
     def is_sent(self, column: Mapping[str, Any], listed: Collection[str] | None) -> bool:
-        """Whether the stream has this column of a table whose publication lists these (all, where None)."""
+        """Whether the stream has this column of a table whose publication lists these, or (None) all that it can send."""
         if column["attgenerated"] and not self.sends_generated:
             return False
-        return not column["attgenerated"] if listed is None else column["attname"] in listed
+        return column["attgenerated"] != "v" if listed is None else column["attname"] in listed
 
     def identity_index(self, oid: int, identity: Identity) -> list[str]:
         """The names of the identity index's columns in the index's order; empty where there is none."""
@@ -225,19 +222,21 @@ class _Facts:
         return list(found[0]) if found else []
 
 
-def _read_facts(conn: Connection, oids: Sequence[int], more_types: Iterable[int] = ()) -> _Facts:
+def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
     if not oids:
         return _Facts({}, defaultdict(list), defaultdict(list), defaultdict(list), {}, sends_generated=False)
     values = {"oids": list(oids)}
     columns = rows(conn, queries.COLUMNS, values)
-    type_oids = sorted({int(row["atttypid"]) for row in columns} | set(more_types))
+    type_oids = sorted({int(row["atttypid"]) for row in columns})
+    leaves = rows(conn, queries.LEAVES, values)
+    with_rows = sorted({*oids, *(int(row["oid"]) for row in leaves)})
     return _Facts(
         relations={int(row["oid"]): row for row in rows(conn, queries.RELATIONS, values)},
         columns=_by(columns, "attrelid"),
-        indexes=_by(rows(conn, queries.INDEXES, values), "indrelid"),
-        leaves=_by(rows(conn, queries.LEAVES, values), "root"),
+        indexes=_by(rows(conn, queries.INDEXES, {"oids": with_rows}), "indrelid"),
+        leaves=_by(leaves, "root"),
         types=read_types(conn, type_oids),
-        sends_generated=conn.info.server_version >= 180000,
+        sends_generated=conn.info.server_version >= SENDS_GENERATED,
     )
 
 
@@ -273,6 +272,24 @@ def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogTy
     )
 
 
+def _published_tables(
+    entries: Mapping[int, Sequence[dict[str, Any]]],
+    facts: _Facts,
+    source: SourceConfig,
+    refused: dict[TableName, DefiniteError] | None,
+) -> dict[TableName, PublishedTable]:
+    tables = []
+    for oid, published in entries.items():
+        try:
+            tables.append(_published_table(oid, published, facts, source))
+        except DefiniteError as error:
+            if refused is None:
+                raise
+            relation = facts.relations[oid]
+            refused[TableName(relation["schema"], relation["name"])] = error
+    return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+
+
 def _published_table(
     oid: int, entries: Sequence[dict[str, Any]], facts: _Facts, source: SourceConfig
 ) -> PublishedTable:
@@ -287,7 +304,8 @@ def _published_table(
     index = facts.identity_index(oid, identity)
     config = source.table_config(table)
     sent = [row for row in facts.columns[oid] if facts.is_sent(row, names)]
-    with _configured(table):
+    sent_names = {str(row["attname"]) for row in sent}
+    with configured(table):
         columns = [
             make_column(
                 row["attname"],
@@ -299,7 +317,7 @@ def _published_table(
             )
             for row in sent
         ]
-    version = SchemaVersion(table, Oid(oid), identity, tuple(columns), _key(identity, index, columns, config, table))
+    version = SchemaVersion(table, Oid(oid), identity, tuple(columns), key_of(identity, index, columns, config, table))
     filters = [e["rowfilter"] for e in entries]
     changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
     return PublishedTable(
@@ -307,7 +325,7 @@ def _published_table(
         # pgoutput sends a row that any of the publications wants.
         row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
         actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
-        leaves=tuple(_leaf(row) for row in facts.leaves[oid] if row["sent"]),
+        leaves=tuple(_leaf(row, facts) for row in facts.leaves[oid] if row["sent"]),
         outside={
             TableName(row["schema"], row["name"]): "a foreign table" if row["relkind"] == "f" else "unlogged"
             for row in facts.leaves[oid]
@@ -316,9 +334,10 @@ def _published_table(
         partitioned=relation["relkind"] == "p",
         unlogged=relation["relpersistence"] != "p",
         publications=tuple(e["pubname"] for e in entries),
-        uncovered=_uncovered(identity, index, facts.columns[oid], {str(row["attname"]) for row in sent}, facts),
+        uncovered=_uncovered(identity, index, facts.columns[oid], sent_names, facts),
         filtered_beyond=_filtered_beyond(identity, index, changing),
         column_list=any(e["column_list"] for e in changing),
+        left_out=left_out(facts.columns[oid], sent_names),
     )
 
 
@@ -340,19 +359,21 @@ def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable
     return tuple(sorted(read - set(index)))
 
 
-def _leaf(row: dict[str, Any]) -> Leaf:
+def _leaf(row: dict[str, Any], facts: _Facts) -> Leaf:
+    oid, identity = int(row["oid"]), Identity(row["relreplident"])
     return Leaf(
-        oid=Oid(int(row["oid"])),
+        oid=Oid(oid),
         table=TableName(row["schema"], row["name"]),
-        identity=Identity(row["relreplident"]),
+        identity=identity,
         relfilenode=int(row["relfilenode"]),
         pages=int(row["pages"]),
         heap=bool(row["heap"]),
+        identity_columns=tuple(facts.identity_index(oid, identity)),
     )
 
 
 @contextmanager
-def _configured(table: TableName) -> Iterator[None]:
+def configured(table: TableName) -> Iterator[None]:
     """A ValueError inside is the configuration's mistake about `table`."""
     try:
         yield
@@ -360,7 +381,7 @@ def _configured(table: TableName) -> Iterator[None]:
         raise ConfigError(f"table {table}", str(error), "correct the table's section in the configuration") from None
 
 
-def _key(
+def key_of(
     identity: Identity, index: Sequence[str], columns: Sequence[Column], config: TableConfig, table: TableName
 ) -> tuple[str, ...]:
     """What tells rows apart: the whole identity index, the configured columns under FULL, or nothing."""

@@ -55,6 +55,26 @@ WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """)
 
+# Every line of one table, of dropped columns too, which keep their number; the order is that of the last writing. A new
+# column is counted in pg_class; a rename leaves that line alone. ADD COLUMN writes both in one command, and the column's
+# once more two commands later if it has a default: a rename later in the same transaction is a later command.
+LINES = SQL("""
+SELECT a.attnum, a.attname::text AS name, a.atttypid::bigint AS type_oid, a.atttypmod AS typmod,
+       a.attgenerated::text AS generated, a.attisdropped AS dropped,
+       a.attnum = c.relnatts AND a.xmin = c.xmin
+         AND a.cmin::text::bigint - c.cmin::text::bigint = CASE WHEN a.atthasdef THEN 2 ELSE 0 END AS as_added
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+WHERE a.attrelid = {oid}::oid AND a.attnum > 0
+ORDER BY pg_catalog.age(a.xmin) DESC, a.cmin::text::bigint, a.attnum
+""")
+
+# The columns of its identity's indexes, by number.
+IDENTITY_NUMBERS = SQL("""
+SELECT i.indisprimary, i.indisreplident, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers
+FROM pg_catalog.pg_index i
+WHERE i.indrelid = {oid}::oid AND (i.indisprimary OR i.indisreplident) AND i.indimmediate AND i.indisvalid
+""")
+
 # A domain stands for the type below all domains, with the nearest modifier on the way there. A type with elements is an
 # array if it is its element's array type: int2vector, point and name have elements too.
 TYPES = SQL("""
@@ -157,10 +177,51 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, c.oid::bigint AS oid,
                                WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid)
          WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
          ELSE false
-       END AS has_identity
+       END AS has_identity,
+       EXISTS (SELECT FROM pg_catalog.pg_attribute a
+               WHERE a.attrelid = c.oid AND a.attgenerated = 's' AND NOT a.attisdropped) AS has_stored
 FROM ROWS FROM (pg_catalog.unnest({schemas}::text[]), pg_catalog.unnest({names}::text[])) AS w (schema, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+""")
+
+# All tables that are not the system's.
+TABLES = SQL("""
+SELECT n.nspname::text AS schema, c.relname::text AS name
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+""")
+
+# What is a table to a person, in these schemas or (NULL) in all but the system's, each with what it is a partition of.
+USER_RELATIONS = SQL("""
+WITH RECURSIVE listed AS (
+  SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relpersistence::text, c.relispartition
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
+    AND CASE WHEN {schemas}::text[] IS NULL THEN n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+             ELSE n.nspname = ANY ({schemas}::text[]) END
+), up AS (
+  SELECT l.oid AS of, i.inhparent AS oid
+  FROM listed l JOIN pg_catalog.pg_inherits i ON i.inhrelid = l.oid
+  WHERE l.relispartition
+  UNION ALL
+  SELECT u.of, i.inhparent
+  FROM up u
+  JOIN pg_catalog.pg_class c ON c.oid = u.oid AND c.relispartition
+  JOIN pg_catalog.pg_inherits i ON i.inhrelid = u.oid
+), above AS (
+  SELECT u.of, pg_catalog.array_agg(n.nspname::text ORDER BY c.oid) AS schemas,
+         pg_catalog.array_agg(c.relname::text ORDER BY c.oid) AS names
+  FROM up u
+  JOIN pg_catalog.pg_class c ON c.oid = u.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  GROUP BY u.of
+)
+SELECT l.schema, l.name, l.relkind, l.relpersistence,
+       COALESCE(a.schemas, ARRAY[]::text[]) AS ancestor_schemas, COALESCE(a.names, ARRAY[]::text[]) AS ancestor_names
+FROM listed l LEFT JOIN above a ON a.of = l.oid
+ORDER BY 1, 2
 """)
 
 # What this connection's role may do with each relation.
@@ -168,8 +229,15 @@ ACCESS = SQL("""
 SELECT c.oid::bigint AS oid, current_user::text AS role,
        pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AS may_use_schema,
        pg_catalog.has_table_privilege(c.oid, 'SELECT') AS may_select,
+       pg_catalog.has_any_column_privilege(c.oid, 'SELECT') AS may_select_some,
        pg_catalog.row_security_active(c.oid) AS hides_rows
 FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
+""")
+
+# Those that send no generated column; before 18 there is no such column, and none can.
+WITHOUT_GENERATED = SQL("""
+SELECT p.pubname::text FROM pg_catalog.pg_publication p
+WHERE p.pubname = ANY ({names}::name[]) AND pg_catalog.to_jsonb(p) ->> 'pubgencols' IS DISTINCT FROM 's'
 """)
 
 FOR_ALL_TABLES = SQL("""

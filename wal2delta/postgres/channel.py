@@ -33,6 +33,8 @@ from wal2delta.postgres.wire import ENVELOPE_BYTES, MESSAGE_BYTES_MAX, end_of_co
 ROOM_BYTES = 1 << 20
 # A fetch of fewer bytes has emptied the socket, as a rule; libpq reads 16 kB at most.
 LARGE_FETCH_BYTES = 12_000
+# What one fetch through libpq takes at most, as a rule.
+_LIBPQ_FETCH_BYTES = 1 << 17
 _SLICE_S = 0.5
 
 
@@ -313,12 +315,17 @@ class LibpqChannel:
         start_copy(self._pgconn, query, self._form.status, give_up)
 
     def fetch(self) -> int:
-        if self.ended:
-            return 0
-        self._pgconn.consume_input()
-        if self.unsent:
+        received = 0
+        while not self.ended and received < _LIBPQ_FETCH_BYTES:
+            # One TLS record at a time, and a walsender makes one of each message: to pause after each would be all it does.
+            self._pgconn.consume_input()
+            got = self._get()
+            received += got
+            if got == 0:
+                break
+        if self.unsent and not self.ended:
             self.unsent = bool(self._pgconn.flush())
-        return self._get()
+        return received
 
     def _get(self) -> int:
         get, data, keep, tag, header = (

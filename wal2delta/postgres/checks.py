@@ -12,14 +12,16 @@ from typing import Any
 from psycopg.sql import SQL
 
 from wal2delta.config.model import SourceConfig
-from wal2delta.errors import DefiniteError, SourceError
+from wal2delta.errors import DefiniteError, SourceError, manual
 from wal2delta.names import TableName
-from wal2delta.postgres.catalog import publications_of
+from wal2delta.postgres.catalog import publications_of, read_tables
 from wal2delta.postgres.connection import Connection, rows, source_errors
 from wal2delta.postgres.findings import Finding, error, from_error, note, refuse, warning
+from wal2delta.postgres.privileges import lacks_for_publishing, role_name
 from wal2delta.postgres.server import identify
 from wal2delta.postgres.slot import SlotState, name_problem, read_slot, slot_problem
 from wal2delta.postgres.table_checks import table_findings
+from wal2delta.postgres.transport import is_exposed
 
 __all__ = ["Finding", "examine", "examine_server", "refuse"]
 
@@ -61,6 +63,7 @@ def examine(conn: Connection, source: SourceConfig, only: Iterable[TableName] | 
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
         *_gather(lambda: table_findings(conn, source, chosen)),
+        *_gather(lambda: _may_publish(conn, source, chosen)),
     ]
 
 
@@ -87,6 +90,11 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         yield error("server", f"wal_level is {settings['wal_level']}, not logical", remedy)
     if role["recovering"]:
         yield error("server", "it is a standby", "name the primary in the DSN")
+    if is_exposed(conn):
+        reason = "it is another machine, and the connection is not encrypted: rows travel in the clear"
+        yield warning(
+            "server", reason, f"add sslmode=verify-full to the DSN ({manual('Running it', 'Over a network')})"
+        )
     if not role["may_replicate"]:
         remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
         yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
@@ -115,6 +123,11 @@ def _limits(settings: dict[str, Any], source: SourceConfig) -> Iterator[Finding]
     if settings["max_slot_wal_keep_size"] != "-1":
         reason = f"max_slot_wal_keep_size is {settings['max_slot_wal_keep_size']} MB: a slot further behind is lost"
         yield note("server", reason, "watch `wal2delta status`; raise it where the disk allows")
+    else:
+        reason = "max_slot_wal_keep_size is unlimited: while nobody drains, the slot keeps WAL until the disk is full"
+        yield warning(
+            "server", reason, "set it to what the disk can spare (ALTER SYSTEM, no restart), and watch the slot"
+        )
     idle_s = int(settings.get("idle_replication_slot_timeout") or 0)
     if idle_s > 0:
         reason = f"idle_replication_slot_timeout is {idle_s} s: a drain stopped for longer loses its slot"
@@ -154,6 +167,20 @@ def _holder(conn: Connection, state: SlotState) -> Finding:
     who = f" ({name})" if name else ""
     reason = f"it is in use by process {state.active_pid}{who}, which is no drain"
     return error(f"slot {state.name}", reason, "end that process, or name another slot in the configuration")
+
+
+def _may_publish(conn: Connection, source: SourceConfig, only: frozenset[TableName] | None) -> Iterator[Finding]:
+    """A note where something is to be published still, and the role may not."""
+    existing = publications_of(conn, source)
+    published = read_tables(conn, source, refused={}) if existing else {}
+    new = [t for t in source.tables if t not in published and (only is None or t in only)]
+    if existing and not new:
+        return
+    lacking = lacks_for_publishing(conn, new, existing, creates=source.publication not in existing)
+    if lacking:
+        reason = f"it can't run what `wal2delta apply` runs: it has not {', nor '.join(lacking)}"
+        remedy = f"let the owner run `wal2delta plan {source.name} | psql …`"
+        yield note(f"role {role_name(conn)}", reason, remedy)
 
 
 def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:

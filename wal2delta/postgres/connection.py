@@ -18,8 +18,9 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
-from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
+from wal2delta.errors import SourceError, TransientError, Wal2DeltaError, manual
 from wal2delta.postgres.patience import ASKED_TO_STOP, PatientConnection
+from wal2delta.postgres.transport import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from wal2delta.values.cast import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -77,6 +78,18 @@ _NAMES_SOMETHING = re.compile(
     |invalid|unsupported|specified|not\ allowed|not\ found|no\ such""",
     re.IGNORECASE | re.VERBOSE,
 )
+
+# What libpq says if it does not even ask → what to do.
+_REFUSALS: Mapping[str, str] = {
+    CLEAR_PASSWORD: UNVERIFIED_REMEDY,
+    "could not translate host name": "check the host's name in the DSN, or the resolver of this machine",
+    "root certificate file": "name the CA's certificate with sslrootcert= (sslrootcert=system: those of this machine)",
+    "certificate verify failed": "name the CA that signed the server's certificate with sslrootcert=",
+    "does not match host name": "name the server as its certificate does, or give it another certificate",
+    "does not support ssl": "switch TLS on at the server (ssl = on), or take sslmode out of the DSN",
+    "requires a valid client certificate": "name the role's certificate and key with sslcert= and sslkey=",
+    "channel binding": "take channel_binding out of the DSN, or let the server authenticate by SCRAM over TLS",
+}
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
 # a rolled back transaction, a busy slot, a lock not to be had in time, a cancelled statement.
@@ -205,6 +218,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
     own = {
         **_KEEPALIVES,
         "connect_timeout": str(_CONNECT_TIMEOUT_S),
+        **authentication(parts),
         **parts,
         **extra,
         "application_name": application_name,
@@ -294,6 +308,9 @@ def _lost(thing: str, reason: str) -> Wal2DeltaError:
     said = _SERVER_SAID.search(reason)
     if said and not _NAMES_SOMETHING.search(said["text"]):
         return TransientError(thing, reason, "try again; where it stays so, see the server's log")
+    remedy = next((text for words, text in _REFUSALS.items() if words in lower), None)
+    if remedy is not None:
+        return SourceError(thing, reason, remedy)
     if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
     return SourceError(thing, reason, "correct the DSN, the password or pg_hba.conf")
@@ -311,7 +328,10 @@ def _remedy_of_class(state: str) -> str:
 
 
 _REMEDIES: Mapping[str, str] = {
-    "42501": "grant the role what it lacks (see the README's least privileges)",
+    "42501": (
+        f"grant the role what it lacks ({manual('Running it', 'The least privileges')}), or let the owner run what "
+        "`wal2delta plan` prints"
+    ),
     "42704": "create it, or correct its name in the configuration",
     "42P01": "create the table, or take it out of the configuration",
     "53400": "raise max_replication_slots, or drop a slot that nobody needs",

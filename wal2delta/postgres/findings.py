@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
+from wal2delta.errors import SourceError, TableError, TransientError, Wal2DeltaError
 from wal2delta.names import TableName
 
 
@@ -55,6 +55,21 @@ def note(thing: str, reason: str, remedy: str, table: TableName | None = None) -
 def from_error(found: Wal2DeltaError) -> Finding:
     """An error as a finding."""
     return replace(error(found.thing, found.reason, found.remedy), transient=isinstance(found, TransientError))
+
+
+def refusals(findings: Iterable[Finding]) -> dict[TableName, TableError]:
+    """The tables that can't go on, each with all that is wrong about it; raise as `refuse` where an error is about none."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if any(finding.table is None for finding in errors):
+        refuse(errors)
+    found: dict[TableName, TableError] = {}
+    for finding in errors:
+        if finding.table is not None and finding.table in found:
+            first = found[finding.table]
+            found[finding.table] = TableError(first.thing, first.reason, f"{first.remedy} | also {finding}")
+        elif finding.table is not None:
+            found[finding.table] = TableError(finding.thing, finding.reason, finding.remedy)
+    return found
 
 
 def refuse(findings: Iterable[Finding]) -> None:

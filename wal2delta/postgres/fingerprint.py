@@ -19,16 +19,20 @@ Only tables of pg_catalog are read, under one snapshot. Functions of the server 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg.sql import SQL
 
+from wal2delta.differences import Born
 from wal2delta.fingerprint import Fingerprint, PublicationFacts, TableFacts, TypeFacts
 from wal2delta.lsn import Lsn
 from wal2delta.names import Oid, TableName
+from wal2delta.postgres.births import read_horizon, read_rules
+from wal2delta.postgres.catalog import read_types
 from wal2delta.postgres.connection import Connection, one_snapshot, rows, source_errors
+from wal2delta.postgres.type_lines import type_line
 
 # OIDs below are PostgreSQL's own.
 _FIRST_NORMAL_OID = 16384
@@ -105,13 +109,21 @@ WITH RECURSIVE publishable AS MATERIALIZED (
   FROM down d JOIN inherits i ON i.inhparent = d.oid
 ), partitions AS MATERIALIZED (
   SELECT d.root, pg_catalog.json_agg(pg_catalog.json_build_array(
-           c.oid::bigint, c.relfilenode::bigint, c.relreplident::text, c.xmin::text, d.attached::bigint[], d.links)
+           c.oid::bigint, c.relfilenode::bigint, c.relreplident::text, c.xmin::text, d.attached::bigint[], d.links,
+           ARRAY(SELECT a.attname::text
+                 FROM pg_catalog.pg_index i
+                 JOIN pg_catalog.pg_attribute a
+                   ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                 WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
+                   AND CASE c.relreplident WHEN 'i' THEN i.indisreplident WHEN 'd' THEN i.indisprimary ELSE false END
+                 ORDER BY a.attname))
          ORDER BY c.oid)::text AS leaves
   FROM down d JOIN pg_catalog.pg_class c ON c.oid = d.oid AND c.relkind = 'r' AND c.relpersistence = 'p'
   GROUP BY d.root
 )
 SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-       c.relreplident::text AS identity, c.relfilenode::bigint AS file, e.entries, COALESCE(l.leaves, '[]') AS leaves,
+       c.relreplident::text AS identity, c.relfilenode::bigint AS file, c.relnatts::int AS last,
+       e.entries, COALESCE(l.leaves, '[]') AS leaves,
        (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
                  a.attnum, a.attname::text, a.atttypid::bigint, a.atttypmod, a.attgenerated::text, a.xmin::text,
                  CASE WHEN a.atthasmissing THEN a.attmissingval::text
@@ -182,11 +194,18 @@ WHERE t.oid >= 16384
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A fingerprint and its two positions."""
+    """A fingerprint and its two positions; the rules of publication in force, and which of its tables were born.
+
+    A rule is the catalog's line for it, with its publication's OID; by `horizon`, an xid, nobody had written yet
+    (`wal2delta.postgres.births`).
+    """
 
     fingerprint: Fingerprint
     settled: Lsn
     noticed: Lsn
+    rules: Mapping[str, int] = field(default_factory=dict)
+    horizon: int = 0
+    births: Mapping[Oid, Born] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -217,13 +236,26 @@ class Settling:
             del self._waiting[1]
 
 
-def read(conn: Connection, names: Iterable[str], settling: Settling) -> Reading:
-    """The catalog as it is now, for the publications of these names. Raises as `source_errors`."""
+def read(
+    conn: Connection,
+    names: Iterable[str],
+    settling: Settling,
+    births: Callable[[Fingerprint, Mapping[str, int]], Mapping[Oid, Born]] = lambda _fingerprint, _rules: {},
+) -> Reading:
+    """The catalog as it is now, for the publications of these names; `births` is asked about it under the same snapshot.
+
+    Raises as `source_errors`.
+    """
+    names = list(names)
     with source_errors("the source's catalog"):
         settling.look(conn)
         with one_snapshot(conn):
-            fingerprint = _fingerprint(conn, list(names), None)
-        return Reading(fingerprint, settling.settled, _position(rows(conn, _NOW)[0]["at"]))
+            # The snapshot is taken by this statement, before the function is called: what it sees is in the WAL by then.
+            noticed = _position(rows(conn, _NOW)[0]["at"])
+            fingerprint = _fingerprint(conn, names, None)
+            rules = read_rules(conn, names)
+            born = births(fingerprint, rules)
+        return Reading(fingerprint, settling.settled, noticed, rules, read_horizon(conn), born)
 
 
 def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid] | None = None) -> Fingerprint:
@@ -291,6 +323,7 @@ def _table(row: dict[str, Any]) -> TableFacts:
         columns_text=row["columns"] or "[]",
         leaves_text=row["leaves"],
         entries_text=row["entries"],
+        last=int(row["last"]),
     )
 
 
@@ -298,7 +331,11 @@ def _types(conn: Connection, tables: Iterable[TableFacts]) -> dict[int, TypeFact
     oids = sorted({c.type_oid for table in tables for c in table.columns if c.type_oid >= _FIRST_NORMAL_OID})
     if not oids:
         return {}
+    found = rows(conn, _TYPES, {"oids": oids})
+    lines = {oid: type_line(known) for oid, known in read_types(conn, [int(row["oid"]) for row in found]).items()}
     return {
-        int(row["oid"]): TypeFacts(row["kind"], row["parts"] or "", tuple(int(o) for o in row["of"]))
-        for row in rows(conn, _TYPES, {"oids": oids})
+        int(row["oid"]): TypeFacts(
+            row["kind"], row["parts"] or "", tuple(int(o) for o in row["of"]), lines[int(row["oid"])]
+        )
+        for row in found
     }

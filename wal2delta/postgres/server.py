@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from wal2delta.lsn import Lsn
 from wal2delta.postgres.connection import Connection, connect_replication, rows, source_errors
+from wal2delta.postgres.transport import is_exposed
 
 # The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
 # all there is on a standby.
@@ -23,6 +24,7 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS s
                  )::bit(32)::int::text
        END AS timeline,
        pg_catalog.current_database()::text AS database,
+       (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())::text AS database_oid,
        pg_catalog.current_setting('server_version_num') AS version,
        CASE WHEN pg_catalog.pg_is_in_recovery()
             THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -34,19 +36,30 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS s
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """A server at one moment; `version` is `server_version_num` (180006), `current_lsn` the end of its flushed WAL."""
+    """A server at one moment; `version` is `server_version_num` (180006), `current_lsn` the end of its flushed WAL.
+
+    The database is known by its OID, since its name may change.
+    `exposed`: it is another machine, and rows travel to this one in the clear.
+    """
 
     system_id: str
     timeline: int
     database: str
+    database_oid: int
     version: int
     current_lsn: Lsn
     in_recovery: bool
+    exposed: bool = False
 
     @property
     def major(self) -> int:
         """14 to 18 and on."""
         return self.version // 10000
+
+
+def other_database(thing: str, name: str, oid: int, server: ServerIdentity) -> str:
+    """Say that `thing` belongs to another database than the server's; one made again has the same name."""
+    return f"{thing} belongs to database {name!r} (OID {oid}), the source is {server.database!r} (OID {server.database_oid})"
 
 
 def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
@@ -77,7 +90,9 @@ def identify(conn: Connection) -> ServerIdentity:
         system_id=row["system_id"],
         timeline=int(row["timeline"]),
         database=row["database"],
+        database_oid=int(row["database_oid"]),
         version=int(row["version"]),
         current_lsn=Lsn.parse(row["lsn"]),
         in_recovery=row["recovering"] == "true",
+        exposed=is_exposed(conn),
     )

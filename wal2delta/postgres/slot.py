@@ -21,6 +21,7 @@ from wal2delta.postgres.connection import Connection, rows, source_errors, trans
 
 PLUGIN = "pgoutput"
 _NAME_LENGTH_MAX = 63
+_FAILOVER_SINCE = 170000
 _CAUSES = {
     "wal_removed": "it held back more WAL than max_slot_wal_keep_size, and the server removed it",
     "idle_timeout": "nobody read it for as long as idle_replication_slot_timeout says",
@@ -140,17 +141,20 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
 
     With `snapshot="use"` the connection must stand in a READ ONLY REPEATABLE READ transaction without a query so far. Waits
     for every transaction that is writing at this moment, for as long as the connection's lock_timeout says.
-    Never two_phase, which would be a lasting property of the slot. Raises psycopg.Error, since only the
+    Never two_phase, which would be a lasting property of the slot. A lasting slot has `failover` from PostgreSQL 17 on: a
+    standby that synchronizes slots then has it after a promotion. Raises psycopg.Error, since only the
     caller knows who may be waited for; SourceError for a name PostgreSQL would cut or refuse.
     """
     problem = name_problem(name)
     if problem is not None:
         raise SourceError(f"slot {name[:80]}", problem, "correct the slot's name in the configuration")
-    # The keywords without parentheses are understood by every version since 14.
-    statement = SQL("CREATE_REPLICATION_SLOT {name} {temporary} LOGICAL pgoutput {snapshot}").format(
-        name=Identifier(name),
-        temporary=SQL("TEMPORARY" if temporary else ""),
-        snapshot=SQL("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"),
+    if conn.info.server_version >= _FAILOVER_SINCE and not temporary:
+        options = SQL("(SNAPSHOT 'use', FAILOVER)" if snapshot == "use" else "(SNAPSHOT 'nothing', FAILOVER)")
+    else:
+        # The keywords without parentheses are understood by every version since 14.
+        options = SQL("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT")
+    statement = SQL("CREATE_REPLICATION_SLOT {name} {temporary} LOGICAL pgoutput {options}").format(
+        name=Identifier(name), temporary=SQL("TEMPORARY" if temporary else ""), options=options
     )
     row = conn.execute(statement).fetchone()
     if row is None:

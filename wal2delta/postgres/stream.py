@@ -120,8 +120,13 @@ class ReplicationStream:
         silence_timeout_s: float = 300.0,
         application_name: str = "wal2delta drain",
         wait_s: float = 0.0,
+        streaming: bool = True,
+        messages: bool = False,
     ) -> ReplicationStream:
         """Connect and start at `start`: every commit whose end LSN is greater comes.
+
+        With `streaming` large transactions come while they are open; else the server keeps them until they commit. With
+        `messages` logical messages come too.
 
         A slot that is in use is tried again for `wait_s` seconds, then TransientError. Raises GapError where the slot
         is gone or lost, SourceError where it or a publication can't be used.
@@ -133,7 +138,7 @@ class ReplicationStream:
                 _check_before_start(conn, slot, publications)
                 proto = _proto_version(conn.info.server_version)
                 stream = cls(conn, start, proto, status_interval_s, silence_timeout_s)
-                stream._start(slot, publications, start)
+                stream._start(slot, publications, start, streaming=streaming, messages=messages)
             except psycopg.errors.ObjectInUse:
                 try:
                     error = in_use(conn, slot)
@@ -199,10 +204,15 @@ class ReplicationStream:
         if self._send_is_due(time.monotonic()):
             self._send_or_fail()
 
-    def _start(self, slot: str, publications: Sequence[str], start: Lsn) -> None:
+    def _start(self, slot: str, publications: Sequence[str], start: Lsn, *, streaming: bool, messages: bool) -> None:
         names = SQL(",").join(Identifier(name) for name in publications).as_string(self._conn)
-        options = SQL("proto_version {proto}, publication_names {names}, messages 'true', streaming 'on'").format(
-            proto=Literal(str(self.proto_version)), names=Literal(names)
+        options = SQL(
+            "proto_version {proto}, publication_names {names}, messages {messages}, streaming {streaming}"
+        ).format(
+            proto=Literal(str(self.proto_version)),
+            names=Literal(names),
+            messages=Literal("true" if messages else "false"),
+            streaming=Literal("on" if streaming else "off"),
         )
         command = SQL("START_REPLICATION SLOT {slot} LOGICAL {lsn} ({options})").format(
             slot=Identifier(slot), lsn=SQL(str(start)), options=options

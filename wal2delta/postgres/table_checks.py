@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from wal2delta.config.mistakes import nearest
 from wal2delta.config.model import SourceConfig, TableConfig
-from wal2delta.config.table_names import write_table
-from wal2delta.names import TableName
+from wal2delta.config.table_names import TablePattern, write_table
+from wal2delta.errors import DefiniteError
+from wal2delta.names import Oid, TableName
 from wal2delta.postgres import catalog_queries as queries
-from wal2delta.postgres.catalog import PublishedTable, publications_of, read_tables, read_types
+from wal2delta.postgres.catalog import Leaf, PublishedTable, publications_of, read_tables, read_types
 from wal2delta.postgres.connection import Connection, rows, source_errors
-from wal2delta.postgres.findings import Finding, error, note, warning
-from wal2delta.schema import Identity
+from wal2delta.postgres.findings import Finding, error, from_error, note, warning
+from wal2delta.postgres.left_out import SENDS_GENERATED, generated_expressions
+from wal2delta.postgres.privileges import as_identifier
+from wal2delta.postgres.selection import no_match, select
+from wal2delta.schema import Identity, LeftOutColumn, describe_left_out, lake_names
 from wal2delta.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
 # What a person who knows nothing of the values may begin with: the widest decimal, with decimals to spare.
 _PIN = (38, 10)
-_HIDDEN = "_w2d_"
+_OTHERS_SHOWN = 10
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _WORDS = frozenset({"null", "true", "false"})
 _KINDS = {
@@ -40,29 +46,66 @@ def table_findings(
     conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
 ) -> Iterator[Finding]:
     """The findings about the published tables and those the configuration names. Raises as `read_tables`."""
-    published = read_tables(conn, source) if publications_of(conn, source) else {}
+    refused: dict[TableName, DefiniteError] = {}
+    published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
+    for name, refusal in refused.items():
+        if only is None or name in only:
+            yield replace(from_error(refusal), table=name)
     wanted = set(source.tables) | set(source.table) if only is None else set(only)
-    facts = named_facts(conn, wanted - published.keys())
-    for name in sorted(wanted - published.keys()):
-        problem = candidate_problem(name, facts.get(name))
+    wanted -= published.keys() | refused.keys()
+    facts = named_facts(conn, wanted)
+    near = meant(conn, wanted - facts.keys())
+    for name in sorted(wanted):
+        problem = candidate_problem(name, facts.get(name), near.get(name))
         if problem is not None:
             yield problem
         elif published or publications_of(conn, source):
             reason = f"it is not in publication {source.publication}"
             yield error(f"table {name}", reason, "run `wal2delta apply`, or take it out of the configuration", name)
-    if publications_of(conn, source) and not published:
+    if only is None and source.selection:
+        yield from _selection(conn, source, published.keys() | refused.keys() | wanted)
+    if publications_of(conn, source) and not published and not refused:
         remedy = "name tables in the configuration and run `wal2delta apply`"
         yield error(f"publication {source.publication}", "it has no table", remedy)
     chosen = [table for name, table in published.items() if only is None or name in only]
     access = _access(conn, chosen)
     types = _text_types(conn, chosen)
+    expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
     for table in chosen:
-        yield from _identity(table, source)
+        yield from shape_findings(table, source)
+        yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
         yield from _actions(table)
-        yield from _columns(table)
         yield from _bare_numerics(table, source.table_config(table.table), types)
-        yield from _leaves(table)
         yield from _readable(table, access)
+
+
+def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableName]) -> Iterator[Finding]:
+    """What patterns match that is not published, and what lies beside the selected tables, unnamed."""
+    selected = select(conn, source)
+    for pattern in selected.idle:
+        yield from_error(no_match(pattern))
+    for table, reason in selected.unfit.items():
+        yield note(f"table {table}", f"{reason}: a pattern leaves it out", "name it in `exclude`", table)
+    exists = bool(publications_of(conn, source))
+    for table, pattern in selected.matched.items():
+        if exists and table not in judged:
+            reason = f"it matches {pattern} and is not published: its changes are not followed"
+            remedy = "run `wal2delta apply`, then copy it, or name it in `exclude`"
+            yield warning(f"table {table}", reason, remedy, table)
+    others = [table for table in selected.others if table not in judged]
+    for schema in sorted({table.schema for table in others}):
+        names = [write_table(table) for table in others if table.schema == schema]
+        more = f" and {len(names) - _OTHERS_SHOWN} more" if len(names) > _OTHERS_SHOWN else ""
+        reason = f"not selected and not published: {', '.join(names[:_OTHERS_SHOWN])}{more}"
+        every = TablePattern(schema, "*")
+        yield note(f"schema {schema}", reason, f"to follow them, name them in `tables`, or all of them by {every}")
+
+
+def shape_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    """What is found about a table by its columns, identity and partitions, without asking the server again."""
+    yield from _identity(table, source)
+    yield from _columns(table)
+    yield from _leaves(table)
 
 
 def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, dict[str, Any]]:
@@ -79,12 +122,23 @@ def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName
     return {TableName(row["schema"], row["name"]): row for row in found}
 
 
-def candidate_problem(table: TableName, facts: dict[str, Any] | None) -> Finding | None:
-    """Why a relation could never be published, None where it could."""
+def meant(conn: Connection, tables: Collection[TableName]) -> dict[TableName, TableName]:
+    """The table that was probably meant by each name that is no table's. Raises as `source_errors`."""
+    if not tables:
+        return {}
+    with source_errors("tables"):
+        known = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
+    near = {table: nearest(table.key, known) for table in tables}
+    return {table: known[key] for table, key in near.items() if key is not None}
+
+
+def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: TableName | None = None) -> Finding | None:
+    """Why a relation could never be published, None where it could; `near` is the one that was probably meant."""
     thing = f"table {table}"
     out = "take it out of the configuration"
     if facts is None:
-        return error(thing, "it does not exist", "correct its name (case counts), or create it", table)
+        hint = "correct its name" if near is None else f"did you mean {write_table(near)}? Correct its name"
+        return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)
     if facts["relkind"] not in ("r", "p"):
         return error(thing, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out, table)
     if facts["relpersistence"] == "u":
@@ -151,20 +205,58 @@ def _actions(table: PublishedTable) -> Iterator[Finding]:
 def _columns(table: PublishedTable) -> Iterator[Finding]:
     thing = f"table {table.table}"
     columns = table.version.columns
-    leave_out = "rename it, or publish the table with a column list that leaves it out"
     if not columns:
         yield error(thing, "it has no published column", "add a column, or take the table out", table.table)
-    for column in columns:
-        if column.name.lower().startswith(_HIDDEN):
-            reason = (
-                f"the name of its column {column.name} begins with {_HIDDEN}, as those of the lake's own columns do"
+    renamed = [f"{name} is {there}" for name, there in lake_names(columns).items() if name != there]
+    if renamed:
+        reason = f"Spark can't tell some of its columns from others or from the lake's own: there {', '.join(renamed)}"
+        yield note(thing, reason, "rename them in the source where readers should see their names", table.table)
+
+
+def left_out_findings(
+    table: PublishedTable, expressions: Mapping[tuple[Oid, str], str], source: str, server_version: int
+) -> Iterator[Finding]:
+    """The columns of a table that are not sent, with what a view would have for them."""
+    thing, may_send = f"table {table.table}", server_version >= SENDS_GENERATED
+    by_list = [
+        c for c in table.left_out if not c.generated or (table.column_list and may_send and c.generated == "stored")
+    ]
+    if by_list:
+        reason = f"its column list leaves out {describe_left_out(by_list)}: neither the lake nor a proof has that"
+        yield note(thing, reason, "add to the list what the lake should have, and copy the table again", table.table)
+    for kind in ("stored", "virtual"):
+        columns = [c for c in table.left_out if c.generated == kind and c not in by_list]
+        if not columns:
+            continue
+        reason = f"{', '.join(c.name for c in columns)} {_is_not_sent(kind, len(columns), server_version)}"
+        reason += ": neither the lake nor a proof has " + ("it" if len(columns) == 1 else "them")
+        lines = [_computed(column, expressions.get((table.version.oid, column.name))) for column in columns]
+        remedy = f"compute in a view: {', '.join(lines)}"
+        if kind == "stored" and may_send:
+            alter = "; ".join(
+                f"ALTER PUBLICATION {as_identifier(name)} SET (publish_generated_columns = stored)"
+                for name in table.publications
             )
-            yield error(thing, reason, leave_out, table.table)
-    folded = Counter(column.name.lower() for column in columns)
-    for name, count in folded.items():
-        if count > 1:
-            same = ", ".join(column.name for column in columns if column.name.lower() == name)
-            yield error(thing, f"Spark can't tell its columns {same} apart", leave_out, table.table)
+            again = f"wal2delta bootstrap {source} --tables {shlex.quote(write_table(table.table))}"
+            remedy = f"run {alter}, then copy the table: `{again}`; or {remedy}"
+        yield warning(thing, reason, remedy, table.table)
+
+
+def _is_not_sent(kind: str, count: int, server_version: int) -> str:
+    """Why generated columns of a kind do not come."""
+    are = "is a generated column" if count == 1 else "are generated columns"
+    if server_version < SENDS_GENERATED:
+        return f"{are}, which PostgreSQL before 18 does not send"
+    if kind == "virtual":
+        return f"{are.replace('generated', 'virtual generated')}, which PostgreSQL does not send"
+    return f"{are}, which its publication does not send"
+
+
+def _computed(column: LeftOutColumn, expression: str | None) -> str:
+    """The line of a view that has the column, in PostgreSQL's words; its name alone if the table is gone by now."""
+    if expression is None:
+        return column.name
+    return f"{expression} AS {as_identifier(column.name)}"
 
 
 def _text_types(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, CatalogType]:
@@ -187,13 +279,13 @@ def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[in
     if not bare:
         return
     pins = {**config.numeric, **dict.fromkeys(bare, _PIN)}
-    listed = ", ".join(f"{_yaml(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
-    line = f"table: {{{_yaml(write_table(table.table))}: {{numeric: {{{listed}}}}}}}"
+    listed = ", ".join(f"{yaml_text(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
+    line = f"table: {{{yaml_text(write_table(table.table))}: {{numeric: {{{listed}}}}}}}"
     reason = f"without precision, and so kept as exact text: {', '.join(bare)}"
     yield note(f"table {table.table}", reason, f"to keep them as decimals, configure e.g. {line}", table.table)
 
 
-def _yaml(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A key in a flow mapping: as it is, or in JSON's quotes, which YAML reads too."""
     return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
@@ -203,13 +295,27 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
         reason = f"its partition {name} is {what}, so neither the copy nor the stream has its rows"
         remedy = "detach it, or know that the lake leaves it out"
         yield warning(f"table {table.table}", reason, remedy, table.table)
-    if not table.partitioned or not table.actions & {"update", "delete"}:
-        return
-    for leaf in table.leaves:
-        if leaf.identity not in (table.version.identity, Identity.FULL):
-            reason = f"the replica identity of its partition {leaf.table} is another than its own"
-            remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
-            yield error(f"table {table.table}", reason, remedy, table.table)
+    for leaf in table.unfit_leaves:
+        reason = (
+            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, which is not the table's own"
+        )
+        remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
+        yield error(f"table {table.table}", reason, remedy, table.table)
+    if table.column_list and table.actions & {"update", "delete"} and table.version.identity is not Identity.FULL:
+        for leaf in table.leaves:
+            if table.partitioned and leaf.identity is Identity.FULL:
+                reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
+                remedy = "publish all of its columns without a list, or give the partition the table's identity"
+                yield error(
+                    f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table
+                )
+
+
+def _described(leaf: Leaf) -> str:
+    """A partition's identity, for people."""
+    if leaf.identity_columns:
+        return f"its index of ({', '.join(leaf.identity_columns)})"
+    return {Identity.FULL: "FULL", Identity.NOTHING: "NOTHING"}.get(leaf.identity, "an index that it does not have")
 
 
 def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dict[str, Any]]:
@@ -232,8 +338,13 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
             remedy = f'GRANT USAGE ON SCHEMA "{name.schema}" TO {row["role"]}'
             yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
         elif not row["may_select"]:
-            remedy = f"GRANT SELECT ON {write_table(name)} TO {row['role']}"
-            yield error(thing, f"role {row['role']} may not read it", remedy, table.table)
+            reason = f"role {row['role']} may not read it"
+            if row["may_select_some"]:
+                reason = (
+                    f"role {row['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
+                    "SELECT on the whole table; a column list of the publication leaves columns out"
+                )
+            yield error(thing, reason, f"GRANT SELECT ON {write_table(name)} TO {row['role']}", table.table)
         if row["hides_rows"]:
             reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
             yield error(thing, reason, f"ALTER ROLE {row['role']} BYPASSRLS", table.table)

@@ -94,6 +94,14 @@ def differing_keys(
     ]
 
 
+def rows_by_key(rows: Iterable[ProofRow]) -> dict[tuple[str | None, ...], Counter[ProofRow]]:
+    """The rows under each key; a bag's rows under their own hash."""
+    found: dict[tuple[str | None, ...], Counter[ProofRow]] = {}
+    for row in rows:
+        found.setdefault(row.key or (_bag_key(row),), Counter())[row] += 1
+    return found
+
+
 def _count(rows: Iterable[ProofRow]) -> Counter[ProofRow]:
     return Counter(rows)
 

@@ -55,16 +55,21 @@ def lake_buckets(current: DataFrame, version: SchemaVersion, buckets: int) -> Bu
     }
 
 
-def lake_rows(current: DataFrame, version: SchemaVersion, buckets: int, wanted: Sequence[int]) -> Iterator[ProofRow]:
-    """The rows of the `wanted` buckets, as their hash and the exact texts of their key's columns."""
+def lake_rows(
+    current: DataFrame, version: SchemaVersion, buckets: int, wanted: Sequence[int]
+) -> Iterator[tuple[int, ProofRow]]:
+    """Each row of the `wanted` buckets with its bucket, in their order: its hash and the exact texts of its key."""
     functions = jvm_functions(current.sparkSession)
     texts = [exact_text(c, c.name, TEXT_COLUMN) for c in key_columns(version)]
     # Hidden names, since a table may have columns of any visible name.
-    chosen = current.where(_bucket(version, buckets, functions).isin(list(wanted))).select(
-        _hash(version, functions).alias("_w2d_hash"), *(t.alias(f"_w2d_key_{i}") for i, t in enumerate(texts))
+    bucket = _bucket(version, buckets, functions)
+    chosen = current.where(bucket.isin(list(wanted))).select(
+        bucket.alias("_w2d_bucket"),
+        _hash(version, functions).alias("_w2d_hash"),
+        *(t.alias(f"_w2d_key_{i}") for i, t in enumerate(texts)),
     )
-    for row in chosen.toLocalIterator():
-        yield ProofRow(hash=int(row[0]), key=tuple(row[1:]))
+    for row in chosen.orderBy("_w2d_bucket").toLocalIterator():
+        yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))
 
 
 def proof_forms(version: SchemaVersion, functions: JvmFunctions | None) -> list[Column]:

@@ -65,7 +65,7 @@ def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
 
 
 def rows_query(relation: Relation, buckets: int, wanted: Sequence[int]) -> sql.Composed:
-    """One row (row's hash, exact text of each key column or NULL …) for each row in the `wanted` buckets.
+    """One row (bucket, row's hash, exact text of each key column or NULL …) for each row in the `wanted` buckets, in order.
 
     A bag has no key columns: its rows are told apart by their hashes.
     """
@@ -73,11 +73,12 @@ def rows_query(relation: Relation, buckets: int, wanted: Sequence[int]) -> sql.C
         sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
         for c in key_columns(relation.version)
     ]
+    bucket = _bucket(relation, buckets)
     where = sql.SQL("{bucket} IN ({wanted})").format(
-        bucket=_bucket(relation, buckets), wanted=sql.SQL(", ").join(sql.Literal(b) for b in wanted)
+        bucket=bucket, wanted=sql.SQL(", ").join(sql.Literal(b) for b in wanted)
     )
-    return sql.SQL("SELECT {columns} {source} AND {where}").format(
-        columns=sql.SQL(", ").join([_bits(_row_text(relation), relation), *texts]),
+    return sql.SQL("SELECT {columns} {source} AND {where} ORDER BY 1").format(
+        columns=sql.SQL(", ").join([bucket, _bits(_row_text(relation), relation), *texts]),
         source=_from(relation),
         where=where,
     )

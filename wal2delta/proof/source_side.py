@@ -5,12 +5,14 @@ The SQL belongs to `wal2delta.proof.source_form`; making and guarding the snapsh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from wal2delta.postgres.catalog import PublishedTable
 from wal2delta.postgres.connection import Connection, source_errors
 from wal2delta.proof.compare import Bucket, Buckets, ProofRow
 from wal2delta.proof.source_form import Relation, buckets_query, rows_query
+
+ROWS_AT_ONCE = 10_000
 
 
 def relation_of(conn: Connection, table: PublishedTable) -> Relation:
@@ -30,8 +32,14 @@ def source_buckets(conn: Connection, table: PublishedTable, buckets: int) -> Buc
     return {int(bucket): Bucket(rows=int(rows), total=int(total)) for bucket, rows, total in found}
 
 
-def source_rows(conn: Connection, table: PublishedTable, buckets: int, wanted: Sequence[int]) -> list[ProofRow]:
-    """The rows of the `wanted` buckets, as their hash and the exact texts of their key. Raises as `source_errors`."""
-    with source_errors(f"table {table.table}"):
-        found = conn.execute(rows_query(relation_of(conn, table), buckets, wanted), prepare=False).fetchall()
-    return [ProofRow(hash=int(row[0]), key=tuple(row[1:])) for row in found]
+def source_rows(
+    conn: Connection, table: PublishedTable, buckets: int, wanted: Sequence[int]
+) -> Iterator[tuple[int, ProofRow]]:
+    """Each row of the `wanted` buckets with its bucket, in their order: its hash, and the exact texts of its key.
+
+    To be read inside a transaction, a part at a time. Raises as `source_errors`.
+    """
+    with source_errors(f"table {table.table}"), conn.cursor(name="w2d_proof") as cursor:
+        cursor.itersize = ROWS_AT_ONCE
+        for row in cursor.execute(rows_query(relation_of(conn, table), buckets, wanted)):
+            yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))

@@ -17,8 +17,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from wal2delta.config.model import ViewConfig
 from wal2delta.errors import ConfigError
-from wal2delta.lake.columns import HIDDEN_PREFIX
 from wal2delta.lake.exact import exact_form_of_type, row_digest
+from wal2delta.lake.failures import raise_unless_about_the_data
+from wal2delta.schema import HIDDEN_PREFIX
+from wal2delta.views.query_rules import QueryRefusedError, check_analysed, check_text
 
 _REMEDY = "correct the view's SQL file"
 # And the whole lines of comment behind it.
@@ -47,14 +49,20 @@ def read_sql(view: ViewConfig) -> str:
 def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame]) -> DataFrame:
     """The view's rows, as a plan: `tables` gives a frame of `session` for each name that the SQL reads.
 
-    `session` must be the caller's own: the names become its temporary views. Raises ConfigError where the SQL is not
-    one query that Spark understands, or its columns can't be told apart or kept.
+    `session` must be the caller's own: the names become its temporary views. Raises ConfigError if the SQL is not one query
+    that Spark understands and `query_rules` allow, or its columns can't be told apart or kept.
     """
     for name, frame in tables.items():
         frame.createOrReplaceTempView(name)
-    with query_errors(view):
-        # In brackets nothing but a query can stand: no DDL, no second statement.
-        rows = session.sql(f"SELECT * FROM (\n{read_sql(view)}\n)")  # noqa: S608  (the view's SQL is the configuration)
+    text = read_sql(view)
+    try:
+        with query_errors(session, view):
+            check_text(session, text)
+            # In brackets nothing but a query can stand.
+            rows = session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
+            check_analysed(session, rows, tables)
+    except QueryRefusedError as error:
+        raise ConfigError(f"view {view.name}: {view.sql_file}", str(error), _REMEDY) from None
     _check_columns(view, rows)
     return rows
 
@@ -66,7 +74,7 @@ def digest_of(rows: DataFrame, columns: list[str]) -> Column:
 
 
 @contextmanager
-def query_errors(view: ViewConfig) -> Iterator[None]:
+def query_errors(session: SparkSession, view: ViewConfig) -> Iterator[None]:
     """Turn what Spark says of the query inside into ConfigError, in Spark's own short words.
 
     Only the error's condition is told where the query already ran: its sentence may have values in it.
@@ -74,6 +82,7 @@ def query_errors(view: ViewConfig) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        raise_unless_about_the_data(session, error)
         condition = error.getCondition()
         if condition is None or condition.startswith(("DELTA_", "INTERNAL_ERROR")):
             raise

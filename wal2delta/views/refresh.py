@@ -10,10 +10,10 @@ Invariant self-correcting: after a refresh the view is its query's answer, whate
 (`_w2d_key`, `_w2d_dup`), the digest and a number; where those are damaged (a key that is not its row's digest, one pair
 twice) single rows can't be named, and the whole table is written anew in that one commit.
 
-Idempotence: the Delta commit carries the refresh's number; the number is taken past the newest cut and past whatever a
-killed refresh has left in the view's log, and what it left is simply part of persisted. Where nothing differs there is no
-Delta commit, and the cut names the version that was there. Known weakness: the cost is that of the query, however
-little has changed.
+Idempotence: what a killed refresh has left is taken out of the view's log first (`wal2delta.lake.unnamed`); what others have
+left is simply part of persisted. The Delta commit carries the refresh's number, which is taken past the newest cut and past
+whatever else the log knows. When nothing differs there is no Delta commit, and the cut names the version that was there.
+Known weakness: the cost is that of the query, however little has changed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -32,15 +30,17 @@ from wal2delta.config.model import ViewConfig
 from wal2delta.errors import ConfigError
 from wal2delta.failpoints import failpoint
 from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
-from wal2delta.lake.columns import DUP, HIDDEN_PREFIX, KEY, col
+from wal2delta.lake.columns import DUP, KEY, col
+from wal2delta.lake.contract import number_of
 from wal2delta.lake.correction import Correction, correct
 from wal2delta.lake.delta_log import NO_VERSION, newest_version, read_commit
-from wal2delta.lake.durable import sync_tables
-from wal2delta.landing.fields import time_of
-from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lake.durable import sync_commits
+from wal2delta.lake.memory import keep
+from wal2delta.lake.unnamed import settle
+from wal2delta.lake.view_cuts import ViewCut, newest_cut, newest_number, put_cut, view_path
 from wal2delta.landing.store import Store, local_folder
 from wal2delta.names import CycleNumber
-from wal2delta.views.cuts import ViewCut, newest_cut, newest_number, put_cut
+from wal2delta.schema import HIDDEN_PREFIX
 from wal2delta.views.definition import bind, definition_sha256, digest_of, query_errors
 
 # As of `_w2d_ord`: so many rows may one refresh bring under one digest.
@@ -82,8 +82,9 @@ def refresh_view(
     *,
     tables: Mapping[str, DataFrame],
     sources: Mapping[str, CycleNumber],
+    refresh: int,
 ) -> ViewCut:
-    """Commit the view's correction and write its cut.
+    """Commit the view's correction and write its cut, as one of `refresh`.
 
     `session` is the caller's own (`spark.newSession()`); `tables` gives a frame of it for each name in the SQL, without
     hidden columns, at the cuts `sources`. The caller holds `one_refresh`. Raises ConfigError for a definition that can't be
@@ -91,11 +92,13 @@ def refresh_view(
     """
     sha256 = definition_sha256(view)
     path = view_path(lake, view.name)
+    newest = newest_cut(store, view.name)
+    durable = settle_view(session, path, view.name, newest)
     before = newest_version(path)
-    target = _Target(session, view, path, before, next_number(store, path, view.name, before))
-    desired = _desired(bind(session, view, tables)).persist(StorageLevel.MEMORY_AND_DISK)
+    target = _Target(session, view, path, before, next_number(store, path, view.name, newest, before))
+    desired = keep(_desired(bind(session, view, tables)))
     try:
-        with query_errors(view):
+        with query_errors(session, view):
             difference = _difference(target, desired)
             applied = _commit(target, difference, sources)
         if difference.found is not None:
@@ -103,9 +106,7 @@ def refresh_view(
     finally:
         desired.unpersist()
     failpoint("view.after_commit")
-    # Since the newest cut, not since now: a refresh that was killed may have made the commit that this one found right.
-    newest = newest_cut(store, view.name)
-    sync_tables([Path(path)], local_folder(lake), 0.0 if newest is None else time_of(newest.created_at).timestamp())
+    sync_commits({path: durable}, local_folder(lake))
     failpoint("view.after_sync")
     cut = ViewCut(
         number=target.number,
@@ -116,14 +117,26 @@ def refresh_view(
         inserted=difference.inserted,
         retracted=difference.retracted,
         created_at=datetime.now(timezone.utc).isoformat(),
+        refresh=refresh,
     )
     put_cut(store, cut)
     return cut
 
 
-def view_path(lake: str, view: str) -> str:
-    """Where a view's Delta table is."""
-    return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
+def compare_view(
+    session: SparkSession, lake: str, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
+) -> tuple[int, int]:
+    """How many rows of the view's table at `version` its query does not give, and how many that it gives are lacking."""
+    target = _Target(session, view, view_path(lake, view.name), version, CycleNumber(0))
+    desired = keep(_desired(bind(session, view, tables)))
+    try:
+        with query_errors(session, view):
+            found = _difference(target, desired)
+        if found.found is not None:
+            found.found.release()
+        return found.retracted, found.inserted
+    finally:
+        desired.unpersist()
 
 
 def app_id(view: str) -> str:
@@ -131,12 +144,21 @@ def app_id(view: str) -> str:
     return f"wal2delta/views/{view}"
 
 
-def next_number(store: Store, path: str, view: str, newest: int) -> CycleNumber:
-    """Past the newest cut of any view, and past the numbers in this view's log that no cut names."""
+def settle_view(session: SparkSession, path: str, view: str, cut: ViewCut | None) -> int:
+    """Take out of a view's log what no cut names and others have not built on; the version that its newest `cut` names.
+
+    A log that ends before it is that of another table: the one that the cut names was moved away.
+    """
+    version = NO_VERSION if cut is None or newest_version(path) < cut.delta_version else cut.delta_version
+    settle(session, path, version, lambda commit: number_of(commit, app_id(view), "number") is not None)
+    return version
+
+
+def next_number(store: Store, path: str, view: str, cut: ViewCut | None, newest: int) -> CycleNumber:
+    """Past the newest cut of any view, and past the numbers in this view's log that its newest `cut` does not name."""
     number = int(newest_number(store))
-    cut = newest_cut(store, view)
     known = NO_VERSION if cut is None else cut.delta_version
-    for version in range(newest, known, -1):
+    for version in range(newest, known, -1):  # of ours, those alone that others have built on
         commit = read_commit(path, version)
         if commit is not None:
             number = max(number, commit.txns.get(app_id(view), 0))

@@ -4,8 +4,8 @@ Which views, and how long a cut is kept, belongs to `wal2delta.pipeline.maintain
 caller holds `one_refresh`: a file of a commit in the making would not be known.
 
 Files are put together by one commit, and a cut that names it with the sources and the definition of the cut before: it is
-the same answer. Killed in between, the next run puts the cut. Of a view whose newest commits no cut names, and which bring
-rows (a refresh was killed, somebody else wrote), nothing is put together: the next refresh says what it is.
+the same answer. What a killed run has left is taken out of the log first. Of a view that somebody else has written since its
+newest cut nothing is put together: the next refresh says what it is.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from wal2delta.errors import LakeError
 from wal2delta.failpoints import failpoint
-from wal2delta.lake.delta_files import table_files, unneeded
+from wal2delta.lake.delta_files import Unread, table_files, unneeded
 from wal2delta.lake.delta_log import newest_version, read_commit
-from wal2delta.lake.durable import sync_tables
+from wal2delta.lake.durable import sync_commits
 from wal2delta.lake.optimize import is_fragmented, put_together
+from wal2delta.lake.view_cuts import ViewCut, cuts_in_order, put_cut, view_path
 from wal2delta.landing.fields import time_of
 from wal2delta.landing.lake_paths import LakePaths
 from wal2delta.landing.store import Store, local_folder
-from wal2delta.views.cuts import ViewCut, cuts_in_order, put_cut
-from wal2delta.views.refresh import next_number, view_path
+from wal2delta.views.refresh import next_number, settle_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +80,18 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
 
     `session` is the caller's own.
     """
+    path = view_path(lake, cut.view)
+    settle_view(session, path, cut.view, cut)
     if not is_settled(lake, cut):
         return None
-    path = view_path(lake, cut.view)
-    number = next_number(store, path, cut.view, newest_version(path))
+    number = next_number(store, path, cut.view, cut, newest_version(path))
     if is_fragmented(path, cut.delta_version, small_files):
         put_together(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
     failpoint("view.after_optimize")
     version = newest_version(path)
     if version == cut.delta_version:
         return None
-    # Since the cut, not since now: the commit may be that of a run that was killed before it made it durable.
-    sync_tables([Path(path)], local_folder(lake), time_of(cut.created_at).timestamp())
+    sync_commits({path: cut.delta_version}, local_folder(lake))
     same = replace(
         cut,
         number=number,
@@ -103,12 +104,18 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
     return same
 
 
-def unneeded_files(lake: str, oldest: Mapping[str, ViewCut]) -> Iterator[tuple[Path, int]]:
+def unneeded_files(lake: str, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[Path, int]]:
     """The files of views that nothing needs from the version on that their oldest kept cut names, each with its bytes.
 
-    None of a table that does not reach that version: it was moved away, and a refresh has yet to say what it is now.
+    None of a table that does not reach the newest one's: it was moved away, and a refresh has yet to say what it is now;
+    nor of one that can't be read, which is added to `damaged`.
     """
-    for view, cut in sorted(oldest.items()):
-        path = view_path(lake, view)
-        if newest_version(path) >= cut.delta_version:
-            yield from unneeded(path, table_files(path, cut.delta_version))
+    for view, cut in sorted(kept.oldest.items()):
+        path, newest = view_path(lake, view), kept.newest[view].delta_version
+        try:
+            files = table_files(path, cut.delta_version, newest) if newest_version(path) >= newest else None
+        except LakeError as error:
+            damaged[view] = Unread(error.reason, error.remedy)
+            continue
+        if files is not None:
+            yield from unneeded(path, files)

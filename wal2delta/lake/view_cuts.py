@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame, SparkSession
+
 from wal2delta.errors import LakeError, TransientError
+from wal2delta.lake.columns import pick
 from wal2delta.lake.fields import read_document, write_document
 from wal2delta.lake.lease import exclusive
 from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import AlreadyExistsError, Store, local_folder
+from wal2delta.landing.store import AlreadyExistsError, Store, local_folder, make_root
 from wal2delta.names import CycleNumber
+from wal2delta.schema import HIDDEN_PREFIX
 
 VIEW_CUT_FORMAT = "wal2delta.viewcut/1"
 _LOCK = "refresh.lock"
@@ -28,7 +32,7 @@ class ViewCut:
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
     `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before, or has the
-    same rows in other files.
+    same rows in other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
     """
 
     number: CycleNumber
@@ -39,6 +43,7 @@ class ViewCut:
     inserted: int
     retracted: int
     created_at: str
+    refresh: int
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -52,6 +57,7 @@ class ViewCut:
             inserted=self.inserted,
             retracted=self.retracted,
             created_at=self.created_at,
+            refresh=self.refresh,
         )
 
     @classmethod
@@ -70,7 +76,20 @@ class ViewCut:
             inserted=f.count("inserted"),
             retracted=f.count("retracted"),
             created_at=f.text("created_at"),
+            refresh=f.count("refresh"),
         )
+
+
+def view_path(lake: str, view: str) -> str:
+    """Return where a view's Delta table is; raises ConfigError for a name that could be none of a view's."""
+    return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
+
+
+def read_view(spark: SparkSession, lake: str, cut: ViewCut) -> DataFrame:
+    """Return a view's rows as its cut has them, without hidden columns."""
+    stored = spark.read.format("delta").option("versionAsOf", cut.delta_version)
+    rows = stored.load(view_path(lake, cut.view))
+    return pick(rows, [column for column in rows.columns if not column.startswith(HIDDEN_PREFIX)])
 
 
 def newest_number(store: Store) -> CycleNumber:
@@ -86,11 +105,13 @@ def newest_cut(store: Store, view: str) -> ViewCut | None:
 
     Cost: reads documents backwards until it meets one of this view.
     """
+    return next((cut for cut in newest_first(store) if cut.view == view), None)
+
+
+def newest_first(store: Store) -> Iterator[ViewCut]:
+    """The cuts of all views, newest first; raises LakeError where a document is damaged."""
     for key in reversed(store.list(LakePaths.view_cuts())):
-        cut = _read(store, key)
-        if cut.view == view:
-            return cut
-    return None
+        yield _read(store, key)
 
 
 def cuts_in_order(store: Store) -> Iterator[ViewCut]:
@@ -115,7 +136,7 @@ def one_refresh(lake: str) -> Iterator[None]:
 
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """
-    lock = local_folder(lake) / "views" / _LOCK
+    lock = make_root(lake) / "views" / _LOCK
     with exclusive(lock, "views", "another process is refreshing or maintaining views of this lake"):
         yield
 

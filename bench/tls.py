@@ -1,0 +1,106 @@
+"""Drain and copy over TLS against the same in the clear, in one run; a bare COPY is beside the copy.
+
+What is drained is `bench.drain`'s mixed case, what is copied `bench.bootstrap`'s table. The embedded PostgreSQL 18 speaks no
+TLS, so the server is 17, on the loopback address, with a certificate of its own making; its reader of a slot has no TLS.
+
+    python -m bench.tls [--changes N] [--rows N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psycopg
+from psycopg.sql import SQL
+
+from bench import bootstrap, drain
+from demo.server import EmbeddedPostgres, unprivileged_user
+from scripts.servers import fetch
+
+_CONF = {"shared_buffers": "512MB", "max_wal_size": "8GB", "fsync": "off"}
+_SSL = {"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}
+_MODES = {"clear": "disable", "TLS": "require"}
+
+
+@dataclass
+class _Server(EmbeddedPostgres):
+    """One whose connections are in the clear or not, as was said last."""
+
+    sslmode: str = "disable"
+
+    def dsn(self, database: str = "postgres", user: str = "postgres", password: str | None = None) -> str:
+        return f"{super().dsn(database, user, password)} sslmode={self.sslmode}"
+
+
+def main() -> None:
+    """Print one line per reader: seconds in the clear and under TLS, and the ratio of both, the median of the rounds'."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    server = _Server(conf=_CONF, install=fetch(17))
+    server.start()
+    server.halt()
+    _certify(server.data)
+    server.conf = {**_CONF, **_SSL}
+    with server:
+        _, end = drain.load(server, "mixed", options.changes)
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute(bootstrap.TABLE)
+            admin.execute(SQL(bootstrap.FILL).format(options.rows))
+            admin.execute("VACUUM (ANALYZE, FREEZE) rows")
+            admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
+            admin.execute("CHECKPOINT")
+        print(f"{'reader':18}{'clear s':>9}{'TLS s':>9}{'ratio':>7}{'CPU ratio':>11}")
+        _compare(server, "wal2delta drain", lambda slot: _of(drain.ours(server, "mixed", slot, end)), options.rounds)
+        for kind in ("bare COPY", "wal2delta"):
+            _compare(server, f"{kind}, copy", partial(_copied, server, kind, options.rows), options.rounds)
+
+
+def _of(run: drain.Run) -> tuple[float, float]:
+    return run.wall_s, run.client_cpu_s
+
+
+def _copied(server: EmbeddedPostgres, kind: str, rows: int, _slot: str) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+        run = bootstrap.measured(server, bootstrap.own(kind, server, 1, Path(folder)), rows)
+    return run.wall_s, run.client_cpu_s
+
+
+def _compare(server: _Server, name: str, read: Callable[[str], tuple[float, float]], rounds: int) -> None:
+    made: dict[str, list[tuple[float, float]]] = {mode: [] for mode in _MODES}
+    for number in range(rounds):
+        for mode, sslmode in _MODES.items():
+            server.sslmode = sslmode
+            made[mode].append(read(f"{name.split(maxsplit=1)[0]}_{mode}_{number}".lower()))
+    pairs = list(zip(made["clear"], made["TLS"], strict=True))
+    wall, cpu = (statistics.median(tls[i] / clear[i] for clear, tls in pairs) for i in (0, 1))
+    seconds = (statistics.median(run[0] for run in made[mode]) for mode in _MODES)
+    print(f"{name:18}" + "".join(f"{s:9.2f}" for s in seconds) + f"{wall:7.2f}{cpu:11.2f}", flush=True)
+
+
+def _certify(data: Path) -> None:
+    """A key and a certificate by itself, the server's own."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-keyout", "server.key", "-out", "server.crt"],
+        check=True, capture_output=True, cwd=data,
+    )  # fmt: skip
+    user = unprivileged_user()
+    for name in ("server.crt", "server.key"):
+        (data / name).chmod(0o600)
+        if user is not None:
+            shutil.chown(data / name, user.pw_uid, user.pw_gid)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A counter that is updated beside a large value: what PostgreSQL writes, and what history gets of it.
+
+    python -m bench.unchanged [--megabytes 3] [--updates 200]
+
+Whether the rows are right is for the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from pydantic import SecretStr
+
+from demo.server import EmbeddedPostgres
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.drain.until import Until
+from wal2delta.lake.session import build_session
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Stop, silent
+
+NAME = "unchanged"
+# Texts that don't compress: the value is as large in the lake.
+_VALUE = "SELECT string_agg(md5(g::text), '') FROM generate_series(1, %s) g"
+
+
+def main() -> None:
+    """Copy the row, update it, compact; print bytes and seconds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=200)
+    options = parser.parse_args()
+    with EmbeddedPostgres() as server, tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
+        source = SourceConfig(name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME)
+        config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={NAME: source})
+        spark = build_session(config.spark, "wal2delta bench")
+        history = Path(LakePaths(lake, NAME).url(LakePaths(lake, NAME).history(TableName("public", "docs"))))
+        with psycopg.connect(server.dsn(), autocommit=True) as conn:
+            conn.execute("CREATE TABLE docs (id int PRIMARY KEY, n int, doc text STORAGE EXTERNAL)")
+            conn.execute("INSERT INTO docs SELECT 1, 0, (" + _VALUE + ")", [(options.megabytes << 20) // 32])
+            conn.execute("CREATE PUBLICATION unchanged FOR TABLE docs")
+            bootstrap(config, NAME, None, silent, Stop())
+            compact(config, NAME, spark, silent, Stop())
+            before = _bytes(history)
+            written = _updates(conn, options.updates)
+            drain(config, NAME, Until.caught_up(), silent, Stop())
+            begun = time.monotonic()
+            compact(config, NAME, spark, silent, Stop())
+            spent = time.monotonic() - begun
+        print(f"{options.updates} updates beside {options.megabytes} MB: {written:,} bytes of WAL")
+        print(f"history grew by {_bytes(history) - before:,} bytes (its first row: {before:,}), in {spent:.1f} s")
+        spark.stop()
+
+
+def _updates(conn: psycopg.Connection[tuple[object, ...]], count: int) -> int:
+    """The bytes of WAL that they are."""
+    start = conn.execute("SELECT pg_current_wal_lsn()").fetchone()
+    with conn.transaction():
+        for _ in range(count):
+            conn.execute("UPDATE docs SET n = n + 1")
+    query = sql.SQL("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), {})::bigint").format(
+        sql.Literal(str((start or [""])[0]))
+    )
+    row = conn.execute(query).fetchone()
+    return int(str((row or [0])[0]))
+
+
+def _bytes(table: Path) -> int:
+    return sum(file.stat().st_size for file in table.glob("*.parquet"))
+
+
+if __name__ == "__main__":
+    main()

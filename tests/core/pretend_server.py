@@ -1,0 +1,247 @@
+"""A server in memory that sends the same transactions to whoever connects, and a drain of it: the real loop and worker.
+
+For failures that a real server does not bring about on demand; those with real servers are in `tests/scenarios`.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+
+from tests.core.landing_segments import HEAD, START
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import KIND_OIDS, resolve
+from wal2delta.config.model import DrainConfig
+from wal2delta.drain.flush import Flushed, Flusher
+from wal2delta.drain.large import LargeProgress
+from wal2delta.drain.loop import Goal, Session
+from wal2delta.drain.progress import acknowledge
+from wal2delta.drain.watch import CatalogWatch
+from wal2delta.errors import InvariantError, LakeError, TransientError
+from wal2delta.landing.beginning import has_head
+from wal2delta.landing.chain import Chain, verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
+from wal2delta.landing.reader import file_url, verify_files
+from wal2delta.landing.sweep import sweep
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, Oid, Xid
+from wal2delta.pgoutput.batch import BatchDecoder
+from wal2delta.pgoutput.messages import (
+    Begin,
+    Commit,
+    Insert,
+    LogicalMessage,
+    Message,
+    Relation,
+    RelationColumn,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+)
+from wal2delta.pgoutput.relations import RelationCache
+from wal2delta.pgoutput.wire import Wire
+from wal2delta.postgres.stream import Received, ReplicationStream
+from wal2delta.report import Stop, silent
+from wal2delta.schema import Identity
+
+T = Oid(16384)
+TIME = 1_700_000_000_000_000
+_COLUMNS = (
+    RelationColumn("id", Oid(KIND_OIDS["int4"]), -1, True),
+    RelationColumn("note", Oid(KIND_OIDS["text"]), -1, False),
+)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What is sent of one, what landed rows it makes (position and id), and where it ends."""
+
+    end: Lsn
+    messages: tuple[Message, ...]
+    rows: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class PretendServer:
+    """Its transactions, how far it was told, and what each call of a stream passes first (`fault` may raise)."""
+
+    transactions: list[Transaction] = field(default_factory=list)
+    confirmed: Lsn = START
+    fault: Callable[[str], None] = lambda _: None
+    piece: int = 25  # messages in one read
+    _ids: int = 0
+
+    @property
+    def end(self) -> Lsn:
+        """Where the last transaction ends."""
+        return self.transactions[-1].end if self.transactions else START
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """What has to be landed in the end, in this order."""
+        return [row for transaction in self.transactions for row in transaction.rows]
+
+    def commit(self, count: int, *, streamed: bool = False, note: int = 10) -> Transaction:
+        """One more transaction of `count` inserts."""
+        commit_lsn = Lsn(self.end.value + 100)
+        end, xid = Lsn(commit_lsn.value + 8), Xid(700 + len(self.transactions))
+        ids = range(self._ids, self._ids + count)
+        self._ids += count
+        inside = [_insert(number, note, xid if streamed else None) for number in ids]
+        told: list[Message]
+        if streamed:
+            half = len(inside) // 2
+            told = [StreamStart(xid, True), _relation(xid), *inside[:half], StreamStop()]
+            told += [StreamStart(xid, False), *inside[half:], StreamStop()]
+            told += [StreamCommit(xid, commit_lsn, end, TIME + end.value)]
+        else:
+            told = [Begin(commit_lsn, TIME + end.value, xid), _relation(None), *inside]
+            told += [Commit(commit_lsn, end, TIME + end.value)]
+        made = Transaction(end, tuple(told), tuple((end.value, number) for number in ids))
+        self.transactions.append(made)
+        return made
+
+    def note(self) -> None:
+        """A logical message of no transaction."""
+        at = Lsn(self.end.value + 50)
+        self.transactions.append(Transaction(at, (LogicalMessage(False, at, "note", b"n"),), ()))
+
+    def random(self, rng: random.Random, count: int) -> None:
+        """Small and large ones, streamed ones, messages."""
+        for _ in range(count):
+            kind = rng.random()
+            if kind < 0.1:
+                self.note()
+            else:
+                size = rng.choice((0, 1, 3, 3, 20)) if kind < 0.8 else 60
+                self.commit(size, streamed=kind > 0.9, note=rng.choice((1, 30)))
+
+    def stream(self, start: Lsn) -> PretendStream:
+        """A connection: every transaction that ends after `start`."""
+        assert start >= self.confirmed
+        sent = [frame for t in self.transactions if t.end > start for frame in frames(*t.messages)]
+        return PretendStream(self, sent)
+
+
+@dataclass
+class PretendStream:
+    """What `Session` needs of a stream."""
+
+    server: PretendServer
+    waiting: list[bytes]
+
+    def read(self, max_bytes: int, timeout_s: float) -> Received:
+        """Some messages; a keepalive behind the last of them."""
+        del max_bytes, timeout_s
+        self.server.fault("read")
+        received = Received(Wire.of(self.waiting[: self.server.piece]))
+        self.waiting = self.waiting[self.server.piece :]
+        if not self.waiting:
+            received.keepalive_lsn = Lsn(self.server.end.value + 20)
+        return received
+
+    def acknowledge(self, lsn: Lsn) -> None:
+        """The server forgets what ends before it."""
+        self.server.fault("acknowledge")
+        assert lsn >= self.server.confirmed
+        self.server.confirmed = lsn
+
+    def tick(self) -> None:
+        """By the clock."""
+        self.server.fault("tick")
+
+
+@dataclass
+class PretendDrain:
+    """A drain of a server into a lake: `attempt` is one connection, `run` goes on until everything is there."""
+
+    server: PretendServer
+    lake: Path
+    limits: DrainConfig = field(default_factory=lambda: DrainConfig(flush_interval_s=0.001, progress_interval_s=0.001))
+    make_watch: Callable[[Chain, str], Any] = lambda _chain, _writer: None
+    on_flushed: Callable[[Flushed], None] = lambda _: None
+    counted: list[int] = field(default_factory=list)
+
+    def open(self) -> Chain:
+        """The landing as it stands, through a store of its own."""
+        store, paths = LocalStore(self.lake), LakePaths(str(self.lake), "shop")
+        if has_head(store, paths, Incarnation(1)):
+            return Chain.open(store, paths, Incarnation(1))
+        return Chain.create(store, paths, Incarnation(1), start=START, source=HEAD, writer=secrets.token_hex(16))
+
+    def attempt(self, chain: Chain, target: Lsn | None = None) -> None:
+        """One connection, until `target` (the end of what the server has)."""
+        writer = secrets.token_hex(16)
+        stream = cast(ReplicationStream, self.server.stream(chain.end))
+        acknowledge(stream, chain.newest)
+        watch: CatalogWatch | None = self.make_watch(chain, writer)
+        flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), writer, watch, self.limits)
+        failure: BaseException | None = None
+        try:
+            session = Session(
+                stream,
+                flusher,
+                self.limits,
+                chain.end,
+                on_flushed=self._flushed,
+                on_spilled=lambda _: None,
+                large=LargeProgress(silent, "shop"),
+            )
+            session.run(Goal(Stop(), target or self.server.end))
+        finally:
+            failure = flusher.close()
+            self.counted += [flushed.manifest.number for flushed in flusher.uncollected]
+            if isinstance(failure, InvariantError):
+                raise failure
+
+    def run(self, attempts_max: int = 200) -> Chain:
+        """Connect again whenever something has failed; gives the chain."""
+        for _ in range(attempts_max):
+            with suppress(TransientError, LakeError, OSError):
+                chain = self.open()
+                sweep(chain)
+                self.attempt(chain)
+                return chain
+        raise AssertionError("it has not come to its end")
+
+    def _flushed(self, flushed: Flushed) -> None:
+        self.counted.append(flushed.manifest.number)
+        self.on_flushed(flushed)
+
+
+def landed(chain: Chain) -> list[tuple[int, int]]:
+    """Position and id of every row in stream order; the chain, the files and the places are checked on the way."""
+    verify_chain(chain)
+    found = []
+    for manifest in chain.manifests():
+        verify_files(chain, manifest)
+        rows: list[tuple[int, int, int]] = []
+        for file in manifest.files:
+            columns = pq.read_table(file_url(chain, file), columns=["_w2d_row", "_w2d_lsn", "c0"]).to_pydict()
+            rows += zip(*columns.values(), strict=True)
+        rows.sort()
+        assert [row for row, _, _ in rows] == list(range(manifest.rows))
+        assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for _, lsn, _ in rows)
+        found += [(lsn, number) for _, lsn, number in rows]
+    return found
+
+
+def segments(chain: Chain) -> Iterator[int]:
+    """The numbers of the links that a drain's worker reports."""
+    return (manifest.number for manifest in chain.manifests() if manifest.kind.value in ("segment", "progress"))
+
+
+def _relation(xid: Xid | None) -> Relation:
+    return Relation(T, "shop", "orders", Identity.DEFAULT, _COLUMNS, xid)
+
+
+def _insert(number: int, note: int, xid: Xid | None) -> Insert:
+    return Insert(T, (str(number), "n" * note), xid)

@@ -1,0 +1,135 @@
+"""A table is tried twice, or three times when nobody knows how an attempt ended; then it is held, and the count goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from wal2delta.errors import LakeError, NoRoomError, TableError, TransientError
+from wal2delta.lake import attempts
+from wal2delta.lake.attempts import AttemptsError, earlier_attempts, tried
+from wal2delta.lake.documents import Intent
+from wal2delta.lake.failures import reason_of, unreadable_file
+from wal2delta.lake.lease import Lease, hold_lease
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+
+TABLE = TableName("public", "a" * 63)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Iterator[Lease]:
+    """Of a lake of its own."""
+    with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as held:
+        yield held
+
+
+def intent(number: int = 7) -> Intent:
+    """Of an empty cycle."""
+    at = Lsn(16)
+    return Intent(CycleNumber(number), "apply", Incarnation(1), at, at, (), {}, {}, 1, "w", "2026-11-22T00:00:00+00:00")
+
+
+def run(lease: Lease, once: Callable[..., str], number: int = 7) -> str:
+    """What a process does that comes to this cycle."""
+    earlier = earlier_attempts(lease, intent(number)).get(TABLE, [])
+    return tried(None, lease, intent(number), TABLE, earlier, once)
+
+
+def failing(*errors: BaseException) -> Callable[..., str]:
+    """Raise these, one after the other; then tell whether it was to be anew."""
+    left = list(errors)
+
+    def once(*, anew: bool) -> str:
+        if left:
+            raise left.pop(0)
+        return "anew" if anew else "done"
+
+    return once
+
+
+def test_an_error_is_tried_again_at_once_and_anew(lease: Lease) -> None:
+    """What was counted is gone when it is done."""
+    assert run(lease, failing()) == "done"
+    assert run(lease, failing(RuntimeError("a row's value"))) == "anew"
+    assert lease.store.list(lease.paths.attempts) == []
+
+
+def test_two_failures_are_enough_whoever_counted_them(lease: Lease) -> None:
+    """The reason is the last one's, and has no value in it."""
+    with pytest.raises(AttemptsError, match=r"2 times: /x: damaged$|2 times: /x: damaged;") as raised:
+        run(lease, failing(RuntimeError("a row's value"), LakeError("/x", "damaged", "mend it")))
+    assert "value" not in str(raised.value)
+    with pytest.raises(AttemptsError, match="2 times"):
+        run(lease, failing())
+    assert run(lease, failing(), number=8) == "done", "another cycle begins to count anew"
+    assert lease.store.list(lease.paths.attempts) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TableError("t", "refused", "mend it"), TransientError("t", "lost", "again"), NoRoomError("t", "full", "make room"),
+     OSError(28, "No space left on device"), KeyboardInterrupt()],
+)  # fmt: skip
+def test_what_is_no_failure_of_the_table_counts_for_nothing(lease: Lease, error: BaseException) -> None:
+    """However often."""
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            run(lease, failing(error))
+        assert lease.store.list(lease.paths.attempts) == []
+
+
+def test_three_that_ended_without_a_word_are_enough(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed takes nothing back."""
+    monkeypatch.setattr(attempts, "_forget", lambda *_: None)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            run(lease, failing(Killed()))
+    with pytest.raises(AttemptsError, match="3 times: the process ended while it was written"):
+        run(lease, failing())
+
+
+def test_a_jvm_that_ends_is_said_once_and_counted(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more can be done in that process; the next one counts on."""
+    monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            run(lease, failing(ConnectionRefusedError()))
+    with pytest.raises(AttemptsError, match="the JVM ended while it was written"):
+        run(lease, failing())
+
+
+def test_reasons_have_no_values() -> None:
+    """Of an error that is not ours its kind alone."""
+    assert reason_of(ValueError("secret")) == "an error of wal2delta's own (ValueError)"
+    assert reason_of(FileNotFoundError(2, "No such file", "/x")) == "No such file (/x)"
+    assert unreadable_file(ValueError("FAILED_READ_FILE file:/x")) is None
+
+
+def test_one_that_was_killed_says_nothing_of_the_table(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot's entry goes on as it was; only when it ends so again does it read nothing of what is there."""
+    monkeypatch.setattr(attempts, "_forget", lambda *_: None)
+    with pytest.raises(Killed):
+        run(lease, failing(Killed()))
+    assert run(lease, failing()) == "done"
+    assert run(lease, failing(), number=7) == "anew", "two have left their documents by now"
+
+
+def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are told."""
+    with monkeypatch.context() as killed:
+        killed.setattr(attempts, "_forget", lambda *_: None)
+        for _ in range(2):
+            with pytest.raises(Killed):
+                run(lease, failing(Killed()))
+    told = "3 times: /x: damaged; 2 of them ended with the process, without a word"
+    with pytest.raises(AttemptsError, match=told):
+        run(lease, failing(LakeError("/x", "damaged", "mend it")))

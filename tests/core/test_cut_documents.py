@@ -1,0 +1,197 @@
+"""What a cut costs in bytes, and how it is read: by what changed, whatever else there is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.core.test_lake_documents import VERSION
+from wal2delta.config.model import RetentionConfig
+from wal2delta.errors import LakeError
+from wal2delta.lake import cut_documents
+from wal2delta.lake.cut_documents import load_cut_doc
+from wal2delta.lake.documents import Cut, CutTable, Held
+from wal2delta.lake.records import cut_numbers, read_cut, write_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
+from wal2delta.pipeline.maintain import old_documents
+
+ONE = Incarnation(1)
+DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def names(count: int) -> list[TableName]:
+    """Tables of that many names."""
+    return [TableName("public", f"table_{i}") for i in range(count)]
+
+
+class CountingStore(LocalStore):
+    """Counts the bytes that are put."""
+
+    put_bytes = 0
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """As ever."""
+        super().put_if_absent(key, data)
+        self.put_bytes += len(data)
+
+
+class Lake:
+    """Cuts, one after the other; `written` has the bytes of each cycle's documents."""
+
+    def __init__(self, folder: Path, tables: int) -> None:
+        self.store, self.paths = CountingStore(folder), LakePaths(str(folder), "shop")
+        shapes = {t: replace(VERSION, table=t, oid=Oid(20_000 + i)) for i, t in enumerate(names(tables))}
+        whole = {t: CutTable(Lsn(10), Lsn(1), 0, 0, version, ONE, ONE) for t, version in shapes.items()}
+        self.written: list[int] = []
+        self.cuts: list[Cut] = []
+        self.end(Cut(CycleNumber(1), "apply", ONE, Lsn(10), None, whole, 1, "0" * 64, DAY.isoformat()))
+
+    def cycle(self, touched: int = 0, held: Mapping[TableName, Held] | None = None, *, more: int = 0) -> None:
+        """One more cut, in which these tables got a version, and others are held or new."""
+        before = self.cuts[-1]
+        position = Lsn(int(before.position) + 10)
+        still = before.held if held is None else held
+        tables = {t: at if t in still else replace(at, at_lsn=position) for t, at in before.tables.items()}
+        for table in random.Random(int(position)).sample(sorted(tables.keys() - still.keys()), touched):
+            tables[table] = replace(tables[table], history_version=tables[table].history_version + 1)
+        for table in names(len(tables) + more)[len(tables) :]:
+            tables[table] = CutTable(position, position, 0, 0, replace(VERSION, table=table), ONE, ONE)
+        at = (DAY + timedelta(seconds=int(before.number))).isoformat()
+        number = CycleNumber(before.number + 1)
+        self.end(replace(before, number=number, position=position, tables=tables, held=still, created_at=at))
+
+    def end(self, cut: Cut) -> None:
+        """Write the cut."""
+        before = self.store.put_bytes
+        write_cut(self.store, self.paths, cut)
+        self.cuts.append(cut)
+        self.written.append(self.store.put_bytes - before)
+
+    def read(self, cut: Cut) -> Cut:
+        """The same from its documents."""
+        return read_cut(self.store, self.paths, cut.number)
+
+
+def test_a_cycle_that_touches_one_table_of_a_thousand_writes_its_bytes(tmp_path: Path) -> None:
+    """The others stand further on too, and that is said once; their shapes are said once for ever."""
+    lake = Lake(tmp_path, 1000)
+    for _ in range(30):
+        lake.cycle(1)
+    assert lake.written[0] > 400_000
+    quiet = [size for size in lake.written[2:] if size < 20_000]
+    assert len(quiet) == 29, "one base at the second cut, then what changed since it"
+    assert max(quiet) < 500 + 30 * 300
+    assert quiet[0] < 1_000
+    assert all(lake.read(cut) == cut for cut in lake.cuts)
+
+
+def test_what_all_cuts_take_follows_what_changed(tmp_path: Path) -> None:
+    """A few tables that change all the time cost no more than twice their entries, with every base that is put."""
+    lake = Lake(tmp_path, 220)
+    for _ in range(40):
+        lake.cycle(0)
+        lake.cycle(5)
+    bases = len(lake.store.list(lake.paths.cut_bases))
+    assert 3 <= bases <= 12
+    assert sum(lake.written[2:]) / 80 < 12_000
+
+
+def test_a_cut_is_read_with_two_documents_and_the_shapes_that_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who goes through many cuts reads one small document of each."""
+    lake = Lake(tmp_path, 250)
+    for _ in range(4):
+        lake.cycle(1)
+    monkeypatch.setattr(cut_documents, "_shapes", {})
+    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+    read: list[str] = []
+    get = lake.store.get
+
+    def counted(key: str) -> bytes:
+        read.append(key.split("/")[2])
+        return get(key)
+
+    monkeypatch.setattr(lake.store, "get", counted)
+    assert lake.read(lake.cuts[-1]).position == lake.cuts[-1].position
+    assert read == ["cuts"]
+    cut = lake.read(lake.cuts[-1])
+    assert cut.tables[names(1)[0]] == lake.cuts[-1].tables[names(1)[0]]
+    assert read == ["cuts", "cuts", "bases", "shapes"]
+    assert len(cut.tables) == 250
+    assert cut.held == {}
+    assert len(read) == 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_cut_reads_back_whatever_came_before(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that change, come, are held and go on; as the oldest cuts are removed, too."""
+    monkeypatch.setattr(cut_documents, "NAMED_MIN", 6)
+    rng = random.Random(seed)
+    lake = Lake(tmp_path, 5)
+    for _ in range(40):
+        held = {t: Held(lake.cuts[-1].tables[t].at_lsn, "why", "how") for t in names(3) if rng.random() < 0.2}
+        known = {t: lake.cuts[-1].held.get(t, h) for t, h in held.items()}
+        lake.cycle(rng.randrange(3), known, more=rng.random() < 0.1)
+        if rng.random() < 0.2:
+            now = DAY + timedelta(seconds=len(lake.cuts) - rng.randrange(1, 20))
+            for key in old_documents(lake.store, lake.paths, RetentionConfig(cuts_s=0.5), now):
+                lake.store.delete(key)
+    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+    kept = cut_numbers(lake.store, lake.paths)
+    assert kept[-1] == lake.cuts[-1].number
+    assert len(kept) < len(lake.cuts)
+    assert [lake.read(lake.cuts[n - 1]) for n in kept] == [lake.cuts[n - 1] for n in kept]
+    docs = [load_cut_doc(lake.store, lake.paths, n) for n in kept]
+    needed = {doc.base[0] for doc in docs if doc is not None and doc.base is not None}
+    assert len(lake.store.list(lake.paths.cut_bases)) <= len(needed) + 1
+
+
+def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shapes and base are there already, and what the cut says may be another thing this time."""
+    lake = Lake(tmp_path, 250)
+    put = lake.store.put_if_absent
+
+    def killed(key: str, data: bytes) -> None:
+        if "/cuts/" in key:
+            raise KeyboardInterrupt
+        put(key, data)
+
+    monkeypatch.setattr(lake.store, "put_if_absent", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lake.cycle(3)
+    monkeypatch.setattr(lake.store, "put_if_absent", put)
+    assert len(lake.store.list(lake.paths.cut_bases)) == 1
+    lake.cycle(1, {names(1)[0]: Held(Lsn(10), "why", "how")})
+    assert lake.read(lake.cuts[-1]) == lake.cuts[-1]
+
+
+@pytest.mark.parametrize("folder", ["bases", "shapes"])
+def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another value in a base or a shape is refused, and so is one that is gone."""
+    lake = Lake(tmp_path, 250)
+    lake.cycle(1)
+    places = sorted((tmp_path / "shop" / "cycles" / folder).iterdir())
+    for place in places:
+        place.write_bytes(
+            place.read_bytes().replace(b'"history_version":0', b'"history_version":1').replace(b"id", b"ix")
+        )
+    for gone in (False, True):
+        monkeypatch.setattr(cut_documents, "_shapes", {})
+        monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+        if gone:
+            for place in places:
+                place.unlink()
+        cut = lake.read(lake.cuts[-1])
+        with pytest.raises(LakeError, match=folder):
+            dict(cut.tables)

@@ -1,0 +1,115 @@
+"""A full disk, and a driver that is gone, are never taken for damage of what was read or written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from tests.core.test_lake_documents import CUT, TABLE
+from wal2delta.errors import LakeError, NoRoomError, TransientError
+from wal2delta.lake.failures import raise_unless_about_the_data
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lsn import Lsn
+from wal2delta.pipeline import prove as proving
+from wal2delta.proof import history as histories
+from wal2delta.proof.history import check_history, prove_history
+
+FULL = PySparkException("[TASK_WRITE_FAILED] Task failed. Caused by: java.io.IOException: No space left on device")
+NO_MEMORY = PySparkException("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space")
+UNREADABLE = PySparkException("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///lake/x.parquet.")
+AT = CUT.tables[TABLE]
+PATHS = LakePaths("/lake", "shop")
+
+
+def session(process: subprocess.Popen[bytes] | None = None) -> Any:
+    """As much of a session as is asked for; its driver lives unless `process` has ended."""
+    context = SimpleNamespace(_gateway=SimpleNamespace(proc=process))
+    return SimpleNamespace(sparkContext=context, newSession=lambda: session(process))
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """Return what raises it, whatever it is called with."""
+
+    def called(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return called
+
+
+@pytest.mark.parametrize(
+    "error", [FULL, NO_MEMORY, TransientError("t", "r", "m"), NoRoomError("t", "r", "m"), OSError(28, "full")]
+)
+def test_what_is_no_matter_of_the_data_is_raised(error: Exception) -> None:
+    """As it is: what is told of it is said in one place."""
+    with pytest.raises(type(error)) as raised:
+        raise_unless_about_the_data(session(), error)
+    assert raised.value is error
+
+
+def test_so_is_whatever_comes_of_a_driver_that_has_ended() -> None:
+    """Its errors say nothing of files."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    with pytest.raises(Py4JError):
+        raise_unless_about_the_data(session(process), Py4JError("x"))
+
+
+@pytest.mark.parametrize("error", [UNREADABLE, LakeError("t", "r", "m"), OSError(2, "gone"), ValueError("x")])
+def test_all_else_is_left_to_the_caller(error: Exception) -> None:
+    """Also in a session that nobody can ask."""
+    raise_unless_about_the_data(session(), error)
+    raise_unless_about_the_data(None, error)
+
+
+@pytest.mark.parametrize("error", [FULL, NO_MEMORY])
+def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Neither while its files are read, nor while current is."""
+    monkeypatch.setattr(histories, "fit", lambda *_: None)
+    monkeypatch.setattr(histories, "read_layer", raising(error))
+    with pytest.raises(PySparkException) as raised:
+        check_history(session(), PATHS, TABLE, AT)
+    assert raised.value is error
+    monkeypatch.setattr(histories, "read_layer", lambda *_: None)
+    monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)
+    monkeypatch.setattr(histories, "rows_of_state", lambda *_: None)
+    monkeypatch.setattr(histories, "lake_buckets", raising(error))
+    with pytest.raises(PySparkException) as raised:
+        prove_history(session(), PATHS, TABLE, AT, 4)
+    assert raised.value is error
+
+
+def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its condition, and nothing of a row."""
+    monkeypatch.setattr(histories, "fit", lambda *_: None)
+    monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))
+    proof = check_history(session(), PATHS, TABLE, AT)
+    assert proof.status == "damaged"
+    assert proof.reason is not None
+    assert "fails with FAILED_READ_FILE.NO_HINT reading /lake/x.parquet" in proof.reason
+
+
+@pytest.mark.parametrize("error", [FULL, NO_MEMORY])
+def test_a_full_disk_is_no_difference_of_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Else `--repair` would copy every table."""
+    monkeypatch.setattr(proving, "fit", lambda *_: None)
+    monkeypatch.setattr(proving, "_in_lake", lambda *_: AT)
+    monkeypatch.setattr(proving, "read_layer", raising(error))
+    side: Any = SimpleNamespace(table=SimpleNamespace(), buckets={}, blocked=None)
+    proof: Any = SimpleNamespace(
+        spark=session(), paths=LakePaths(str(tmp_path), "shop"), session=SimpleNamespace(consistent_point=Lsn(1))
+    )
+    with pytest.raises(PySparkException) as raised:
+        proving._prove_table(proof, TABLE, side, CUT)
+    assert raised.value is error
+    monkeypatch.setattr(proving, "read_layer", raising(UNREADABLE))
+    assert proving._prove_table(proof, TABLE, side, CUT).status == "differs"

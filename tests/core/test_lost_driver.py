@@ -1,0 +1,92 @@
+"""A driver that is gone, or has no memory left, is one error with a remedy, whichever call saw it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from wal2delta.errors import TableError
+from wal2delta.lake import session as of_session
+from wal2delta.lake.session import DriverLostError, driver_lives, stop_session
+
+
+def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
+    """As much of a session as is asked for."""
+    context = SimpleNamespace(_gateway=SimpleNamespace(proc=process), getConf=lambda: {"spark.driver.memory": "2g"})
+    return SimpleNamespace(sparkContext=context, stop=stop)
+
+
+@pytest.fixture
+def ended() -> subprocess.Popen[bytes]:
+    """A process that is over, as a JVM that has died."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """One that goes on; it is not waited for long."""
+    monkeypatch.setattr(of_session, "_LAST_BREATH_S", 0.01)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JError("x"), Py4JNetworkError("x"), ConnectionRefusedError(), EOFError(), PySparkException("x")]
+)
+def test_whatever_comes_of_a_dead_driver_is_one_error(ended: subprocess.Popen[bytes], error: Exception) -> None:
+    """No Java or Python stack is chained to it."""
+    told = r"has ended.*driver_memory is 2g.*raise spark.driver_memory"
+    with pytest.raises(DriverLostError, match=told) as lost, driver_lives(session(ended)):
+        raise error
+    assert lost.value.__suppress_context__
+
+
+def test_a_driver_without_memory_is_the_same_error(alive: subprocess.Popen[bytes]) -> None:
+    """It lives on, and is of no use."""
+    with pytest.raises(DriverLostError, match="no memory left"), driver_lives(session(alive)):
+        raise PySparkException("Job aborted: java.lang.OutOfMemoryError: Java heap space")
+
+
+def test_a_driver_on_its_way_out_is_the_same_error(alive: subprocess.Popen[bytes]) -> None:
+    """A thread of its own hears of the end before the process is over."""
+    with pytest.raises(DriverLostError, match="was shut down"), driver_lives(session(alive)):
+        raise PySparkException("Job 114 cancelled because SparkContext was shut down")
+
+
+@pytest.mark.parametrize("error", [Py4JError("x"), PySparkException("x"), OSError("x"), KeyError("x")])
+def test_other_errors_of_a_driver_that_lives_stay_what_they_are(
+    alive: subprocess.Popen[bytes], error: Exception
+) -> None:
+    """Also those that a broken connection could have made."""
+    with pytest.raises(type(error)) as raised, driver_lives(session(alive)):
+        raise error
+    assert raised.value is error
+
+
+def test_our_own_errors_stay_what_they_are(ended: subprocess.Popen[bytes]) -> None:
+    """A table that is refused is refused."""
+    with pytest.raises(TableError), driver_lives(session(ended)):
+        raise TableError("t", "r", "m")
+
+
+def test_a_session_whose_driver_has_ended_can_be_stopped(
+    ended: subprocess.Popen[bytes], alive: subprocess.Popen[bytes]
+) -> None:
+    """Its end is not reported once more; an error of one that lives is."""
+
+    def stop() -> None:
+        raise ConnectionRefusedError
+
+    stop_session(session(ended, stop))
+    with pytest.raises(ConnectionRefusedError):
+        stop_session(session(alive, stop))

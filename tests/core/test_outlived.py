@@ -1,0 +1,53 @@
+"""The JVM of a process that was killed is ended by the next holder of its lease; that of a living one is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wal2delta.lake.lease import LEASE_FORMAT, hold_lease
+from wal2delta.lake.outlived import Process, process
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+
+
+@pytest.fixture
+def jvm() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for one."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
+        yield child
+        child.kill()
+
+
+def _lease(lake: Path, holder: Process, jvm: Process, host: str) -> None:
+    told = [{"pid": one.pid, "started": one.started} for one in (holder, jvm)]
+    doc = {"format": LEASE_FORMAT, "epoch": 1, "writer": "w", "host": host, "process": told[0], "jvm": told[1]}
+    open_store(str(lake)).put_if_absent(LakePaths(str(lake), "shop").lease(1), json.dumps(doc).encode())
+
+
+@pytest.mark.parametrize(("holder_lives", "here", "same", "ends"), [
+    (False, True, True, True),
+    (True, True, True, False),
+    (False, False, True, False),
+    (False, True, False, False),
+])  # fmt: skip
+def test_only_the_jvm_of_a_dead_holder_is_ended(
+    tmp_path: Path, jvm: subprocess.Popen[bytes], *, holder_lives: bool, here: bool, same: bool, ends: bool
+) -> None:
+    """On this host, and only when the number was not given to another process since."""
+    found, me = process(jvm.pid), process(os.getpid())
+    assert found is not None
+    assert me is not None
+    holder = me if holder_lives else Process(me.pid, me.started - 1)
+    recorded = found if same else Process(found.pid, found.started - 1)
+    _lease(tmp_path, holder, recorded, socket.gethostname() if here else "elsewhere")
+    with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as lease:
+        assert lease.epoch == 2
+    assert found.lives is not ends

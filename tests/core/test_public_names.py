@@ -1,0 +1,38 @@
+"""What a person sees of the package: names that complete, a version, types, and no Spark before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import wal2delta
+from wal2delta.lake.open import OpenedLake
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+
+
+def test_every_public_name_completes_and_is_there() -> None:
+    """In a notebook, `wal2delta.` and Tab."""
+    assert set(wal2delta.__all__) <= set(dir(wal2delta))
+    assert all(getattr(wal2delta, name) is not None for name in wal2delta.__all__)
+    assert (Path(wal2delta.__file__).parent / "py.typed").exists()
+
+
+def test_the_package_is_imported_without_spark() -> None:
+    """Who drains pays nothing for it."""
+    program = "import sys, wal2delta; dir(wal2delta); sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_an_opened_lake_shows_its_cuts_in_one_line() -> None:
+    """Its cuts hold every column of every table."""
+
+    class _Cut:
+        number, position = 7, Lsn(0x16B3748)
+        tables = {TableName("s", "b"): None, TableName("s", "a"): None}  # noqa: RUF012  a stand-in for a cut's
+
+    opened = OpenedLake(None, "/data/lake", {"shop": _Cut()})  # type: ignore[arg-type,dict-item]  # nothing is read
+    assert repr(opened) == "<lake /data/lake: shop at cut 7 (0/16B3748)>"
+    assert opened.sources == ["shop"]
+    assert [str(table) for table in opened.tables()] == ["s.a", "s.b"]

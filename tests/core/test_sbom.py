@@ -1,0 +1,28 @@
+"""The bill of materials names every locked package that is installed here, and Delta's jars."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from wal2delta.lake.jars import JARS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_bill_names_what_is_installed(tmp_path: Path) -> None:
+    """With versions and checksums: of packages, and of the jars."""
+    file = tmp_path / "sbom.json"
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "sbom.py"), str(file)], check=True, capture_output=True)
+    bill = json.loads(file.read_text(encoding="utf-8"))
+    found = {component["purl"]: component for component in bill["components"]}
+    for name in ("pyspark", "psycopg", "dagster", "numpy"):
+        assert found[f"pkg:pypi/{name}@{version(name)}"]["hashes"]
+    for coordinate, sha256 in JARS.items():
+        group, artifact, number = coordinate.split(":")
+        (told,) = found[f"pkg:maven/{group}/{artifact}@{number}"]["hashes"]
+        assert told == {"alg": "SHA-256", "content": sha256}
+    assert len(found) > 100

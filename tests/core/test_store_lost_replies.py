@@ -1,0 +1,107 @@
+"""A file system that did what it was asked and says that it did not: over NFS a reply may be lost.
+
+What stands under the name decides who has put it. What a name that is really taken does belongs to `test_store.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.landing_segments import OTHER_WRITER, add_segment, new_chain, reopen
+from wal2delta.errors import TransientError
+from wal2delta.lake.lease import _take
+from wal2delta.landing.chain import FencedError, verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.local import LocalStore
+from wal2delta.landing.reader import verify_files
+from wal2delta.landing.store import AlreadyExistsError
+from wal2delta.landing.sweep import sweep
+from wal2delta.lsn import Lsn
+
+LOST = [errno.EEXIST, errno.EIO, errno.ESTALE, errno.EPERM, errno.ETIMEDOUT]
+
+
+def _reply_lost(number: int, real: Callable[..., None] = os.link) -> Callable[..., None]:
+    """`os.link` that does it, and then says that it has failed."""
+
+    def link(*given: Any, **named: Any) -> None:
+        real(*given, **named)
+        raise OSError(number, os.strerror(number))
+
+    return link
+
+
+@pytest.fixture(params=LOST, ids=[errno.errorcode[number] for number in LOST])
+def lost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Every link is made, and none is said to be."""
+    monkeypatch.setattr(os, "link", _reply_lost(request.param))
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_put_whose_reply_is_lost_is_a_put(tmp_path: Path) -> None:
+    """Once; other bytes under the same name are refused, and leave nothing behind."""
+    store = LocalStore(tmp_path)
+    store.put_if_absent("n/1", b"first")
+    assert store.get("n/1") == b"first"
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("n/1", b"second")
+    assert store.get("n/1") == b"first"
+    assert os.listdir(tmp_path / "n") == ["1"]  # noqa: PTH208  hidden names too
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_file_that_is_published_by_a_lost_reply_is_published(tmp_path: Path) -> None:
+    """It has its new name, and no longer the old one."""
+    store = LocalStore(tmp_path / "lake")
+    (tmp_path / "one").write_bytes(b"rows")
+    store.publish(tmp_path / "one", "d/f")
+    assert store.get("d/f") == b"rows"
+    assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_segment_whose_link_s_reply_is_lost_is_in_the_chain_with_its_files(tmp_path: Path) -> None:
+    """The writer goes on; nothing that the durable manifest names is removed, by it or by the next one's sweep."""
+    chain = new_chain(tmp_path / "lake")
+    add_segment(chain, 2000)
+    add_segment(chain, 3000)
+    again = reopen(chain)
+    assert sweep(again) == []
+    assert (again.end, verify_chain(again)) == (Lsn(3000), 3)
+    for manifest in again.manifests():
+        verify_files(again, manifest)
+
+
+def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where even reading back fails, nobody knows whose the name is: the files stay, and the next writer goes on there."""
+    chain = new_chain(tmp_path / "lake")
+    monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))
+    monkeypatch.setattr("wal2delta.landing.local._is_there", lambda *_: False)
+    with pytest.raises(FencedError):
+        add_segment(chain, 2000)
+    monkeypatch.undo()
+    again = reopen(chain)
+    assert sweep(again) == []
+    verify_files(again, again.newest)
+    add_segment(again, 3000, writer=OTHER_WRITER)
+    assert verify_chain(reopen(chain)) == 3
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_lease_is_one_writer_s_whatever_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that want the same epoch: each names itself in its document, so that one has it and the other has not."""
+    store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
+    monkeypatch.setattr("wal2delta.lake.lease.newest_epoch", lambda *_: 0)
+    lease = _take(store, paths, None)
+    with pytest.raises(TransientError):
+        _take(store, paths, None)
+    assert lease.writer.encode() in store.get(paths.lease(1))

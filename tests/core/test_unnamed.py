@@ -1,0 +1,161 @@
+"""What no cut names is taken out of a table's log; what others have left there stays, as far as anybody can read it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from wal2delta.errors import LakeError
+from wal2delta.lake import unnamed
+from wal2delta.lake.delta_files import table_files, unneeded
+from wal2delta.lake.delta_log import Commit, LogGapError, commit_file, newest_version
+from wal2delta.lake.durable import sync_commits
+from wal2delta.lake.unnamed import named_through, settle
+
+OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
+
+
+def is_ours(commit: Commit) -> bool:
+    """By the application's id."""
+    return OURS in commit.txns
+
+
+def table(folder: Path, commits: list[str]) -> str:
+    """A table with these commits, one data file and one checksum each."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    for version, kind in enumerate(commits):
+        add = {"path": f"{version}.parquet", "size": 1, "dataChange": kind != OPTIMIZE}
+        actions: list[object] = [{"commitInfo": {}}, {"add": add}]
+        actions += [{"txn": {"appId": OURS, "version": version}}] if kind == OURS else []
+        text = "" if kind == EMPTY else "\n".join(map(json.dumps, actions))
+        for beside in (f".{version:020d}.json.crc", f"{version:020d}.crc"):
+            (log / beside).touch()
+        (folder / f"{version}.parquet").touch()
+        if kind != GONE:
+            commit_file(str(folder), version).write_text(text, encoding="utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("above", "kept", "strays"),
+    [
+        ([], 0, []),
+        ([OURS], 0, []),
+        ([OURS, OURS], 0, []),
+        ([EMPTY], 0, []),
+        ([GONE, OURS], 0, []),
+        ([EMPTY, THEIRS], 0, []),
+        ([OPTIMIZE], 1, []),
+        ([OPTIMIZE, OURS], 1, []),
+        ([OPTIMIZE, EMPTY], 1, []),
+        ([THEIRS], 1, [1]),
+        ([THEIRS, OURS], 1, [1]),
+        ([OPTIMIZE, THEIRS, OURS, OURS], 2, [2]),
+        ([OURS, THEIRS], 2, [1, 2]),
+        ([OURS, OPTIMIZE], 2, [1, 2]),
+        ([OURS, THEIRS, OURS, GONE, THEIRS], 2, [1, 2]),
+    ],
+)
+def test_what_goes_and_what_stays(tmp_path: Path, above: list[str], kept: int, strays: list[int]) -> None:
+    """Above version 0: the newest version afterwards, and the commits that are not to be built on."""
+    path = table(tmp_path / "t", [OURS, *above])
+    settled = settle(None, path, 0, is_ours)
+    assert newest_version(path) == kept
+    assert [commit.version for commit in settled.strays] == strays
+    assert settled.base == (kept if not strays else strays[0] - 1)
+    left = {int(file.name.lstrip(".")[:20]) for file in (tmp_path / "t" / "_delta_log").iterdir()}
+    assert left == set(range(kept + 1))
+    assert settle(None, path, 0, is_ours) == settled
+
+
+def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
+    """The data files that are left are named by nobody, and are swept once the table is there."""
+    path = table(tmp_path / "t", [OURS, OURS])
+    assert settle(None, path, -1, is_ours).base == -1
+    assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
+    add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
+    commit_file(path, 0).write_text(json.dumps(add), encoding="utf-8")
+    swept = {place.name for place, _ in unneeded(path, table_files(path, 0))}
+    assert {"0.parquet", "1.parquet"} <= swept
+    assert settle(None, str(tmp_path / "none"), -1, is_ours).base == -1
+
+
+def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
+    """With all their parts; `_last_checkpoint` goes too when it says nothing."""
+    path = table(tmp_path / "t", [OURS] * 4)
+    log = tmp_path / "t" / "_delta_log"
+    names = [f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet", f"{1:020d}.{3:020d}.compacted.json"]
+    for name in names:
+        (log / name).touch()
+    for told, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
+        (log / "_last_checkpoint").write_bytes(told)
+        settle(None, path, 1, is_ours)
+        assert not any((log / name).exists() for name in names)
+        assert (log / "_last_checkpoint").exists() is not goes
+
+
+def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each file; at any time what is below the version is whole."""
+    path = table(tmp_path / "t", [OURS] * 4)
+
+    class Cut(BaseException):
+        pass
+
+    def cut(name: str) -> None:
+        assert name == "cycle.after_unnamed"
+        raise Cut
+
+    monkeypatch.setattr(unnamed, "failpoint", cut)
+    for _ in range(9):
+        with pytest.raises(Cut):
+            settle(None, path, 0, is_ours)
+        assert table_files(path, 0, 0).newest
+    settle(None, path, 0, is_ours)
+    assert newest_version(path) == 0
+
+
+def test_a_log_that_ends_before_the_cuts_version_is_refused(tmp_path: Path) -> None:
+    """What was there is not known."""
+    path = table(tmp_path / "t", [OURS, OURS])
+    with pytest.raises(LogGapError, match="ends at version 1, before version 4"):
+        settle(None, path, 4, is_ours)
+
+
+def test_what_is_named_is_told_by_the_commits(tmp_path: Path) -> None:
+    """Damaged ones name nothing."""
+    path = table(tmp_path / "t", [OURS, OURS, OURS, EMPTY])
+    assert named_through(path, lambda commit: commit.txns[OURS] < 2) == 1
+    assert named_through(path, lambda _: False) == -1
+
+
+def test_what_commits_name_is_synced_whatever_the_clock_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data first, then their folder, then commits, then the rest of the log, then folders up to the root."""
+    lake = tmp_path / "lake"
+    path = table(lake / "source" / "t", [OURS] * 3)
+    for place in lake.rglob("*"):
+        os.utime(place, (1, 1))
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(lake)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    sync_commits({path: 0}, lake)
+    log = "source/t/_delta_log"
+    assert synced[:2] == ["source/t/1.parquet", "source/t/2.parquet"]
+    assert synced[2:5] == ["source/t", "source", "."]
+    rest = [f"{log}/{1:020d}.json", f"{log}/.{1:020d}.json.crc", f"{log}/{2:020d}.json", f"{log}/.{2:020d}.json.crc"]
+    assert synced[5:9] == rest
+    assert set(synced[9:-4]) >= {f"{log}/{version:020d}.crc" for version in (1, 2)}
+    assert synced[-4:] == [log, "source/t", "source", "."]
+    assert f"{log}/{0:020d}.json" not in synced
+    (lake / "source" / "t" / "2.parquet").unlink()
+    with pytest.raises(LakeError, match="it is missing"):
+        sync_commits({path: 1}, lake)
+    synced.clear()
+    assert sync_commits({path: 2, str(lake / "none"): -1}, lake) == 0
+    assert synced == []

@@ -1,0 +1,216 @@
+"""Ways of making a table, and whether every row of it is in the stream of a publication of all tables.
+
+Trying them belongs to `test_tables_born.py` and `tests/scenarios/test_table_born_in_the_stream.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import LiteralString
+
+from tests.fix_postgres import Database
+
+FILLED: tuple[LiteralString, ...] = (
+    "CREATE TABLE {t} (id int PRIMARY KEY, v int)",
+    "INSERT INTO {t} VALUES (1, 1), (2, 2)",
+)
+LATER: tuple[LiteralString, ...] = ("INSERT INTO {t} VALUES (3, 3)", "UPDATE {t} SET v = 9 WHERE id = 1")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table `t`, whether it is born, and what is done while nobody looks."""
+
+    born: bool
+    does: tuple[LiteralString, ...]
+
+
+# The publication has all tables, partitions under their own names.
+CASES = {
+    "filled": Case(True, (*FILLED, *LATER)),
+    "idle": Case(True, FILLED[:1]),
+    "at_once": Case(
+        True,
+        (
+            "BEGIN",
+            "CREATE TABLE {t} (id int, v text)",
+            "INSERT INTO {t} SELECT i, i FROM generate_series(1, 9) i",
+            "COMMIT",
+        ),
+    ),
+    "streamed": Case(
+        True,
+        (
+            "BEGIN",
+            "CREATE TABLE {t} (id int PRIMARY KEY, v text)",
+            "INSERT INTO {t} SELECT i, repeat('x', 100) FROM generate_series(1, 3000) i",
+            "DELETE FROM {t} WHERE id > 10",
+            "COMMIT",
+        ),
+    ),
+    "in_savepoint": Case(
+        True,
+        (
+            "BEGIN",
+            "SAVEPOINT a",
+            "CREATE TABLE {t} (id int)",
+            "RELEASE a",
+            "INSERT INTO {t} VALUES (1)",
+            "COMMIT",
+        ),
+    ),
+    "after_rollback": Case(
+        True,
+        (
+            "BEGIN",
+            "SAVEPOINT a",
+            "CREATE TABLE {t} (id int)",
+            "INSERT INTO {t} VALUES (5)",
+            "ROLLBACK TO a",
+            "CREATE TABLE {t} (id int, v int)",
+            "INSERT INTO {t} VALUES (1, 1)",
+            "COMMIT",
+        ),
+    ),
+    "as_select": Case(True, ("CREATE TABLE {t} AS SELECT i AS id, 'x' AS v FROM generate_series(1, 5) i",)),
+    "selected_into": Case(
+        True,
+        (
+            "SELECT i AS id, 'x'::text AS v INTO {t} FROM generate_series(1, 5) i",
+            "ALTER TABLE {t} REPLICA IDENTITY FULL",
+        ),
+    ),
+    "with_defaults": Case(
+        True,
+        (
+            "CREATE TABLE {t} (id serial PRIMARY KEY, n numeric(10, 2) DEFAULT 0, g int GENERATED ALWAYS AS (1) STORED)",
+            "INSERT INTO {t} (n) VALUES (1), (2.5)",
+        ),
+    ),
+    "partition": Case(
+        True,
+        (
+            "CREATE TABLE {t} PARTITION OF root FOR VALUES FROM (0) TO (10)",
+            "INSERT INTO root VALUES (1, 'a'), (2, 'b')",
+        ),
+    ),
+    "owned": Case(
+        True,
+        (
+            *FILLED,
+            "GRANT SELECT ON {t} TO public",
+            "ALTER TABLE {t} OWNER TO CURRENT_USER",
+            "ANALYZE {t}",
+            "VACUUM {t}",
+        ),
+    ),
+    "keyed_later": Case(
+        True,
+        (
+            "CREATE TABLE {t} (id int, v int)",
+            "ALTER TABLE {t} ADD PRIMARY KEY (id)",
+            "INSERT INTO {t} VALUES (1, 1)",
+            *LATER,
+        ),
+    ),
+    "truncated_at_once": Case(
+        True,
+        (
+            "BEGIN",
+            "CREATE TABLE {t} (id int)",
+            "INSERT INTO {t} VALUES (1)",
+            "TRUNCATE {t}",
+            "INSERT INTO {t} VALUES (2)",
+            "COMMIT",
+        ),
+    ),
+    "named_before_rows": Case(
+        True,
+        (
+            "CREATE TABLE {t}_x (id int PRIMARY KEY, v int)",
+            "ALTER TABLE {t}_x RENAME TO {t}",
+            "INSERT INTO {t} VALUES (1, 1)",
+            *LATER,
+        ),
+    ),
+    "moved_before_rows": Case(
+        True,
+        ("CREATE TABLE apart.{t} (id int PRIMARY KEY, v int)", "ALTER TABLE apart.{t} SET SCHEMA public", *FILLED[1:]),
+    ),
+    "made_again": Case(
+        True, (*FILLED, "DROP TABLE {t}", "CREATE TABLE {t} (v text, id int)", "INSERT INTO {t} VALUES ('a', 1)")
+    ),
+    "of_enum": Case(
+        True,
+        (
+            "CREATE TYPE {t}_mood AS ENUM ('sad', 'glad')",
+            "CREATE TABLE {t} (id int, v {t}_mood)",
+            "INSERT INTO {t} VALUES (1, 'sad')",
+        ),
+    ),
+    "inherits": Case(True, ("CREATE TABLE {t} (w int) INHERITS (first)", "INSERT INTO {t} (id) VALUES (100)")),
+    "copied_like": Case(True, ("CREATE TABLE {t} (LIKE first)", "INSERT INTO {t} (id) VALUES (1)")),
+    # Not to be believed: rows that were not sent, or sent as another table's, or otherwise than they are now.
+    "unlogged": Case(
+        False,
+        (
+            "CREATE UNLOGGED TABLE {t} (id int PRIMARY KEY)",
+            "INSERT INTO {t} VALUES (1)",
+            "ALTER TABLE {t} SET LOGGED",
+            "INSERT INTO {t} VALUES (2)",
+        ),
+    ),
+    "rewritten": Case(False, (*FILLED, "ALTER TABLE {t} ALTER v TYPE int USING v + 1")),
+    "rewritten_at_once": Case(
+        False,
+        (
+            "BEGIN",
+            "CREATE TABLE {t} (id int)",
+            "INSERT INTO {t} VALUES (1)",
+            "ALTER TABLE {t} ALTER id TYPE text USING id + 1",
+            "COMMIT",
+        ),
+    ),
+    "truncated": Case(False, (*FILLED, "TRUNCATE {t}")),
+    "attached": Case(
+        False,
+        (
+            "CREATE TABLE {t} (id int NOT NULL, v text)",
+            "INSERT INTO {t} VALUES (41, 'x')",
+            "ALTER TABLE root ATTACH PARTITION {t} FOR VALUES FROM (40) TO (50)",
+        ),
+    ),
+    "renamed": Case(False, (*FILLED, "ALTER TABLE {t} RENAME TO {t}_y", "ALTER TABLE {t}_y RENAME TO {t}_z")),
+    "relabelled": Case(
+        False,
+        (
+            "CREATE TYPE {t}_mood AS ENUM ('sad')",
+            "CREATE TABLE {t} (id int, v {t}_mood)",
+            "INSERT INTO {t} VALUES (1, 'sad')",
+            "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'blue'",
+        ),
+    ),
+    "composed": Case(
+        False,
+        (
+            "CREATE TYPE {t}_pair AS (a int, b int)",
+            "CREATE TABLE {t} (id int, v {t}_pair)",
+            "INSERT INTO {t} VALUES (1, '(1,2)')",
+            "ALTER TYPE {t}_pair ADD ATTRIBUTE c int",
+        ),
+    ),
+    "column_made_again": Case(False, (*FILLED, "ALTER TABLE {t} DROP v", "ALTER TABLE {t} ADD v int")),
+    "column_swapped": Case(False, (*FILLED, "ALTER TABLE {t} RENAME v TO w", "ALTER TABLE {t} ADD v int")),
+    "dropped": Case(False, (*FILLED, "DROP TABLE {t}")),
+    # Its columns' lines are written once more for each default, later than a partition's that is detached might be.
+    "copied_like_all": Case(False, ("CREATE TABLE {t} (LIKE first INCLUDING ALL)", "INSERT INTO {t} (id) VALUES (1)")),
+    "system_column": Case(False, (*FILLED, "GRANT SELECT (tableoid) ON {t} TO public")),
+}
+
+
+def do(database: Database, name: str, does: tuple[LiteralString, ...]) -> None:
+    """The texts about the table `name`."""
+    with database.connect() as conn:
+        for text in does:
+            conn.execute(text.replace("{t}", name).encode())

@@ -1,0 +1,87 @@
+"""When a cycle gives a table the shape that the catalog was read to have, though no row of it has come.
+
+All the way, with a server, it is tested in `test_schema_change.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
+from tests.simulated_source import SimulatedSource, two_tables
+from wal2delta.differences import Difference
+from wal2delta.lake.documents import Cut
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber
+from wal2delta.schema import SchemaVersion
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SimulatedSource:
+    """Two tables, snapshotted at the chain's head."""
+    return two_tables(tmp_path)
+
+
+def landed(source: SimulatedSource, *names: str) -> Lsn:
+    """One transaction with a row in each table, in a segment of its own."""
+    end = insert(source, *names)
+    source.flush()
+    return end
+
+
+def renamed(source: SimulatedSource) -> SchemaVersion:
+    """The first table with another name for its second column."""
+    version = source.table("a").version
+    return replace(version, columns=(version.columns[0], replace(version.columns[1], name="w")))
+
+
+def begun(source: SimulatedSource) -> Cut:
+    """The cut after the first cycle."""
+    landed(source, "a", "b")
+    return cut_of(source, planned(source, None))
+
+
+def test_the_range_ends_where_the_catalog_was_read_and_the_shape_comes_there(source: SimulatedSource) -> None:
+    """Then the table has it, and nothing is left to do."""
+    cut, new = begun(source), renamed(source)
+    since = source.chain.end
+    noticed = landed(source, "b")
+    landed(source, "b")
+    source.notice("a", Difference.COLUMN_RENAMED, since, noticed, version=new)
+    made = planned(source, cut)
+    assert (made.kind, made.end, set(made.tables)) == ("apply", noticed, {B})
+    cut = cut_of(source, made, CycleNumber(2), cut)
+    made = planned(source, cut)
+    assert (made.kind, made.start, made.end, set(made.tables)) == ("schema", noticed, noticed, {A})
+    reshape = made.tables[A].reshape
+    assert reshape is not None
+    assert reshape.version == new
+    cut = replace(cut, number=CycleNumber(3), tables={**cut.tables, A: replace(cut.tables[A], version=new)})
+    made = planned(source, cut)
+    assert (made.kind, made.end) == ("apply", source.chain.end)
+
+
+def test_also_where_nothing_else_has_come(source: SimulatedSource) -> None:
+    """An idle source: the lake stands where the catalog was read."""
+    cut = begun(source)
+    source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, cut.position, version=renamed(source))
+    assert planned(source, cut).kind == "schema"
+
+
+def test_not_where_the_reading_is_ahead_of_the_stream(source: SimulatedSource) -> None:
+    """Rows of the old shape may still come."""
+    cut = begun(source)
+    ahead = Lsn(int(source.chain.end) + 1_000_000)
+    source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, ahead, version=renamed(source))
+    assert plan(source, cut) is None
+
+
+def test_not_where_more_than_its_shape_differs(source: SimulatedSource) -> None:
+    """The table is in doubt then, and held."""
+    cut = begun(source)
+    source.notice("a", Difference.FILTER, source.chain.end, cut.position, version=renamed(source))
+    made = planned(source, cut)
+    assert (made.kind, set(made.held)) == ("apply", {A})

@@ -1,0 +1,33 @@
+"""A drain tells how far a large transaction is, which is durable only at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fix_drain import SOURCE, Drained
+from wal2delta.drain import large
+from wal2delta.drain.until import Until
+from wal2delta.names import TableName
+from wal2delta.pipeline.drain import drain
+from wal2delta.report import Event
+
+pytestmark = pytest.mark.postgres
+
+
+def test_a_large_transaction_is_told_of_before_it_is_durable(drained: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes while they come or while they are decoded; all of it lands."""
+    monkeypatch.setattr(large, "INTERVAL_S", 0.0)
+    drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
+    drained.begin()
+    drained.database.execute("INSERT INTO big SELECT n, repeat('x', 300) FROM generate_series(1, 150000) n")
+    events = list[Event]()
+    drain(drained.config(), SOURCE, Until.caught_up(), events.append)
+    kinds = [event.kind for event in events]
+    assert "drain.progress" in kinds[: kinds.index("drain.flush")]
+    told = [event for event in events if event.kind == "drain.progress"]
+    assert all(event.fields.get("received_bytes", event.fields.get("bytes")) >= large.LARGE_BYTES for event in told)
+    decoded = [event.fields["decoded_bytes"] for event in told if "decoded_bytes" in event.fields]
+    assert decoded == sorted(decoded)
+    assert decoded
+    big = TableName("public", "big")
+    assert drained.folded()[big] == drained.source_rows(big)

@@ -1,0 +1,86 @@
+"""Whether a compaction has work is answered by the plan that it would make itself: after each change in the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
+
+from tests.fix_lake import into_the_lake
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.drain.until import Until
+from wal2delta.errors import LakeError
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.chain import Chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.compact import compact
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.status import status
+from wal2delta.pipeline.work import compaction_has_work
+from wal2delta.report import Stop, silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+_WORK: tuple[tuple[LiteralString, bool], ...] = (
+    ("INSERT INTO unpublished VALUES (1)", False),
+    ("INSERT INTO t VALUES (2, 'b')", True),
+    ("CREATE INDEX ON t (v)", False),
+    # No row of the table comes: the catalog's record alone brings the shape, or the reason to hold it.
+    ("ALTER TABLE t ADD note text", True),
+    ("ALTER TABLE other ALTER v TYPE text USING v::text || 'x'", True),
+)
+
+
+def test_a_compaction_has_work_where_it_writes_more_than_its_position(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Asked without Spark; the compaction then writes something, or the cut stays where it is."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE other (id int PRIMARY KEY, v int)",
+        "CREATE TABLE unpublished (n int)",
+        "INSERT INTO t VALUES (1, 'a')",
+        "INSERT INTO other VALUES (1, 1)",
+        "CREATE PUBLICATION pub FOR TABLE t, other",
+    )
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=8)})
+    with pytest.raises(LakeError, match="wal2delta bootstrap shop"):
+        compaction_has_work(config, "shop")
+    bootstrap(config, "shop")
+    assert compaction_has_work(config, "shop"), "a snapshot waits"
+    into_the_lake(config, spark)
+    assert not compaction_has_work(config, "shop")
+    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    for statement, work in _WORK:
+        database.execute(statement)
+        drain(config, "shop", Until.caught_up())
+        cut, chain = newest_cut(store, paths), Chain.open_newest(store, paths)
+        assert cut is not None
+        assert chain is not None
+        assert chain.end > cut.position, "the landing has moved on in any case"
+        assert compaction_has_work(config, "shop") == work, statement
+        coming = status(config).sources["shop"].coming
+        if work:
+            before = cut.number
+            compact(config, "shop", spark, silent, Stop())
+            cut = newest_cut(store, paths)
+            assert cut is not None
+            assert cut.number > before
+            assert (coming or {}).keys() == cut.held.keys(), statement
+            assert {t: h.reason for t, h in (coming or {}).items()} == {t: h.reason for t, h in cut.held.items()}
+            assert not compaction_has_work(config, "shop"), statement
+    other, last = TableName("public", "other"), newest_cut(store, paths)
+    assert last is not None
+    assert set(last.held) == {other}
+    bootstrap(config, "shop", [other])
+    assert compaction_has_work(config, "shop"), "a snapshot waits again"
+    into_the_lake(config, spark)
+    assert not compaction_has_work(config, "shop")
+    assert prove(config, "shop", None, spark).equal

@@ -1,0 +1,82 @@
+"""When a held table may be copied without being asked: what the lake has of earlier copies says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from tests.edges.test_lake_plan import A, B, cut_of, planned
+from tests.simulated_source import SimulatedSource, two_tables
+from wal2delta.config.model import Config, SourceConfig
+from wal2delta.lake.documents import RESNAPSHOT, Held
+from wal2delta.lake.records import newest_cut, write_cut
+from wal2delta.lake.snapshots import Wanted, wanted_key
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.pipeline.recopy import Recopy, recopy
+
+NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SimulatedSource:
+    """A source of which `a` is held right after the first cycle."""
+    made = two_tables(tmp_path)
+    first = cut_of(made, planned(made, None))
+    held = {A: Held(first.position, "a column has another type", RESNAPSHOT).named("shop", A)}
+    write_cut(made.store, made.paths, replace(first, held=held))
+    return made
+
+
+def copied(source: SimulatedSource, point: int, ago: timedelta, *tables: TableName) -> None:
+    """A snapshot was to copy these."""
+    document = Wanted(Incarnation(1), Lsn(point), "slot", (NOW - ago).isoformat(), tables)
+    folder = source.paths.snapshot(Incarnation(1), Lsn(point))
+    source.store.put(wanted_key(folder), document.to_bytes())
+
+
+def looked(source: SimulatedSource) -> Recopy:
+    """What is due at `NOW`."""
+    given = SourceConfig(name="shop", dsn=SecretStr("host=nowhere"), publication="pub", slot="slot")
+    lake = str(source.lake)
+    assert LakePaths(lake, "shop").source == source.paths.source
+    return recopy(Config(path=source.lake / "w.yaml", lake=lake, sources={"shop": given}), "shop", NOW)
+
+
+def test_a_table_held_right_after_its_first_copy_is_copied_at_once(source: SimulatedSource) -> None:
+    """That copy was not made since the table was held: nothing says that copies of it do not help."""
+    copied(source, int(source.chain.head.end_lsn), timedelta(minutes=1), A, B)
+    assert (set(looked(source).due), looked(source).paused) == ({A}, {})
+
+
+def test_a_table_whose_history_is_lost_waits_for_a_person(source: SimulatedSource) -> None:
+    """Its history would begin again with the copy, and that can't be undone."""
+    cut = newest_cut(source.store, source.paths)
+    assert cut is not None
+    held = {table: replace(why, history_lost=True) for table, why in cut.held.items()}
+    write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), held=held))
+    assert looked(source) == Recopy()
+
+
+def test_copies_after_the_first_one_count(source: SimulatedSource) -> None:
+    """However many snapshots there were of other tables before."""
+    point = int(source.chain.head.end_lsn)
+    copied(source, point, timedelta(days=3), B)
+    copied(source, point + 1, timedelta(days=2), B)
+    copied(source, point + 2, timedelta(minutes=2), A)
+    assert set(looked(source).due) == {A}
+    copied(source, point + 3, timedelta(minutes=1), A)
+    assert looked(source).paused == {A: NOW + timedelta(minutes=9)}
+
+
+def test_a_copy_of_today_counts_where_the_first_one_was_long_ago(source: SimulatedSource) -> None:
+    """It was made since the table was held, and it did not help."""
+    point = int(source.chain.head.end_lsn)
+    copied(source, point, timedelta(days=3), A, B)
+    copied(source, point + 3, timedelta(minutes=1), A)
+    assert looked(source).paused == {A: NOW + timedelta(minutes=9)}

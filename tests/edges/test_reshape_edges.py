@@ -1,0 +1,81 @@
+"""A cycle that gives a table another shape: its rows have to fit into the driver, and a lost race is told as one.
+
+What becomes of columns and rows is tested in `test_schema_change.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import make_config, run_compact
+from tests.simulated_source import SimulatedSource, two_tables
+from wal2delta.differences import Difference
+from wal2delta.errors import TransientError
+from wal2delta.lake import delta_schema, memory
+from wal2delta.lake.apply import append
+from wal2delta.lake.contract import CommitInfo, TableSpec
+from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.delta_schema import SchemaChange, change_schema
+from wal2delta.lake.records import newest_cut
+from wal2delta.schema import SchemaVersion
+
+pytestmark = pytest.mark.spark
+
+
+def _shape(source: SimulatedSource) -> SchemaVersion:
+    cut = newest_cut(source.store, source.paths)
+    assert cut is not None
+    return next(at.version for table, at in cut.tables.items() if table.name == "a")
+
+
+def test_rows_that_are_too_large_hold_the_table_before_its_shape_changes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before any other cycle that reads and writes them; the other table goes on."""
+    source, config = two_tables(tmp_path), make_config(tmp_path)
+    for name, size in (("a", 100_000), ("b", 1)):
+        source.insert(source.table(name), (1, "x" * size))
+    at = source.commit(random.Random(1))
+    source.flush()
+    run_compact(spark, config)
+    old = _shape(source)
+    new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
+    source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, at, version=new)
+    monkeypatch.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
+    (held,) = run_compact(spark, config)[-1].held.values()
+    assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
+    assert _shape(source) == old
+
+
+def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody commits between the look at the table and the commit: nothing of ours is made, and it is tried again."""
+    path, session = str(tmp_path / "table"), spark.newSession()
+    rows = session.createDataFrame([(1, "x")], "id int, v string")
+    append(session, path, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
+    look = delta_schema._change
+
+    def strange() -> None:
+        other = spark.newSession()
+        other.createDataFrame([(2, "y")], "id int, v string").write.format("delta").mode("append").save(path)
+
+    def meanwhile(*given: Any) -> bool:
+        # In a thread of its own: the session of a thread is the one that was used last in it.
+        with ThreadPoolExecutor(1) as stranger:
+            stranger.submit(strange).result()
+        return look(*given)
+
+    monkeypatch.setattr(delta_schema, "_change", meanwhile)
+    change = SchemaChange(renamed={"v": "w"}, order=("id", "w"))
+    with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):
+        change_schema(session, path, change, CommitInfo("try", 2, "{}"), expected_version=0)
+    assert newest_version(path) == 1
+    assert session.read.format("delta").load(path).columns == ["id", "v"]

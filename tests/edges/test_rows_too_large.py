@@ -1,0 +1,55 @@
+"""A row that would not go through the driver's memory holds its table before anything is read; the others go on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.simulated_rows import shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.lake import memory
+from wal2delta.lake.open import open_lake
+from wal2delta.schema import Identity
+
+pytestmark = pytest.mark.spark
+ITEM = {"id": "int4", "doc": "text"}
+
+
+def test_a_row_too_large_holds_its_table_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a change and in a snapshot; with more memory a snapshot brings it back, and the cut says how large its rows are."""
+    rng = random.Random(1)
+    large, good = tables = [
+        SimulatedTable(shape("large", ITEM, ("id",), Identity.DEFAULT, 1)),
+        SimulatedTable(shape("good", ITEM, ("id",), Identity.DEFAULT, 2)),
+    ]
+    source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
+    source.snapshot(["large", "good"])
+    source.insert(large, (1, "x" * 100_000))
+    source.insert(good, (1, "x"))
+    source.commit(rng)
+    source.flush()
+    with monkeypatch.context() as small:
+        # As if the heap were the size of some hundred of these rows.
+        small.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
+        for number in (2, 3):
+            (held,) = run_compact(spark, config)[-1].held.values()
+            assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
+            assert "set spark.driver_memory to " in held.remedy
+            assert f"bootstrap {SOURCE} --tables app.large" in held.remedy
+            check(spark, config, source, ["good"])
+            source.snapshot(["large"])
+            source.insert(good, (number, "y"))
+            source.commit(rng)
+            source.flush()
+
+    assert run_compact(spark, config)[-1].held == {}
+    check(spark, config, source, ["large", "good"])
+    rows = {t.name: at.row_bytes for t, at in open_lake(spark, config).cuts[SOURCE].tables.items()}
+    assert rows["good"] < 1_000
+    assert 100_000 <= rows["large"] < 101_000

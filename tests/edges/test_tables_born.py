@@ -1,0 +1,260 @@
+"""Which tables the drain and the lake believe to be born in the stream, and that every row of those is in it.
+
+The rows are read from the landing and added up here; that such tables enter the lake and are equal there is in
+`tests/scenarios/test_table_born_in_the_stream.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+from typing_extensions import LiteralString
+
+from tests.edges.born_cases import CASES, FILLED, LATER, do
+from tests.fix_drain import Drained, fold, landed_rows, told_to_stop, wait_until
+from tests.fix_postgres import Database
+from wal2delta.differences import Difference
+from wal2delta.lake.births import Birth, births
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.plan import plan_cycle
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, TableName
+
+pytestmark = pytest.mark.postgres
+
+
+def begun(database: Database, lake: Path, publication: LiteralString) -> Drained:
+    """A landing of a database with some tables."""
+    database.execute(
+        "CREATE SCHEMA apart",
+        "CREATE TABLE first (id serial PRIMARY KEY, v int DEFAULT 7)",
+        "CREATE TABLE root (id int, v text DEFAULT 'q') PARTITION BY RANGE (id)",
+        SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(database.name)),
+        publication,
+    )
+    made = Drained(database, lake)
+    made.begin()
+    return made
+
+
+def caught_up(drained: Drained) -> None:
+    """Drain, and once more: the landing is then past what was noticed in the catalog."""
+    drained.drain()
+    drained.database.execute("INSERT INTO first DEFAULT VALUES")
+    drained.drain()
+
+
+def believed(drained: Drained) -> dict[TableName, Birth]:
+    """The tables that the lake would take in, each held against the source: every row of theirs is in the landing."""
+    chain = drained.chain()
+    found = {t: b for t, b in births(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
+    for table, birth in found.items():
+        rows = [(v, row) for v, row in landed_rows(chain) if v.oid == birth.version.oid]
+        assert all(row["_w2d_lsn"] > birth.since.value for _, row in rows), table
+        assert {v.table for v, _ in rows} <= {table}
+        assert {v.id for v, _ in rows} <= {birth.version.id} or birth.version.is_bag
+        columns = SQL(", ").join(Identifier(c.name) for c in birth.version.columns)
+        query = SQL("SELECT {} FROM ONLY {}").format(columns, Identifier(table.schema, table.name))
+        assert fold(rows).get(table, []) == sorted(drained.database.rows(query), key=repr), table
+    return found
+
+
+def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, list[Lsn]], Cut]:
+    """The tables that cycles after `cut` take in, as they are planned one after the other, with where; and the last cut."""
+    chain, number = drained.chain(), CycleNumber(1 if cut is None else cut.number + 1)
+    found: dict[TableName, list[Lsn]] = {}
+    while plan := plan_cycle(chain, cut, {}, number, end=chain.end, cycle_rows=40):
+        tables = {} if cut is None else dict(cut.tables)
+        for table, intent in plan.tables.items():
+            since = intent.from_lsn if intent.born is not None else tables[table].snapshot_lsn
+            version = tables[table].version if intent.born is None else intent.born
+            version = version if intent.reshape is None else intent.reshape.version
+            if intent.born is not None:
+                found.setdefault(table, []).append(plan.end)
+            tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
+        cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", dict(plan.held))
+        number = CycleNumber(number + 1)
+    assert cut is not None
+    assert cut.position == chain.end, "nothing is stuck"
+    assert not cut.held
+    return found, cut
+
+
+def test_exactly_the_tables_that_are_wholly_in_the_stream_are_born(database: Database, tmp_path: Path) -> None:
+    """Every way of making a table, under a publication of all tables."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
+    for name, case in CASES.items():
+        do(database, name, case.does)
+    caught_up(drained)
+    found = believed(drained)
+    assert {t.name for t in found} == {name for name, case in CASES.items() if case.born}
+    # In cycles of 40 rows: some are past the first rows of a table before they know that it was born.
+    places, _ = entered(drained)
+    assert places.keys() == found.keys()
+    assert all(found[table].enters_at <= place for table, (place,) in places.items())
+
+
+def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database: Database, tmp_path: Path) -> None:
+    """Also where that one is in the lake, or was made and dropped in the same batch; with other columns or the same."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
+    again: tuple[LiteralString, ...] = ("DROP TABLE {t}", *FILLED, "DROP TABLE {t}", *FILLED, *LATER)
+    do(database, "same", FILLED)
+    do(database, "other", ("CREATE TABLE {t} (id text, w int)", "INSERT INTO {t} VALUES ('a', 1)"))
+    caught_up(drained)
+    _, cut = entered(drained)
+    assert {t.name for t in cut.tables} == {"same", "other"}
+    do(database, "same", again)
+    do(database, "other", again)
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"same", "other"}
+    for before in (None, cut):
+        places, after = entered(drained, before)
+        assert {t.name: len(place) for t, place in places.items()} == {"same": 1, "other": 1}
+        assert {at.version.id for at in after.tables.values()} == {b.version.id for b in believed(drained).values()}
+
+
+def test_the_catalog_is_read_as_soon_as_a_new_table_has_rows(database: Database, tmp_path: Path) -> None:
+    """What is altered soon after is then a change of shape like any other."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
+    with drained.running("stopped", flush_interval_s=0.05) as process:
+        do(database, "young", FILLED)
+        wait_until(lambda: any(m.catalog is not None for m in drained.chain().manifests(1)))
+        do(database, "young", ("ALTER TABLE young ALTER v TYPE text USING v + 1",))
+        told_to_stop(process)
+    records = [m.catalog for m in drained.chain().manifests(1) if m.catalog is not None]
+    assert next(c.differences for r in records for c in r.changes) == (Difference.BORN,)
+    assert not believed(drained), "its rows were written anew after that"
+
+
+@pytest.mark.since(15)
+def test_a_table_of_a_schema_is_born_unless_it_was_moved_into_it(database: Database, tmp_path: Path) -> None:
+    """What it had before is not sent; nor is what it has apart from the schema."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR TABLES IN SCHEMA public")
+    moved = (
+        "CREATE TABLE apart.{t} (id int)",
+        "INSERT INTO apart.{t} VALUES (1)",
+        "ALTER TABLE apart.{t} SET SCHEMA public",
+        "INSERT INTO {t} VALUES (2)",
+    )
+    do(database, "made", FILLED)
+    do(database, "moved", moved)
+    do(database, "moved_at_once", ("BEGIN", *moved, "COMMIT"))
+    do(database, "moved_empty", (moved[0], moved[2], moved[3]))
+    do(
+        database,
+        "away_and_back",
+        (
+            *FILLED,
+            "ALTER TABLE {t} SET SCHEMA apart",
+            "INSERT INTO apart.{t} VALUES (5, 5)",
+            "ALTER TABLE apart.{t} SET SCHEMA public",
+        ),
+    )
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"made"}
+
+
+def test_a_table_in_a_publication_that_names_it_is_not_born(database: Database, tmp_path: Path) -> None:
+    """Rows from before it was added are not sent."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR TABLE first, root")
+    do(database, "added", (*FILLED, "ALTER PUBLICATION shop ADD TABLE {t}"))
+    do(
+        database,
+        "part",
+        ("CREATE TABLE {t} PARTITION OF root FOR VALUES FROM (0) TO (10)", "INSERT INTO root VALUES (1, 'a')"),
+    )
+    do(database, "mid", ("CREATE TABLE {t} PARTITION OF root FOR VALUES FROM (10) TO (30) PARTITION BY RANGE (id)",))
+    do(
+        database,
+        "below",
+        ("CREATE TABLE {t} PARTITION OF mid FOR VALUES FROM (10) TO (20)", "INSERT INTO root VALUES (11, 'a')"),
+    )
+    do(database, "foreign_mid", ("CREATE TABLE {t} (id int, v text) PARTITION BY RANGE (id)",))
+    do(
+        database,
+        "came",
+        (
+            "CREATE TABLE {t} PARTITION OF foreign_mid FOR VALUES FROM (30) TO (40)",
+            "INSERT INTO {t} VALUES (31, 'x')",
+            "ALTER TABLE root ATTACH PARTITION foreign_mid FOR VALUES FROM (30) TO (40)",
+        ),
+    )
+    do(database, "attached", CASES["attached"].does)
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"part", "below"}
+
+
+def test_what_went_under_a_published_root_is_not_the_partitions_own(database: Database, tmp_path: Path) -> None:
+    """Detached, it is a table of its own, with rows that came under the root's name; a new root may have lost some."""
+    made: LiteralString = "CREATE PUBLICATION shop FOR ALL TABLES WITH (publish_via_partition_root)"
+    drained = begun(database, tmp_path / "lake", made)
+    part: tuple[LiteralString, ...] = (
+        "CREATE TABLE {t} PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO root VALUES (1, 'a')",
+        "ALTER TABLE root DETACH PARTITION {t}",
+    )
+    do(database, "detached", part)
+    do(database, "detached_at_once", ("BEGIN", *part, "COMMIT"))
+    do(
+        database,
+        "rooted",
+        (
+            "CREATE TABLE {t} (id int, v text) PARTITION BY RANGE (id)",
+            "CREATE TABLE {t}_0 PARTITION OF {t} DEFAULT",
+            "INSERT INTO {t} VALUES (1, 'a')",
+            "DROP TABLE {t}_0",
+        ),
+    )
+    do(database, "plain", FILLED)
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"plain"}
+
+
+def test_a_publication_that_was_altered_meanwhile_proves_nothing(database: Database, tmp_path: Path) -> None:
+    """Altered and altered back; what is made after it was seen is born again."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
+    inserts = "ALTER PUBLICATION shop SET (publish = 'insert')"
+    back = "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')"
+    do(database, "before", (*FILLED, inserts, "UPDATE {t} SET v = 5", back))
+    caught_up(drained)
+    do(database, "after", FILLED)
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"after"}
+
+
+def test_a_table_whose_making_began_before_its_publication_is_not_born(database: Database, tmp_path: Path) -> None:
+    """Its transaction has a later number than any that had ended, and began to write before the publication was there."""
+    database.execute("CREATE TABLE first (id serial PRIMARY KEY)")
+    with database.connect(autocommit=False) as earlier, database.connect(autocommit=False) as later:
+        earlier.execute("CREATE TABLE early (id int); INSERT INTO early VALUES (1)")
+        database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+        later.execute("CREATE TABLE late (id int); INSERT INTO late VALUES (1)")
+        drained = Drained(database, tmp_path / "lake")
+        earlier.commit()
+        later.commit()
+    drained.begin()
+    with database.connect(autocommit=False) as conn:
+        conn.execute("CREATE TABLE open (id int); INSERT INTO open VALUES (1)")
+        database.execute("ALTER PUBLICATION shop SET (publish = 'insert, update, delete')")
+        drained.drain()
+        conn.commit()
+    caught_up(drained)
+    assert not believed(drained)
+
+
+def test_a_table_that_is_made_while_the_catalog_is_read_again_and_again_is_born(
+    database: Database, tmp_path: Path
+) -> None:
+    """Its transaction is open for several readings: none of them knows the table, and the rule is older than all."""
+    drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
+    with database.connect(autocommit=False) as conn:
+        conn.execute("CREATE TABLE slow (id int PRIMARY KEY, v int); INSERT INTO slow VALUES (1, 1)")
+        for number in range(3):
+            do(database, f"quick{number}", FILLED)
+            caught_up(drained)
+        conn.execute("INSERT INTO slow VALUES (2, 2)")
+        conn.commit()
+    caught_up(drained)
+    assert {t.name for t in believed(drained)} == {"slow", "quick0", "quick1", "quick2"}

@@ -1,0 +1,188 @@
+"""The views of one refresh stand at one cut of each source, are opened together there, and are audited there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.core.test_lake_documents import VERSION
+from tests.damage import alter, data_files
+from wal2delta.config.model import Config, ViewConfig
+from wal2delta.errors import LakeError, NoRoomError
+from wal2delta.lake.apply import append
+from wal2delta.lake.contract import CommitInfo, TableSpec
+from wal2delta.lake.documents import Cut, CutTable
+from wal2delta.lake.open import OpenedLake, open_lake
+from wal2delta.lake.records import write_cut
+from wal2delta.lake.view_cuts import view_path
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.lsn import Lsn
+from wal2delta.names import CycleNumber, Incarnation, TableName
+from wal2delta.pipeline import refresh as step
+from wal2delta.views.audit import audit_view
+from wal2delta.views.open import open_views
+from wal2delta.views.refresh import refresh_view
+
+pytestmark = pytest.mark.spark
+T = TableName("public", "t")
+ONE = Incarnation(1)
+
+
+class Shop:
+    """A lake with one table, which grows by a row with each cut, and two views of it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.lake = spark.newSession(), str(folder / "lake")
+        self.store, self.paths = open_store(self.lake), LakePaths(self.lake, "shop")
+        self.views = {}
+        for name in ("a", "b"):
+            file = folder / f"{name}.sql"
+            file.write_text("SELECT id, 'x' AS v FROM t", encoding="utf-8")
+            self.views[name] = ViewConfig(name=name, sql_file=file, reads={"t": ("shop", T)})
+        self.config = Config(path=folder / "w.yaml", lake=self.lake, sources={}, views=self.views)
+        self.cuts = 0
+
+    def cut(self) -> None:
+        """One row more, and a cut that has it."""
+        rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _w2d_text string")
+        commit = CommitInfo("test", self.cuts + 1, "{}")
+        append(self.spark, self.paths.url(self.paths.current(T)), rows, commit, create=TableSpec())
+        at = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
+        self.cuts += 1
+        cut = Cut(CycleNumber(self.cuts), "apply", ONE, Lsn(self.cuts), None, {T: at}, 1, "0" * 64, "2026-01-01")
+        write_cut(self.store, self.paths, cut)
+
+    def refresh(self, view: str | None = None) -> None:
+        """All views, or one."""
+        step.refresh(self.config, view, self.spark)
+
+    def opened(self) -> tuple[dict[str, int], list[int]]:
+        """Both views together: the cut of the source, and how many rows each has."""
+        at = open_views(self.spark, self.config, self.views)
+        return {source: int(number) for source, number in at.sources.items()}, [at.view(v).count() for v in self.views]
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
+    """With one cut."""
+    made = Shop(spark, tmp_path)
+    made.cut()
+    return made
+
+
+def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is compacted meanwhile; and they are opened where one refresh brought all of them."""
+
+    def cut_after(*args: Any, **kwargs: Any) -> Any:
+        made = refresh_view(*args, **kwargs)
+        if shop.cuts == 1:
+            shop.cut()
+        return made
+
+    with pytest.raises(LakeError, match="no refresh that is kept"):
+        shop.opened()
+    monkeypatch.setattr(step, "refresh_view", cut_after)
+    shop.refresh()
+    assert shop.opened() == ({"shop": 1}, [1, 1])
+    shop.refresh("a")
+    assert shop.opened() == ({"shop": 1}, [1, 1]), "one view alone has gone on"
+    shop.refresh()
+    assert shop.opened() == ({"shop": 2}, [2, 2])
+
+
+def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
+    """The rows that the view has at just that cut, whatever came later, and no hidden column; else what to do is said."""
+
+    def opened(at: int) -> OpenedLake:
+        return open_lake(shop.spark, shop.lake, at)
+
+    with pytest.raises(LakeError, match="no view of this name; run `wal2delta refresh`"):
+        opened(1).view("a")
+    shop.refresh()
+    for number in (2, 3):
+        shop.cut()
+        if number == 3:
+            shop.refresh()
+    assert opened(1).views() == ["a", "b"]
+    assert {at: sorted(map(tuple, opened(at).view("a").collect())) for at in (1, 3)} == {
+        1: [(0, "x")],
+        3: [(0, "x"), (1, "x"), (2, "x")],
+    }
+    assert opened(3).view("a").count() == opened(3).table("shop", T).count()
+    with pytest.raises(LakeError, match=r"not computed at the opened cuts \(shop 2\).*open the lake at=\{'shop': 1\}"):
+        opened(2).view("a")
+    with pytest.raises(LakeError, match=r"no view of this name; name one of \['a', 'b'\]"):
+        opened(3).view("../shop")
+
+
+def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
+    """At the cut it stands at, whatever has come since; not where its definition is another now."""
+
+    def audited() -> tuple[str, str]:
+        proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"])
+        return proof.status, proof.reason or ""
+
+    assert audited() == ("blocked", "it was never refreshed")
+    shop.refresh()
+    shop.cut()
+    assert audited() == ("equal", "")
+    (file,) = data_files(Path(view_path(shop.lake, "a")))
+
+    def wrong(rows: pa.Table) -> pa.Table:
+        return rows.set_column(rows.column_names.index("v"), "v", pc.binary_replace_slice(rows.column("v"), 0, 1, "y"))
+
+    alter(file, wrong)
+    status, reason = audited()
+    assert status == "differs"
+    assert "it has 1 rows that its query does not give, and lacks 1" in reason
+    shop.views["a"].sql_file.write_text("SELECT id, 'z' AS v FROM t", encoding="utf-8")
+    assert audited()[0] == "blocked"
+
+
+def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
+    """The reason and the way out are told, and the other view is audited."""
+    shop.refresh()
+    path = Path(view_path(shop.lake, "a"))
+    (commit,) = (path / "_delta_log").glob("*.json")
+    commit.write_bytes(commit.read_bytes()[:-20])
+    for name, expected in (("a", "blocked"), ("b", "equal")):
+        proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views[name])
+        assert proof.status == expected
+        assert name == "b" or f"move {path} away and refresh it" in (proof.reason or "")
+    shutil.rmtree(path)
+    shop.refresh("a")
+    assert audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"]).status == "equal"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk_is_not_taken_for_a_damaged_view(shop: Shop) -> None:
+    """One error that says so, and no advice to move the view's table away; it goes on when there is room."""
+    disk = Path(shop.lake) / "views"
+    disk.mkdir(exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        shop.refresh()
+        shop.cut()
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"\0" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize))
+        with pytest.raises(NoRoomError, match="no space left"):
+            shop.refresh()
+        ballast.unlink()
+        shop.refresh()
+        assert shop.opened() == ({"shop": 2}, [2, 2])
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

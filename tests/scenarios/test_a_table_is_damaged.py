@@ -1,0 +1,171 @@
+"""Somebody damages a table's files or its log: the other goes on, everything says which it is, and a copy brings it back.
+
+Seen once: one damaged log ended every maintenance of its source, and the sizes of all its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier, Literal
+from pyspark.sql import SparkSession
+
+from tests.fix_lake import into_the_lake
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.errors import LakeError
+from wal2delta.lake import broken_log
+from wal2delta.lake.open import open_lake
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.maintain import maintain, maintenance_plan
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.sizes import lake_sizes
+from wal2delta.report import silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+GOOD = TableName("public", "good")
+
+
+def _newest(folder: Path, pattern: str) -> Path:
+    return max(folder.glob(pattern))
+
+
+def _log_cut_short(folder: Path) -> None:
+    place = _newest(folder, "_delta_log/*.json")
+    place.write_bytes(place.read_bytes()[:-20])
+
+
+def _log_emptied(folder: Path) -> None:
+    """Delta reads such a commit as one of nothing."""
+    _newest(folder, "_delta_log/*.json").write_bytes(b"")
+
+
+def _log_gone(folder: Path) -> None:
+    for place in (folder / "_delta_log").glob("*"):
+        if place.is_file():
+            place.unlink()
+
+
+def _data_gone(folder: Path) -> None:
+    for place in folder.rglob("*.parquet"):
+        if "_delta_log" not in place.parts:
+            place.unlink()
+
+
+_DAMAGES: dict[str, Callable[[Path], None]] = {
+    "log_cut_short": _log_cut_short,
+    "log_emptied": _log_emptied,
+    "log_gone": _log_gone,
+    "data_gone": _data_gone,
+}
+DAMAGED = {TableName("public", f"{how}_{layer}"): (how, layer) for how in _DAMAGES for layer in ("current", "history")}
+
+
+def _changed(database: Database, tables: Iterable[TableName], value: str, row: int) -> None:
+    for table in tables:
+        statement = SQL("UPDATE {} SET v = {} WHERE id < {}")
+        database.execute(statement.format(Identifier(table.name), Literal(value), Literal(row)))
+
+
+def test_the_others_are_kept_up_and_copies_bring_all_back(
+    database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    """While the damaged ones are idle, then at their next change, then copied anew: equal at the end."""
+    tables = [GOOD, *DAMAGED]
+    for table in tables:
+        name = Identifier(table.name)
+        database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(name))
+        database.execute(SQL("INSERT INTO {} SELECT i, 'v' FROM generate_series(1, 10) i").format(name))
+    database.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    _changed(database, tables, "w", 4)
+    into_the_lake(config, spark)
+    paths = LakePaths(config.lake, "shop")
+    for table, (how, layer) in DAMAGED.items():
+        _DAMAGES[how](Path(paths.url(paths.current(table) if layer == "current" else paths.history(table))))
+    spark.catalog.clearCache()
+    emptied, known = TableName("public", "log_emptied_current"), open_lake(spark, config).cut("shop").number
+    with pytest.raises(LakeError, match="is empty, and a cut names it"):
+        open_lake(spark, config, known).table("shop", emptied)
+
+    _changed(database, [GOOD], "x", 5)
+    # Whether a log ends where it should is looked at in each cycle, without reading it.
+    gone = {table for table, (how, _) in DAMAGED.items() if how in {"log_gone", "log_emptied"}}
+    assert set(into_the_lake(config, spark)[-1].held) == gone
+    short = {str(table) for table, (how, _) in DAMAGED.items() if how == "log_cut_short"}
+    for damaged in (
+        maintenance_plan(config, "shop").damaged,
+        maintain(config, "shop", spark, silent).damaged,
+        lake_sizes(config, "shop", plan=True).damaged,
+    ):
+        assert set(damaged) == short
+    found = prove(config, "shop", None, spark, history=True)
+    assert {table for table, proof in found.tables.items() if proof.status == "equal"} >= {GOOD}
+    assert not found.equal
+
+    _changed(database, tables, "y", 6)
+    into_the_lake(config, spark)
+    assert prove(config, "shop", [GOOD], spark).equal
+    bootstrap(config, "shop", list(DAMAGED))
+    into_the_lake(config, spark)
+    _changed(database, tables, "z", 7)
+    found = prove(config, "shop", None, spark, history=True)
+    assert {str(t): (p.status, p.reason) for t, p in found.tables.items() if p.status != "equal"} == {}
+    assert found.lake is not None
+    # History's files can be restored from a backup as long as its log is there, so a copy leaves them as they are.
+    kept = {TableName("public", "data_gone_history")}
+    assert {table for table, proof in found.lake.histories.items() if proof.status != "equal"} == kept
+    # What the older cut names is no other table's rows.
+    with pytest.raises(Exception, match=r"DELTA_|delta file version"):
+        open_lake(spark, config, known).table("shop", emptied).collect()
+    assert not maintain(config, "shop", spark, silent).damaged
+
+
+class Killed(BaseException):
+    """Where the process would have ended."""
+
+
+def test_beginning_a_log_again_may_be_killed_at_any_step(
+    database: Database, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands then is above what the cut names, and is taken away by the next run."""
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v text)",
+        "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+    )
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    paths, table = LakePaths(config.lake, "shop"), TableName("public", "a")
+    for folder in (paths.current(table), paths.history(table)):
+        _log_gone(Path(paths.url(folder)))
+    spark.catalog.clearCache()
+    database.execute("UPDATE a SET v = 'w' WHERE id < 4")
+    bootstrap(config, "shop", [table])
+    for step, nth in (("cycle.after_checkpoint", 1), ("cycle.after_log_begun", 1), ("cycle.after_log_begun", 2)):
+        passed = 0
+
+        def passing(name: str, step: str = step, nth: int = nth) -> None:
+            nonlocal passed
+            passed += name == step
+            if name == step and passed == nth:
+                raise Killed
+
+        monkeypatch.setattr(broken_log, "failpoint", passing)
+        with pytest.raises(Killed):
+            into_the_lake(config, spark)
+    monkeypatch.undo()
+    into_the_lake(config, spark)
+    assert prove(config, "shop", None, spark, history=True).equal

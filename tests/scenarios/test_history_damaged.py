@@ -1,0 +1,89 @@
+"""History that was altered, doubled or lost is found by the proof, and current is not made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.damage import alter, data_files
+from tests.fix_lake import into_the_lake
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config, RetentionConfig
+from wal2delta.errors import LakeError
+from wal2delta.lake.records import newest_cut
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.pipeline.prove import prove
+from wal2delta.proof.record import read_proved
+from wal2delta.report import silent
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+_TABLES = ("altered", "doubled", "lost", "bag", "shaped")
+
+
+def _table(name: str) -> TableName:
+    return TableName("public", name)
+
+
+def _wrong(rows: pa.Table) -> pa.Table:
+    """Another value in every row."""
+    return rows.set_column(rows.column_names.index("v"), "v", pc.binary_replace_slice(rows.column("v"), 0, 1, "W"))
+
+
+def _twice(rows: pa.Table) -> pa.Table:
+    """The first row again, in place of the last."""
+    return pa.concat_tables([rows.slice(0, rows.num_rows - 1), rows.slice(0, 1)])
+
+
+def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp_path: Path) -> None:
+    """Whole histories are proved, through changes of shape and maintenance; then each kind of damage alone."""
+    for name in _TABLES:
+        key = "" if name == "bag" else " PRIMARY KEY"
+        database.execute(f"CREATE TABLE {name} (id int{key}, v text)")
+        database.execute(f"INSERT INTO {name} SELECT i, 'value ' || i FROM generate_series(1, 20) i")  # noqa: S608  its own names
+    database.execute("ALTER TABLE bag REPLICA IDENTITY FULL")
+    database.execute(f"CREATE PUBLICATION pub FOR TABLE {', '.join(_TABLES)}")
+    source = database.source(buckets=4, retention=RetentionConfig(small_files=2))
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    paths = LakePaths(config.lake, "shop")
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    for name in _TABLES:
+        database.execute(f"UPDATE {name} SET v = v || '!' WHERE id < 5")  # noqa: S608  its own names
+        database.execute(f"DELETE FROM {name} WHERE id = 7")  # noqa: S608  its own names
+    database.execute("ALTER TABLE shaped ADD w int DEFAULT 5", "ALTER TABLE shaped RENAME v TO text")
+    database.execute("INSERT INTO shaped VALUES (50, 'new', 6)")
+    into_the_lake(config, spark)
+    maintain(config, "shop", spark, silent)
+    whole = prove(config, "shop", None, spark, history=True)
+    assert whole.damaged == {}
+    assert whole.equal
+    assert whole.lake is not None
+    assert {t.name: p.status for t, p in whole.lake.histories.items()} == dict.fromkeys(_TABLES, "equal")
+
+    folders = {name: Path(paths.url(paths.history(_table(name)))) for name in _TABLES}
+    alter(data_files(folders["altered"])[-1], _wrong)
+    alter(data_files(folders["bag"])[-1], _wrong)
+    alter(data_files(folders["doubled"])[-1], _twice)
+    data_files(folders["lost"])[-1].unlink()
+    damaged = prove(config, "shop", None, spark, history=True)
+    assert {p.status for p in damaged.tables.values()} == {"equal"}, "current has nothing of it"
+    assert not damaged.equal
+    assert damaged.lake is not None
+    found = {t.name: p.status for t, p in damaged.lake.histories.items()}
+    assert found == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"shaped": "equal"}
+    recorded = read_proved(open_store(config.lake), paths)
+    assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == found
+
+    before = newest_cut(open_store(config.lake), paths)
+    for name in ("altered", "doubled", "lost", "bag"):
+        with pytest.raises(LakeError, match="from a history that is damaged"):
+            maintain(config, "shop", spark, silent, rebuild=[_table(name)])
+    assert newest_cut(open_store(config.lake), paths) == before

@@ -1,0 +1,95 @@
+"""A file of history is gone: maintenance that reads it holds the table; a copy puts that right, with or without a backup.
+
+Seen once: maintenance told at each run to copy the table, no copy changed anything, and it never gave back what was old.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.damage import data_files
+from tests.properties.test_apply_cycles import check, run_compact
+from tests.properties.test_maintain import policy
+from tests.simulated_rows import shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.lake import memory
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.records import newest_cut
+from wal2delta.names import TableName
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.proof.history import check_history
+from wal2delta.report import silent
+from wal2delta.schema import Identity
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+ITEM = {"id": "int4", "doc": "text"}
+GOOD, GONE, RESTORED = (TableName("app", name) for name in ("good", "gone one", "restored"))
+# Older than all changes, so that each history is read and nothing of it leaves.
+AGES_S = 1e9
+
+
+def _cut(source: SimulatedSource) -> Cut:
+    cut = newest_cut(source.store, source.paths)
+    assert cut is not None
+    return cut
+
+
+def test_a_history_that_can_not_be_read_is_held_and_begun_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a first copy is refused for something else; a file that was restored meanwhile keeps its history."""
+    rng, names = random.Random(1), [GOOD.name, GONE.name, RESTORED.name]
+    tables = [SimulatedTable(shape(name, ITEM, ("id",), Identity.DEFAULT, oid)) for oid, name in enumerate(names, 1)]
+    source, config = SimulatedSource(tmp_path, tables), policy(tmp_path, history_s=AGES_S)
+
+    def changed(value: str) -> None:
+        for number, table in enumerate(tables):
+            # The rows of one alone are large.
+            source.insert(table, (len(table.rows), value * (50_000 if number == 1 else 1)))
+        source.commit(rng)
+        source.flush()
+
+    source.snapshot(names)
+    changed("a")
+    run_compact(spark, config)
+    changed("b")
+    run_compact(spark, config)
+    histories = {t: Path(source.paths.url(source.paths.history(t))) for t in (GOOD, GONE, RESTORED)}
+    kept = {table: data_files(histories[table])[-1] for table in (GONE, RESTORED)}
+    whole = {table: place.read_bytes() for table, place in kept.items()}
+    for place in kept.values():
+        place.unlink()
+
+    damaged = maintain(config, SOURCE, spark, silent).damaged
+    assert set(damaged) == {str(GONE), str(RESTORED)}
+    told = damaged[str(GONE)]
+    assert told.reason == f"its history can't be read: {kept[GONE]}"
+    assert f"`wal2delta bootstrap {SOURCE} --tables 'app.\"gone one\"'`" in told.remedy
+    assert {t for t, held in _cut(source).held.items() if held.history_lost} == {GONE, RESTORED}
+    assert maintain(config, SOURCE, spark, silent).damaged == {}, "they are held, and that says it"
+
+    kept[RESTORED].write_bytes(whole[RESTORED])
+    changed("c")
+    source.snapshot([GONE.name, RESTORED.name])
+    with monkeypatch.context() as small:
+        small.setattr(memory, "COPIES", memory.driver_bytes(spark) // 25_000)
+        (held,) = run_compact(spark, config)[-1].held.values()
+    assert held.reason.startswith("it has a row of up to ")
+    assert held.history_lost
+    assert _cut(source).tables[RESTORED].history_low is None
+
+    changed("d")
+    source.snapshot([GONE.name])
+    assert run_compact(spark, config)[-1].held == {}
+    changed("e")
+    run_compact(spark, config)
+    check(spark, config, source, names)
+    cut = _cut(source)
+    assert {t for t, at in cut.tables.items() if at.history_low is not None} == {GONE}
+    for table, at in cut.tables.items():
+        assert check_history(spark, source.paths, table, at).status == "equal"
+    assert maintain(config, SOURCE, spark, silent).damaged == {}

@@ -1,0 +1,64 @@
+"""A file of the newest segment is empty, missing, cut short or changed: the drain does not need it, and goes on.
+
+What a compaction does with such a file, and the way out of that, is in `tests/edges/test_lake_damaged_files.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fix_drain import SOURCE, Drained
+from wal2delta.drain.until import Until
+from wal2delta.errors import LakeError, SourceError
+from wal2delta.landing.reader import file_url, verify_files
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.recover import plan_recover
+from wal2delta.report import Event
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+def _change(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(byte ^ 0xFF for byte in data[4:]))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "missing": Path.unlink,
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "changed": _change,
+}
+
+
+def test_a_drain_goes_on_past_a_damaged_file_of_the_newest_segment(drained: Drained) -> None:
+    """The slot stands behind the landing, so the drain looks at the past; `recover` says that there is nothing for it."""
+    database = drained.database
+    database.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "CREATE TABLE parts (id int, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')",
+        "ALTER PUBLICATION shop SET (publish_via_partition_root = true)",
+    )
+    drained.begin()
+    for number, (name, damage) in enumerate(DAMAGES.items()):
+        rows = f"SELECT g, 'note' FROM generate_series({number * 10}, {number * 10 + 9}) g"  # noqa: S608  numbers
+        database.execute(f"INSERT INTO items {rows}", "TRUNCATE parts")
+        with drained.running("caught_up", "drain.after_manifest") as process:
+            process.communicate(timeout=180)
+        chain = drained.chain()
+        assert drained.confirmed_flush() < chain.end
+        for file in chain.newest.files:
+            damage(Path(file_url(chain, file)))
+        with pytest.raises(LakeError, match="segment file"):
+            verify_files(chain, chain.newest)
+        with pytest.raises(SourceError, match="there is nothing to recover"):
+            plan_recover(drained.config(), SOURCE)
+        database.execute(f"INSERT INTO items VALUES ({-1 - number}, 'after')")  # noqa: S608  as above
+        told: list[Event] = []
+        drain(drained.config(), SOURCE, Until.caught_up(), told.append)
+        assert [event.fields["transactions"] for event in told if event.kind == "drain.past"] == [2], name
+        assert drained.chain().end == drained.confirmed_flush() > chain.end

@@ -1,0 +1,262 @@
+"""Whatever goes wrong with one table, its source's cycle ends: the table is held, and a copy of it reads nothing damaged."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.properties.test_maintain import MUCH_LATER, policy
+from tests.scenarios.test_stray_commit import begun, write
+from tests.simulated_rows import rows_of, shape
+from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from wal2delta.config.model import Config
+from wal2delta.errors import TransientError
+from wal2delta.lake import attempts, cycle
+from wal2delta.lake.columns import in_lake
+from wal2delta.lake.delta_files import table_files
+from wal2delta.lake.delta_log import newest_version
+from wal2delta.lake.documents import Cut
+from wal2delta.lake.open import completing, open_lake, read_layer
+from wal2delta.lake.replay import replayed
+from wal2delta.lake.work import CycleContext, Work, Written
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.reader import slices
+from wal2delta.lsn import Lsn
+from wal2delta.names import TableName
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.report import silent
+from wal2delta.schema import Identity
+
+pytestmark = pytest.mark.spark
+BAD, GOOD = "bag", "good"
+NAMES = (BAD, GOOD)
+BAD_TABLE = TableName("app", BAD)
+
+
+def newest(spark: SparkSession, config: Config) -> Cut:
+    """The newest cut."""
+    return open_lake(spark, config).cuts[SOURCE]
+
+
+def held(spark: SparkSession, config: Config) -> dict[str, str]:
+    """Why tables are held."""
+    return {table.name: why.reason for table, why in newest(spark, config).held.items()}
+
+
+def damage(folder: str) -> None:
+    """Cut the data files of a table short."""
+    for live in table_files(folder, newest_version(folder)).newest:
+        file = Path(folder) / live.path
+        file.write_bytes(file.read_bytes()[:40])
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
+    """History alone makes each table."""
+    cut, paths = newest(spark, config), LakePaths(config.lake, SOURCE)
+    for table, at in cut.tables.items():
+        history = read_layer(spark, paths, table, at, "history")
+        rows = replayed(spark, in_lake(at.version), history, completing(at, history))
+        assert rows_of(rows, at.version) == source.state_at(cut.position)[table], table
+
+
+def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The copy's first attempt reads what is there, the second does not; `--rebuild` needs history alone."""
+    source, config = begun(tmp_path, NAMES)
+    run_compact(spark, config)
+    damage(source.paths.url(source.paths.current(BAD_TABLE)))
+    write(source, range(10, 20))
+    run_compact(spark, config)
+    assert set(held(spark, config)) == {BAD}
+    told = r"it could not be written, 2 times: Spark fails with [A-Z_.]+ reading /\S+/current/\S+\.parquet"
+    assert re.fullmatch(told, held(spark, config)[BAD]), held(spark, config)
+    remedy = newest(spark, config).held[BAD_TABLE].remedy
+    assert remedy == f"run `wal2delta bootstrap {SOURCE} --tables app.bag`, then compact"
+    check(spark, config, source, [GOOD])
+    maintain(config, SOURCE, spark, silent, rebuild=[BAD_TABLE])
+    source.snapshot([BAD])
+    write(source, range(20, 30))
+    run_compact(spark, config)
+    assert held(spark, config) == {}
+    check(spark, config, source, list(NAMES))
+    write(source, range(30, 40))
+    run_compact(spark, config)
+    check(spark, config, source, list(NAMES))
+    replays(spark, config, source)
+    assert list(Path(source.paths.url(source.paths.attempts)).iterdir()) == []
+
+    damage(source.paths.url(source.paths.current(BAD_TABLE)))
+    source.snapshot([BAD])
+    write(source, range(40, 50))
+    run_compact(spark, config)
+    assert held(spark, config) == {}
+    ops = open_lake(spark, config).table(SOURCE, BAD_TABLE, layer="history", hidden=True).where("_w2d_op = 'reset'")
+    assert ops.count() == 1
+    replays(spark, config, source)
+    check(spark, config, source, list(NAMES))
+
+
+def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It is noticed by maintenance, which does the others."""
+    source, _ = begun(tmp_path, NAMES)
+    config = policy(tmp_path, small_files=2)
+    run_compact(spark, config)
+    write(source, range(10, 20))
+    run_compact(spark, config)
+    damage(source.paths.url(source.paths.history(BAD_TABLE)))
+    done = maintain(config, SOURCE, spark, silent)
+    assert [table.name for table in done.optimized] == [GOOD]
+    assert set(held(spark, config)) == {BAD}
+    told = r"its history can't be read: /\S+/history/\S+\.parquet"
+    assert re.fullmatch(told, held(spark, config)[BAD]), held(spark, config)
+    source.snapshot([BAD])
+    write(source, range(20, 30))
+    run_compact(spark, config)
+    assert held(spark, config) == {}
+    check(spark, config, source, list(NAMES))
+    replays(spark, config, source)
+    at = newest(spark, config).tables[BAD_TABLE]
+    assert at.history_low is not None
+    write(source, range(30, 40))
+    run_compact(spark, config)
+    maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    replays(spark, config, source)
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_path: Path, left: int) -> None:
+    """Empty or cut short: a copy at a later place does not need it; the range may end inside its segment."""
+    source, config = begun(tmp_path, NAMES)
+    run_compact(spark, config)
+    first = write(source, range(10, 20))
+    file = Path([piece.url for piece in slices(source.chain, Lsn.ZERO, source.chain.end, BAD_TABLE)][-1])
+    file.write_bytes(file.read_bytes()[:left])
+    write(source, range(20, 30))
+    run_compact(spark, config, Lsn(int(first) - 1))
+    reason = held(spark, config)[BAD]
+    assert str(file) in reason
+    assert "its manifest says" in reason
+    run_compact(spark, config)
+    check(spark, config, source, [GOOD])
+    source.snapshot([BAD])
+    write(source, range(30, 40))
+    run_compact(spark, config)
+    assert held(spark, config) == {}
+    check(spark, config, source, list(NAMES))
+
+
+def test_what_no_table_is_to_blame_for_holds_none(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A passing error is tried again at once; a full disk, a lost race and an interruption end the run, count nothing."""
+    source, config = begun(tmp_path, NAMES)
+    run_compact(spark, config)
+    write(source, range(10, 20))
+    once = cycle._write_table_once
+    failures: list[BaseException] = []
+
+    def write_once(session: SparkSession, context: CycleContext, work: Work) -> Written:
+        written = once(session, context, work)
+        if work.table == BAD_TABLE and failures:
+            raise failures.pop(0)
+        return written
+
+    monkeypatch.setattr(cycle, "_write_table_once", write_once)
+    for error in (OSError(28, "No space left on device"), TransientError("t", "lost", "again"), KeyboardInterrupt()):
+        for _ in range(2):
+            failures.append(error)
+            with pytest.raises(type(error)):
+                run_compact(spark, config)
+    failures.append(RuntimeError("passing"))
+    run_compact(spark, config)
+    assert failures == []
+    assert held(spark, config) == {}
+    check(spark, config, source, list(NAMES))
+    replays(spark, config, source)
+
+
+def test_a_table_in_which_the_jvm_ends_is_told_from_its_neighbours(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that were being written are tried alone then; the one in which it ends again is held, and the others go on."""
+    source, config = begun(tmp_path, ("deleted", *NAMES))
+    run_compact(spark, config)
+    write(source, range(10, 20))
+    once = cycle._write_table_once
+    order: list[str] = []
+
+    def write_once(session: SparkSession, context: CycleContext, work: Work) -> Written:
+        order.append(work.table.name)
+        if work.table.name in ends:
+            raise ConnectionRefusedError
+        return once(session, context, work)
+
+    monkeypatch.setattr(cycle, "_write_table_once", write_once)
+    monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
+    ends = {BAD, GOOD}
+    with pytest.raises(TransientError, match="the JVM ended"):
+        run_compact(spark, config)
+    assert sorted(order) == ["bag", "deleted", "good"]
+    order.clear()
+    ends = {BAD}
+    with pytest.raises(TransientError, match=r"spark\.driver_memory"):
+        run_compact(spark, config)
+    assert order == ["deleted", "bag"], "the one that nobody had begun, then one at a time"
+    run_compact(spark, config)
+    assert set(held(spark, config)) == {BAD}
+    assert "the JVM ended while it was written" in held(spark, config)[BAD]
+    check(spark, config, source, ["deleted", GOOD])
+
+
+def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    """They are kept under another name, and their tables take changes."""
+    columns = {
+        "id": "int4",
+        "_metadata": "text",
+        "__delta_internal_is_row_deleted": "text",
+        "_Target_Row_Present_": "text",
+    }
+    tables = [SimulatedTable(shape("t", columns, ("id",), Identity.DEFAULT, 1))]
+    source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
+    source.snapshot(["t"])
+    rng, table = random.Random(1), source.table("t")
+    for number in range(3):
+        source.insert(table, (number, "a", "b", "c"))
+        source.update(table, (number, "a", "b", "c"), (number, "a2", "b2", "c2"))
+        source.commit(rng)
+        source.flush()
+        run_compact(spark, config)
+        source.update(table, (number, "a2", "b2", "c2"), (number, "a3", "b3", None))
+        source.commit(rng)
+        source.flush()
+        run_compact(spark, config)
+    assert held(spark, config) == {}
+    names = open_lake(spark, config).table(SOURCE, TableName("app", "t")).columns
+    assert names == ["id", "#2#_metadata", "#3#__delta_internal_is_row_deleted", "#4#_Target_Row_Present_"]
+    found = sorted(map(tuple, open_lake(spark, config).table(SOURCE, TableName("app", "t")).collect()))
+    assert found == [(number, "a3", "b3", None) for number in range(3)]
+
+
+def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> None:
+    """In a line, without a Java stack; maintenance leaves what it has."""
+    source, config = begun(tmp_path, NAMES)
+    run_compact(spark, config)
+    log = Path(source.paths.url(source.paths.current(BAD_TABLE))) / "_delta_log"
+    for file in log.glob("*.crc"):
+        file.unlink()
+    (log / f"{0:020d}.json").write_bytes(b"")
+    write(source, range(10, 20))
+    run_compact(spark, config)
+    assert set(held(spark, config)) == {BAD}
+    assert "\n" not in held(spark, config)[BAD]
+    check(spark, config, source, [GOOD])
+    maintain(config, SOURCE, spark, silent)

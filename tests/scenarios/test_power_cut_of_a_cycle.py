@@ -1,0 +1,160 @@
+"""The power goes at any fsync of a compaction, a refresh or a maintenance: the next one makes the lake what the source is.
+
+What is on the disk then is simulated by `tests.power_cut`: of all that was written since the last sync any part is whole,
+empty, cut short, or not there. Spark and Delta are real, and one JVM reads all the states that are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.power_cut import PowerCut
+from tests.properties.test_apply_cycles import check, insert_random_row, make_tables, run_compact, run_transactions
+from tests.properties.test_maintain import policy
+from tests.scenarios.test_cycle_crashes import Crash
+from tests.simulated_rows import rows_of
+from tests.simulated_source import SOURCE, SimulatedSource
+from wal2delta.config.model import Config, ViewConfig
+from wal2delta.lake import cycle
+from wal2delta.lake.columns import in_lake
+from wal2delta.lake.open import completing, open_lake, read_layer
+from wal2delta.lake.replay import replayed
+from wal2delta.lake.view_cuts import newest_cut, view_path
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import TableName
+from wal2delta.pipeline.maintain import maintain
+from wal2delta.pipeline.refresh import refresh
+from wal2delta.report import silent
+
+SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+RESHAPED, OTHER = "order lines", "bag"
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def configured(lake: Path, sql: Path) -> Config:
+    """The simulated source with one view."""
+    sql.write_text("SELECT a, count(*) AS n FROM bag GROUP BY a", encoding="utf-8")
+    view = ViewConfig(name="counted", sql_file=sql, reads={"bag": (SOURCE, TableName("app", OTHER))})
+    return policy(lake, small_files=2).model_copy(update={"views": {"counted": view}})
+
+
+@pytest.mark.parametrize("tried", [2, pytest.param(60, marks=pytest.mark.full)])
+def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp_path: Path, tried: int) -> None:
+    """First cycles, changes, a change of shape, a view, small files put together; then changes go on."""
+    rng = random.Random(SEED)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in (RESHAPED, OTHER)])
+    config = configured(lake, tmp_path / "view.sql")
+    source.snapshot([RESHAPED, OTHER])
+    run_transactions(rng, source, 12)
+    with PowerCut(lake) as power:
+        run_compact(spark, config)
+        refresh(config, None, spark)
+        table = source.table(RESHAPED)
+        columns = [replace(c, name="re named") if c.name == "note" else c for c in table.version.columns]
+        table.version = replace(table.version, columns=tuple(columns))
+        insert_random_row(rng, source, table)
+        run_transactions(rng, source, 6)
+        run_compact(spark, config)
+        refresh(config, None, spark)
+        maintain(config, SOURCE, spark, silent)
+    run_transactions(rng, source, 4)
+    states = list(power.states(rng, 4))
+    assert len(states) > 200, "so many fsyncs are usual"
+    for number, state in enumerate(rng.sample(states, tried)):
+        found = state.build(tmp_path / f"state{number}")
+        try:
+            recovered(spark, found, source, tmp_path / "view.sql")
+        except Exception as error:
+            raise AssertionError(f"seed {SEED}, {state.moment.number} of {len(power.moments)}, {state}") from error
+        shutil.rmtree(found)
+
+
+def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Path) -> None:
+    """Go on there with all that the source has sent: tables, history and view are right, and nothing is held."""
+    shutil.copytree(source.lake / SOURCE / "landing", lake / SOURCE / "landing", dirs_exist_ok=True)
+    config = configured(lake, sql)
+    run_compact(spark, config)
+    held = open_lake(spark, config).cuts[SOURCE].held
+    assert not held, dict(held)
+    maintain(config, SOURCE, spark, silent)
+    check(spark, config, source, [RESHAPED, OTHER])
+    replays(spark, config, source)
+    refresh(config, None, spark)
+    _check_view(spark, config)
+
+
+def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
+    """History alone makes the table that did not change its shape; the other one has each change once."""
+    paths, cut = LakePaths(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
+    at = cut.tables[TableName("app", OTHER)]
+    history = read_layer(spark, paths, TableName("app", OTHER), at, "history")
+    rows = replayed(spark, in_lake(at.version), history, completing(at, history))
+    assert rows_of(rows, at.version) == source.state_at(cut.position)[TableName("app", OTHER)]
+    history = read_layer(spark, paths, TableName("app", RESHAPED), cut.tables[TableName("app", RESHAPED)], "history")
+    ordinals = [r[0] for r in history.select("_w2d_ord").collect()]
+    assert len(ordinals) == len(set(ordinals))
+    told = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
+    assert len(told) == len(set(told)) == 1
+
+
+def _check_view(spark: SparkSession, config: Config) -> None:
+    rows = open_lake(spark, config).table(SOURCE, TableName("app", OTHER)).select("a").collect()
+    newest = newest_cut(open_store(config.lake), "counted")
+    assert newest is not None
+    view = spark.read.format("delta").option("versionAsOf", newest.delta_version)
+    found = view.load(view_path(config.lake, "counted")).select("a", "n").collect()
+    assert Counter({r["a"]: r["n"] for r in found}) == Counter(r["a"] for r in rows)
+    assert len(found) == len({r["a"] for r in rows})
+
+
+@pytest.mark.parametrize("lost", ["commits", pytest.param("data", marks=pytest.mark.full)])
+def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The power goes before the sync: rows came twice for good, and history that could never be read was in the cut."""
+    rng = random.Random(SEED)
+    source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in (RESHAPED, OTHER)])
+    config = policy(tmp_path)
+    source.snapshot([RESHAPED, OTHER])
+    run_transactions(rng, source, 12)
+    run_compact(spark, config)
+    whole = {file for file in tmp_path.rglob("*") if file.is_file()}
+    run_transactions(rng, source, 6)
+
+    def crash(name: str) -> None:
+        if name == "cycle.after_tables":
+            raise Crash(name)
+
+    monkeypatch.setattr(cycle, "failpoint", crash)
+    with pytest.raises(Crash):
+        run_compact(spark, config)
+    monkeypatch.undo()
+    for layer in ("history", "current"):
+        for file in (tmp_path / SOURCE / layer).rglob("*"):
+            if file in whole or not file.is_file():
+                continue
+            if lost == "data" and "_delta_log" not in file.parts:
+                file.unlink()
+            if lost == "commits" and file.suffix == ".json":
+                file.write_bytes(b"")
+    run_compact(spark, config)
+    check(spark, config, source, [RESHAPED, OTHER])
+    run_transactions(rng, source, 6)
+    run_compact(spark, config)
+    check(spark, config, source, [RESHAPED, OTHER])
+    cut = open_lake(spark, config).cuts[SOURCE]
+    for table, at in cut.tables.items():
+        history = read_layer(spark, source.paths, table, at, "history")
+        rows = replayed(spark, in_lake(at.version), history, completing(at, history))
+        assert rows_of(rows, at.version) == source.state_at(cut.position)[table]

@@ -1,0 +1,99 @@
+"""The power goes at any fsync of a bootstrap: what a document names is whole, and the next goes on from there.
+
+What the disk may have then is said in `tests/power_cut.py`; a drain has a test of its own in `tests/core`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fix_drain import SOURCE, Drained
+from tests.power_cut import PowerCut, State
+from tests.snapshot_rows import copied_and_landed
+from wal2delta.config.model import Config, SnapshotConfig
+from wal2delta.lake.snapshots import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
+from wal2delta.landing.chain import verify_chain
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.reader import verify
+from wal2delta.landing.store import open_store
+from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+ONE = Incarnation(1)
+ITEMS, LOG = TableName("public", "items"), TableName("public", "log")
+STATES, STATES_GONE_ON_FROM = 150, 3
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 8))])
+def test_a_power_cut_at_any_sync_of_a_bootstrap_leaves_nothing_half(
+    drained: Drained, tmp_path: Path, number: int
+) -> None:
+    """Record, fingerprint, head, chunks, parts; the slot is on the server, and nobody has moved it."""
+    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    rng = random.Random(f"{SEED}/{number}")
+    drained.database.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "CREATE TABLE log (at int, what text)",
+        "ALTER TABLE log REPLICA IDENTITY FULL",
+        "INSERT INTO items SELECT g, md5(g::text) FROM generate_series(1, 3000) g",
+        "INSERT INTO log SELECT g % 5, 'x' FROM generate_series(1, 300) g",
+    )
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with PowerCut(disk) as cut:
+        bootstrap(_config(replace(drained, lake=disk / "lake")), SOURCE)
+        cut.mark("copied")
+    states = list(cut.states(rng, 25))
+    for state in rng.sample(states, min(STATES, len(states))):
+        _check(_back(drained, state, tmp_path), whole=bool(state.marks))
+    # Before the record is there, the slot that it names was not made.
+    going = [state for state in states if _has_record(state)]
+    for state in rng.sample(going, STATES_GONE_ON_FROM):
+        back = _back(drained, state, tmp_path)
+        bootstrap(_config(back), SOURCE)
+        _check(back, whole=True)
+    drained.database.execute("UPDATE items SET note = 'changed' WHERE id % 7 = 0", "DELETE FROM log WHERE at = 3")
+    back.drain()
+    assert copied_and_landed(back, ITEMS) == back.source_rows(ITEMS)
+    assert verify_chain(back.chain()) == back.chain().next_number
+
+
+def _back(drained: Drained, state: State, tmp_path: Path) -> Drained:
+    print(state)  # noqa: T201  (which one a failure is of)
+    shutil.rmtree(tmp_path / "back", ignore_errors=True)
+    return replace(drained, lake=state.build(tmp_path / "back") / "lake")
+
+
+def _has_record(state: State) -> bool:
+    return bool(state.tree().get(f"lake/{LakePaths('', SOURCE).beginning(ONE)}"))
+
+
+def _config(shop: Drained) -> Config:
+    config = shop.config()
+    settings = SnapshotConfig(connections=2, chunk_pages=8)
+    source = config.sources[SOURCE].model_copy(update={"snapshot": settings})
+    return config.model_copy(update={"sources": {SOURCE: source}})
+
+
+def _check(shop: Drained, *, whole: bool) -> None:
+    """Every document can be read, and every chunk that one names is what was written."""
+    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
+    for folder in snapshot_folders(store, paths, ONE):
+        read_wanted(store, paths, folder)
+        read_ended(store, paths, folder)
+        if not store.exists(f"{folder}/snapshot-000000.json"):
+            continue
+        for table in read_snapshot(store, paths, folder).tables.values():
+            for chunk in table.chunks:
+                verify(store, f"{folder}/{chunk.path}", "chunk", chunk.bytes, chunk.sha256)
+    if whole:
+        assert finished_tables(store, paths, ONE).keys() == {ITEMS, LOG}
+        assert copied_and_landed(shop, ITEMS) == shop.source_rows(ITEMS)

@@ -1,0 +1,64 @@
+"""A publication that does not send all actions excuses what those can have made: damage is damage beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.damage import alter, data_files
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.prove import prove
+from wal2delta.proof.result import TableProof
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+_T = TableName("public", "t")
+
+
+def _renamed(rows: pa.Table) -> pa.Table:
+    """Another value in the row of the least key."""
+    ids = rows.column("id")
+    values = pc.if_else(pc.equal(ids, pc.min(ids)), "w", rows.column("v"))
+    return rows.set_column(rows.column_names.index("v"), "v", values)
+
+
+def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path: Path) -> None:
+    """Without `truncate`, as many publish: damage differs and is repaired, before a TRUNCATE and after it."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 9) i",
+        "CREATE PUBLICATION pub FOR TABLE t WITH (publish = 'insert, update, delete')",
+    )
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=4)})
+    paths = LakePaths(config.lake, "shop")
+    current = Path(paths.url(paths.current(_T)))
+
+    def proven(*, repair: bool = False) -> TableProof:
+        return prove(config, "shop", None, spark, repair=repair).tables[_T]
+
+    bootstrap(config, "shop")
+    assert proven().status == "equal"
+    (first,) = data_files(current)
+    alter(first, _renamed)
+    damaged = proven()
+    assert (damaged.status, [dict(k.key) for k in damaged.differing_keys]) == ("differs", [{"id": "1"}])
+    assert "accounts for no row, and not for 1 row with other values" in (damaged.reason or "")
+    assert proven(repair=True).status == "equal"
+
+    database.execute("TRUNCATE t", "INSERT INTO t VALUES (20, 'after')")
+    truncated = proven()
+    assert (truncated.status, truncated.source_rows, truncated.lake_rows) == ("not applicable", 1, 10)
+    assert "accounts for 9 rows too many in the lake" in (truncated.reason or "")
+    newest = data_files(current)[-1]
+    alter(newest, _renamed)
+    beside = proven()
+    assert (beside.status, [dict(k.key) for k in beside.differing_keys]) == ("differs", [{"id": "20"}])
+    repaired = proven(repair=True)
+    assert (repaired.status, repaired.lake_rows) == ("equal", 1)

@@ -1,0 +1,237 @@
+"""Tables made while the stream runs: those with every row in it enter the lake without a copy, the others wait for one.
+
+Which are believed, and why, case by case, is in `tests/edges/test_tables_born.py`; the cases are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
+
+from tests.edges.born_cases import CASES, do
+from tests.fix_lake import into_the_lake
+from tests.fix_postgres import Database
+from wal2delta.config.model import Config
+from wal2delta.drain import flush
+from wal2delta.drain.until import Until
+from wal2delta.lake import cycle
+from wal2delta.lake.snapshots import snapshot_folders
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.landing.store import open_store
+from wal2delta.names import Incarnation, TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.drain import drain
+from wal2delta.pipeline.prove import prove
+from wal2delta.pipeline.recopy import recopy
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+SEED = random.SystemRandom().randrange(1 << 32)
+SOME = ("filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows")
+WAITING = ("unlogged", "rewritten", "truncated", "renamed", "dropped")
+
+
+@pytest.fixture
+def config(database: Database, tmp_path: Path) -> Config:
+    """A database whose publication has all tables, with two that were copied."""
+    database.execute(
+        "CREATE SCHEMA apart",
+        "CREATE TABLE first (id serial PRIMARY KEY, v int DEFAULT 7)",
+        "INSERT INTO first DEFAULT VALUES",
+        "CREATE TABLE root (id int, v text DEFAULT 'q', PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+    )
+    made = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)})
+    bootstrap(made, "shop")
+    return made
+
+
+def settled(config: Config, database: Database, spark: SparkSession) -> None:
+    """All that was done is in the lake, and the lake is past what was noticed in the catalog."""
+    for _ in range(2):
+        database.execute("INSERT INTO first DEFAULT VALUES")
+        into_the_lake(config, spark)
+
+
+def proven(config: Config, spark: SparkSession) -> dict[str, str]:
+    """Each table's status."""
+    return {str(table): proof.status for table, proof in prove(config, "shop", None, spark).tables.items()}
+
+
+def copies(config: Config) -> int:
+    """How many snapshots there are."""
+    return len(snapshot_folders(open_store(config.lake), LakePaths(config.lake, "shop"), Incarnation(1)))
+
+
+def test_tables_born_in_the_stream_are_equal_without_a_copy(
+    database: Database, config: Config, spark: SparkSession
+) -> None:
+    """Made in every way, changed, dropped and made again; those that are not believed wait, and are copied."""
+    into_the_lake(config, spark)
+    for name in (*SOME, *WAITING):
+        do(database, name, CASES[name].does)
+    settled(config, database, spark)
+    waiting = {"public.renamed_z", *(f"public.{name}" for name in WAITING[:3])}
+    found = proven(config, spark)
+    assert {name for name, status in found.items() if status == "missing"} == waiting
+    assert {status for name, status in found.items() if name not in waiting} == {"equal"}
+    assert len(found) == len(SOME) + len(waiting) + 1
+
+    changes: tuple[LiteralString, ...] = (
+        "UPDATE filled SET v = 0",
+        "ALTER TABLE filled ADD w int DEFAULT 5",
+        "INSERT INTO filled VALUES (10, 1, 6)",
+        "INSERT INTO idle VALUES (1, 1)",
+        "DELETE FROM partition WHERE id = 1",
+        "TRUNCATE named_before_rows",
+        "DROP TABLE as_select",
+        "CREATE TABLE as_select (n bigint PRIMARY KEY, v text)",
+        "INSERT INTO as_select VALUES (1, 'another table')",
+    )
+    do(database, "", changes)
+    settled(config, database, spark)
+    found = proven(config, spark)
+    assert {name for name, status in found.items() if status != "equal"} == waiting, found
+    assert copies(config) == 1, "0 rows were copied"
+
+    due = recopy(config, "shop", datetime.now(timezone.utc)).due
+    assert {str(table) for table in due} == waiting
+    bootstrap(config, "shop", list(due))
+    assert set(proven(config, spark).values()) == {"equal"}
+
+
+def test_a_table_that_is_dropped_before_it_has_entered_never_does(
+    database: Database, config: Config, spark: SparkSession
+) -> None:
+    """Nor does it hold anything up."""
+    into_the_lake(config, spark)
+    do(database, "brief", ("CREATE TABLE {t} (id int PRIMARY KEY)", "INSERT INTO {t} VALUES (1)"))
+    drain(config, "shop", Until.caught_up())
+    do(database, "brief", ("DROP TABLE {t}",))
+    settled(config, database, spark)
+    assert proven(config, spark) == {"public.first": "equal"}
+
+
+class Killed(BaseException):
+    """Where the process would have ended."""
+
+
+@contextmanager
+def killed_at(module: ModuleType, step: str) -> Iterator[None]:
+    """What comes to this step of a drain or a compaction ends there."""
+
+    def passing(name: str) -> None:
+        if name == step:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        patch.setattr(module, "failpoint", passing)
+        yield
+
+
+_ROWS = "INSERT INTO {t} SELECT {n} + i, i FROM generate_series(1, 9) i"
+_ROW = "INSERT INTO {t} (id) VALUES ({n})"
+MADE: list[list[str]] = [
+    ["CREATE TABLE {t} (id int PRIMARY KEY, v int)", _ROWS],
+    ["CREATE TABLE {t} (id int PRIMARY KEY, v int)"],
+    ["CREATE TABLE {t} (id int, v int)", _ROWS, "ALTER TABLE {t} ADD PRIMARY KEY (id)"],
+    ["CREATE TABLE {t} AS SELECT i AS id, i AS v FROM generate_series(1, 9) i"],
+    ["CREATE UNLOGGED TABLE {t} (id int PRIMARY KEY, v int)", _ROWS, "ALTER TABLE {t} SET LOGGED"],
+    ["CREATE TABLE {t} (gone int, id int PRIMARY KEY, v int)", "ALTER TABLE {t} DROP gone", _ROWS],
+    ["CREATE TABLE {u} (id int PRIMARY KEY, v int)", "ALTER TABLE {u} RENAME TO {t}", _ROWS],
+]
+ALTERED: list[list[str]] = [
+    [_ROW],
+    ["INSERT INTO {t} (id) SELECT {n} + i FROM generate_series(1, 9) i"],
+    ["TRUNCATE {t}", _ROW],
+    ["ALTER TABLE {t} ADD c{n} int DEFAULT 7", _ROW],
+    ["ALTER TABLE {t} ALTER v TYPE bigint USING v + 1", _ROW],
+    ["DROP TABLE {t}"],
+    ["ALTER TABLE {t} RENAME TO {u}", "INSERT INTO {u} (id) VALUES ({n})"],
+]
+
+
+class Workload:
+    """Tables that are made, filled, altered and dropped at random."""
+
+    def __init__(self, database: Database, rng: random.Random) -> None:
+        self.database = database
+        self.rng = rng
+        self.serial = 0
+        self.tables: set[str] = set()
+        self.done: list[str] = []
+
+    def run(self, table: str, statements: Sequence[str]) -> None:
+        """In one transaction, or each in its own: {t} is the table, {u} a name and {n} a number that nobody had."""
+        self.serial += 1
+        names = {"t": table, "u": f"u{self.serial}", "n": str(1000 * self.serial)}
+        told = [text.format(**names) for text in statements]
+        told = ["BEGIN", *told, "COMMIT"] if self.rng.random() < 0.5 else told
+        self.done += told
+        with self.database.connect() as conn:
+            for statement in told:
+                conn.execute(statement.encode())
+
+    def make(self) -> None:
+        """A new table, often under a name that was used before."""
+        name = f"t{self.rng.randrange(12)}"
+        if name not in self.tables:
+            self.tables.add(name)
+            self.run(name, self.rng.choice(MADE))
+
+    def alter(self) -> None:
+        """Something done to a table that is there."""
+        if not self.tables:
+            return
+        name, statements = self.rng.choice(sorted(self.tables)), self.rng.choice(ALTERED)
+        self.run(name, statements)
+        if statements[0].startswith("DROP") or "RENAME" in statements[0]:
+            self.tables.discard(name)
+        if "RENAME" in statements[0]:
+            self.tables.add(f"u{self.serial}")
+
+
+@pytest.mark.full
+def test_random_tables_under_drains_and_compactions_that_are_killed(
+    database: Database, config: Config, spark: SparkSession
+) -> None:
+    """Whoever is not in the lake at the end is copied; nobody in it differs at any time."""
+    rng = random.Random(SEED)
+    load = Workload(database, rng)
+    into_the_lake(config, spark)
+    born: set[str] = set()
+    for _ in range(25):
+        for _ in range(rng.randrange(1, 5)):
+            load.make() if rng.random() < 0.5 else load.alter()
+        match rng.randrange(4):
+            case 0:
+                drain(config, "shop", Until.caught_up())
+            case 1:
+                # The slot does not know of what landed, and the last look at the catalog is not made.
+                with killed_at(flush, "drain.after_manifest"):
+                    drain(config, "shop", Until.caught_up())
+            case 2:
+                with killed_at(cycle, rng.choice(["cycle.after_intent", "cycle.after_tables", "cycle.after_cut"])):
+                    into_the_lake(config, spark)
+            case _:
+                found = proven(config, spark)
+                assert "differs" not in found.values(), f"seed {SEED}: {found} {load.done}"
+                born |= {name for name, status in found.items() if status == "equal"}
+    settled(config, database, spark)
+    assert copies(config) == 1
+    for _ in range(3):
+        found = proven(config, spark)
+        assert "differs" not in found.values(), f"seed {SEED}: {found} {load.done}"
+        left = [name for name, status in found.items() if status != "equal" and name.partition(".")[2] in load.tables]
+        if not left:
+            break
+        bootstrap(config, "shop", [TableName("public", name.partition(".")[2]) for name in left])
+    assert not left, f"seed {SEED}: {found} {load.done}"
+    assert len(born) > 1, f"seed {SEED}: no table was born"

@@ -1,0 +1,121 @@
+"""Dagster as its UI uses it: runs are launched into processes of their own, and what is shown is asked for over GraphQL.
+
+What is asserted of it belongs to the tests. Dagster's own helpers for its tests, which have no public name, are used here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster_graphql.test.utils import execute_dagster_graphql
+
+_ROOT = Path(__file__).parents[2]
+_ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_LAUNCH = """\
+mutation($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}
+"""
+_SHOWN = """\
+query($key: AssetKeyInput!) {
+  assetNodeOrError(assetKey: $key) {
+    ... on AssetNode {
+      assetChecksOrError {
+        ... on AssetChecks {
+          checks { name executionForLatestMaterialization { status evaluation { severity description } } }
+        }
+      }
+    }
+  }
+}
+"""
+_REPOSITORIES = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"
+
+
+@dataclass(frozen=True, slots=True)
+class Dagster:
+    """An instance with a code server, which starts a process for each run."""
+
+    instance: dg.DagsterInstance
+    workspace: WorkspaceProcessContext
+
+    def ask(self, query: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """The data of a GraphQL answer."""
+        answer = execute_dagster_graphql(self.workspace.create_request_context(), query, variables)
+        assert not answer.errors, answer.errors
+        return answer.data
+
+    def launch(self, job: str, assets: Sequence[str] | None = None, timeout_s: float = 300) -> dg.DagsterRun:
+        """Launch a run of the job, or of some of its assets, and wait for its end."""
+        (repository,) = self.ask(_REPOSITORIES)["repositoriesOrError"]["nodes"]
+        selector = {
+            "repositoryName": repository["name"],
+            "repositoryLocationName": repository["location"]["name"],
+            "jobName": job,
+            "assetSelection": None if assets is None else [{"path": key.split("/")} for key in assets],
+        }
+        launched = self.ask(_LAUNCH, {"params": {"selector": selector, "mode": "default"}})["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return self._ended(launched["run"]["runId"], time.monotonic() + timeout_s)
+
+    def _ended(self, run_id: str, deadline: float) -> dg.DagsterRun:
+        while time.monotonic() < deadline:
+            run = self.instance.get_run_by_id(run_id)
+            if run is not None and run.status in _ENDED:
+                return run
+            time.sleep(0.5)
+        raise AssertionError(f"run {run_id} has not ended")
+
+    def shown(self, asset: str) -> dict[str, str]:
+        """How the asset's page shows each check: green, red, yellow, grey if it was not evaluated, or in words."""
+        found = self.ask(_SHOWN, {"key": {"path": asset.split("/")}})["assetNodeOrError"]["assetChecksOrError"][
+            "checks"
+        ]
+        return {check["name"]: _colour(check["executionForLatestMaterialization"]) for check in found}
+
+
+def _colour(execution: Mapping[str, Any] | None) -> str:
+    if execution is None:
+        return "grey"
+    status = str(execution["status"])
+    if status == "SUCCEEDED":
+        return "green"
+    if status == "FAILED":
+        return "red" if execution["evaluation"]["severity"] == "ERROR" else "yellow"
+    return status
+
+
+@contextmanager
+def dagster(folder: Path, config: Path) -> Iterator[Dagster]:
+    """Dagster on a configuration file, without daemon: nothing runs that is not launched."""
+    at_once = {"run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"}}
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WAL2DELTA_CONFIG", str(config))
+        patch.setenv("PYTHONPATH", str(_ROOT))
+        patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+        with (
+            dg.DagsterInstance.local_temp(str(folder), overrides=at_once) as instance,
+            create_test_daemon_workspace_context(
+                WorkspaceFileTarget([str(_ROOT / "workspace.yaml")]), instance
+            ) as workspace,
+        ):
+            yield Dagster(instance, workspace)
+            registry = workspace._grpc_server_registry
+        # Else its process is collected while it still runs, at some later test.
+        registry.wait_for_processes()

@@ -1,0 +1,117 @@
+"""A proof is red until it is green again, whatever is compacted meanwhile, in runs that Dagster itself has started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from orchestration.build import build
+from tests.damage import alter, data_files
+from tests.fix_postgres import Database
+from tests.shell.launched import Dagster, dagster
+from tests.shell.sample import password_of, write_source
+from tests.shell.shared_spark import SharedSpark
+from wal2delta.config.load import load
+from wal2delta.config.model import Config
+from wal2delta.landing.lake_paths import LakePaths
+from wal2delta.names import TableName
+from wal2delta.pipeline.bootstrap import bootstrap
+from wal2delta.pipeline.prove import prove
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+_REST = """\
+    buckets: 16
+    tables: [public.orders]
+    table:
+      public.orders:
+        expectations:
+          - {type: expect_column_values_to_be_between, kwargs: {column: amount, max_value: 1000}}
+views:
+  total:
+    sql: total.sql
+    reads: {orders: shop/public.orders}
+spark:
+  master: local[2]
+  driver_memory: 1g
+  conf:
+    spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
+    spark.sql.shuffle.partitions: 2
+"""
+_ORDERS = TableName("public", "orders")
+_GREEN = dict.fromkeys(("table", "history", "view", "expected"), "green")
+
+
+@pytest.fixture
+def config(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A table of a hundred rows, copied, and a view."""
+    database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, amount int, note text)",
+        "INSERT INTO orders SELECT n, n, repeat('note ' || n, 9) FROM generate_series(1, 100) AS n",
+        "CREATE PUBLICATION pub FOR TABLE orders",
+    )
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    (tmp_path / "total.sql").write_text("SELECT count(*) AS n FROM orders\n", encoding="utf-8")
+    made = load(write_source(tmp_path, database, _REST))
+    bootstrap(made, "shop")
+    return made
+
+
+def _colours(running: Dagster) -> dict[str, str]:
+    shown = {
+        "table": running.shown("proof/current/shop/public/orders"),
+        "history": running.shown("proof/history/shop/public/orders"),
+        "view": running.shown("proof/views/total"),
+        "expected": running.shown("expectations/shop/public/orders"),
+    }
+    return {name: next(iter(checks.values())) for name, checks in shown.items()}
+
+
+def _compact(config: Config, instance: dg.DagsterInstance) -> None:
+    """Drain, compaction and refresh as their schedules run them, in this process: their own doings are tested elsewhere."""
+    defs, spark = build(config), SharedSpark(config_path=str(config.path))
+    for job in ("shop_drain", "shop_compaction", "views_refresh"):
+        definition = defs.resolve_job_def(job)
+        resources = {"lake_spark": spark} if "lake_spark" in definition.required_resource_keys else None
+        assert definition.execute_in_process(instance=instance, resources=resources).success
+
+
+def _other_amounts(rows: pa.Table) -> pa.Table:
+    amounts = pc.if_else(pc.greater(rows["id"], 50), pc.add(rows["amount"], 1), rows["amount"])
+    return rows.set_column(rows.column_names.index("amount"), "amount", amounts.cast(rows["amount"].type))
+
+
+def test_a_red_proof_stays_red_until_a_proof_is_green(
+    database: Database, config: Config, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Through compactions and proofs of other things; the same goes for an expectation, a history and a view."""
+    with dagster(tmp_path / "dagster", config.path) as running:
+        _compact(config, running.instance)
+        assert set(_colours(running).values()) == {"grey"}
+        assert running.launch("shop_verification").is_success
+        assert _colours(running) == _GREEN
+
+        database.execute("UPDATE orders SET amount = 5000 WHERE id = 3")
+        _compact(config, running.instance)
+        assert _colours(running) == _GREEN
+        current = Path(config.lake) / LakePaths(config.lake, "shop").current(_ORDERS)
+        alter(data_files(current)[0], _other_amounts)
+        assert running.launch("shop_verification").is_success
+        red = _colours(running)
+        assert red == {"table": "red", "history": "red", "view": "green", "expected": "red"}
+
+        database.execute("INSERT INTO orders VALUES (101, 7, NULL)")
+        _compact(config, running.instance)
+        assert _colours(running) == red
+        assert running.launch("shop_verification", ["proof/views/total"]).is_success
+        assert _colours(running) == red
+
+        database.execute("UPDATE orders SET amount = 5 WHERE id = 3")
+        assert prove(config, "shop", None, spark, repair=True).equal
+        assert _colours(running) == red
+        assert running.launch("shop_verification").is_success
+        assert _colours(running) == _GREEN

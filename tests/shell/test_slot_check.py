@@ -1,0 +1,128 @@
+"""A source that nobody can reach is red within a minute or so, and green again when it is back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.sensors import slot_drain_sensor
+from orchestration.slot_check import OK, OUTAGE_S, PAUSE_S, UNSEEN, Told, decide
+from resources import Settings
+from tests.fix_postgres import Database
+from tests.shell.launched import dagster
+from tests.shell.sample import password_of, write_source
+from wal2delta.config.load import load
+from wal2delta.pipeline.bootstrap import bootstrap
+
+NOW = 1_000_000.0
+
+
+def _levels(*looks: tuple[float, str]) -> Iterator[tuple[float, str]]:
+    """What is told of a series of looks, through the cursor as the sensor keeps it."""
+    told = Told()
+    for after, level in looks:
+        due, told = decide(told, level, NOW + after)
+        assert Told.from_cursor(f'{{"check": {_json(told)}}}') == told
+        if due:
+            yield after, level
+
+
+def _json(told: Told) -> str:
+    return str(told.to_json()).replace("'", '"').replace("None", "null")
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        ([(0, OK), (5, OK)], []),
+        ([(0, UNSEEN), (OUTAGE_S - 1, UNSEEN), (OUTAGE_S, OK)], []),
+        ([(0, UNSEEN), (OUTAGE_S, UNSEEN), (OUTAGE_S + 5, UNSEEN)], [(OUTAGE_S, UNSEEN)]),
+        ([(0, UNSEEN), (50, OK), (55, UNSEEN), (70, UNSEEN), (115, UNSEEN)], [(115, UNSEEN)]),
+        ([(0, UNSEEN), (60, UNSEEN), (65, OK), (60 + PAUSE_S, OK), (125, OK)], [(60, UNSEEN), (60 + PAUSE_S, OK)]),
+        ([(0, "WARN"), (5, "ERROR"), (10, "WARN"), (PAUSE_S, "ERROR")], [(0, "WARN"), (PAUSE_S, "ERROR")]),
+        ([(0, "ERROR"), (90, UNSEEN), (151, UNSEEN)], [(0, "ERROR"), (151, UNSEEN)]),
+    ],
+    ids=[
+        "nothing new",
+        "a restart",
+        "an outage",
+        "two short ones",
+        "an outage ends",
+        "at a threshold",
+        "lost, then gone",
+    ],
+)
+def test_what_has_changed_is_told_once(looks: list[tuple[float, str]], expected: list[tuple[float, str]]) -> None:
+    """At most once a minute; what nobody can look at, only if that lasts."""
+    assert list(_levels(*looks)) == expected
+
+
+@pytest.mark.parametrize(
+    "cursor", [None, "", "{", "7", '{"check": 1}', '{"check": {"level": "ok"}}', '{"unheld_since": 3}']
+)
+def test_another_cursor_is_a_new_beginning(cursor: str | None) -> None:
+    """Also one from a version of this file that knew no check."""
+    assert Told.from_cursor(cursor) == Told()
+
+
+_REST = """\
+    tables: [public.orders]
+"""
+
+
+@dataclass
+class Keeper:
+    """Ticks of the source's sensor, as the daemon makes them: the cursor is kept and events are written down."""
+
+    config: Path
+    instance: dg.DagsterInstance
+    now: float = NOW
+    cursor: str | None = None
+
+    def tick(self, after_s: float) -> list[bool]:
+        """Look once, `after_s` seconds later; what the check was told to be."""
+        self.now += after_s
+        settings = Settings(config_path=str(self.config))
+        source = load(self.config).source("shop")
+        with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"settings": settings}) as context:
+            found = slot_drain_sensor(source, lambda: self.now)(context)
+        assert isinstance(found, dg.SensorResult)
+        self.cursor = found.cursor
+        for event in found.asset_events:
+            assert isinstance(event, dg.AssetCheckEvaluation)
+            self.instance.report_runless_asset_event(event)
+        return [event.passed for event in found.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the asset's page shows it, beside the results of the slot's own runs."""
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE orders")
+    path = write_source(tmp_path, database, _REST)
+    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    bootstrap(load(path), "shop")
+    with dagster(tmp_path / "dagster", path) as running:
+        keeper = Keeper(path, running.instance)
+        assert running.launch("shop_slot").is_success
+        # Dagster's SQLite stamps a check with the whole second in which it came: within the run's own second it would
+        # count as one of before the run.
+        time.sleep(1.1)
+        assert keeper.tick(5) == []
+        assert running.shown("slots/shop") == {"slot_health": "green"}
+        write_source(tmp_path, database, _REST, port=1)
+        assert [keeper.tick(seconds) for seconds in (5, 30, 25)] == [[], [], []]
+        assert keeper.tick(10) == [False]
+        assert running.shown("slots/shop") == {"slot_health": "red"}
+        assert running.launch("shop_slot").status is dg.DagsterRunStatus.FAILURE
+        assert running.shown("slots/shop") == {"slot_health": "red"}
+        write_source(tmp_path, database, _REST)
+        assert [keeper.tick(seconds) for seconds in (5, 60)] == [[], [True]]
+        assert running.shown("slots/shop") == {"slot_health": "green"}

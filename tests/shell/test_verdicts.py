@@ -1,0 +1,107 @@
+"""What a proof's asset and its check say, for each thing that a proof can find, or not come to."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from assets.proof import result
+from assets.verdicts import Verdict, of_history, of_table, of_view
+from wal2delta.lsn import Lsn
+from wal2delta.names import Incarnation, TableName
+from wal2delta.proof.history import HistoryProof
+from wal2delta.proof.record import Compared, LakeProved, Proved
+from wal2delta.proof.result import LakeProof, ProofReport, Status, TableProof
+from wal2delta.views.audit import ViewProof, ViewStatus
+
+T = TableName("s", "t")
+AT = "2026-01-01T00:00:00.000000Z"
+HERE = Compared(Incarnation(1), Lsn(100), AT)
+WRONG = LakeProved("differs", AT, 0, "how", AT)
+CHECK = dg.AssetCheckKey(dg.AssetKey("t"), "proved_equal")
+
+
+def _colour(verdict: Verdict) -> str:
+    shown = result(CHECK, verdict)
+    if shown.passed:
+        return "green"
+    return "red" if shown.severity is dg.AssetCheckSeverity.ERROR else "yellow"
+
+
+@pytest.mark.parametrize(
+    ("status", "differed", "colour", "compared"),
+    [
+        ("equal", None, "green", True),
+        ("differs", HERE, "red", True),
+        ("not applicable", None, "yellow", True),
+        ("held", None, "yellow", False),
+        ("missing", None, "yellow", False),
+        ("blocked", None, "yellow", False),
+        ("held", HERE, "red", False),
+        ("blocked", HERE, "red", False),
+        (None, None, "yellow", False),
+        (None, HERE, "red", False),
+    ],
+)
+def test_a_table_is_red_until_it_is_found_equal(
+    status: Status | None, differed: Compared | None, colour: str, compared: bool
+) -> None:
+    """Whether this proof found the difference or the one before, and whatever kept this one from comparing."""
+    tables = {} if status is None else {T: TableProof(status, 7, 7, reason="why")}
+    proved = Proved("x", AT, 7, Compared(Incarnation(1), Lsn(50), AT), differed=differed)
+    verdict = of_table(T, ProofReport("shop", Lsn(200), tables), proved, "the server is gone")
+    assert (_colour(verdict), verdict.compared) == (colour, compared)
+    assert verdict.metadata["verified_through_lsn"] == "0/32"
+    assert ("compared_at_lsn" in verdict.metadata) == compared
+    assert verdict.position == (Lsn(200) if compared else None)
+    reason = verdict.reason or ""
+    assert ("the server is gone" if status is None else "why") in reason
+    assert ("at 0/64" in reason) == (differed is not None and not compared)
+
+
+def test_a_table_that_was_never_proved_says_only_why() -> None:
+    """There is no record of it."""
+    verdict = of_table(T, ProofReport("shop", None, {}), None, "the server is gone")
+    assert (_colour(verdict), verdict.reason) == ("yellow", "the server is gone")
+    assert verdict.metadata == {"status": "blocked", "reason": "the server is gone"}
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "colour"),
+    [
+        (HistoryProof("equal", 9), LakeProved("damaged", AT), "green"),
+        (HistoryProof("damaged", 9, "why"), None, "red"),
+        (HistoryProof("differs", 9, "why"), None, "red"),
+        (None, LakeProved("damaged", AT), "red"),
+        (None, LakeProved("equal", AT), "yellow"),
+        (None, None, "yellow"),
+    ],
+)
+def test_a_history_is_red_until_it_is_found_whole(
+    now: HistoryProof | None, before: LakeProved | None, colour: str
+) -> None:
+    """Also if this proof did not come to it."""
+    proved = Proved("equal", AT, 7, HERE, history=before)
+    lake = LakeProof(4, {} if now is None else {T: now}, {})
+    verdict = of_history(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
+    assert (_colour(verdict), verdict.compared) == (colour, now is not None)
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "colour"),
+    [
+        ("equal", WRONG, "green"),
+        ("differs", None, "red"),
+        ("blocked", None, "yellow"),
+        ("blocked", WRONG, "red"),
+        (None, WRONG, "red"),
+        (None, LakeProved("equal", AT), "yellow"),
+    ],
+)
+def test_a_view_is_red_until_it_is_found_equal(
+    status: ViewStatus | None, before: LakeProved | None, colour: str
+) -> None:
+    """A view whose definition has changed since, or that is being refreshed, can't be compared."""
+    views = {} if status is None else {"v": ViewProof(status, "why")}
+    verdict = of_view("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
+    assert (_colour(verdict), verdict.compared) == (colour, status in ("equal", "differs"))

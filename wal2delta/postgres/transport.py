@@ -1,0 +1,51 @@
+"""What a connection shows to the network: whether it is encrypted, and which ways of authentication it takes part in.
+
+Opening connections belongs to `connection.py`.
+
+libpq asks for TLS and goes on without it if the server, or whoever answers in its place, says no; and it sends the password
+in the clear to whoever asks for it so. The second is refused unless the DSN speaks of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+
+import psycopg
+
+# These look at who answers, so what is sent to it may be a password in the clear.
+_VERIFIED = ("verify-ca", "verify-full")
+_REQUIRE_AUTH_SINCE = 160000
+CLEAR_PASSWORD = "cleartext password"  # noqa: S105  libpq's words, or what it was asked for
+UNVERIFIED_REMEDY = (
+    "use sslmode=verify-full, so that only the server gets the password; or add require_auth=password to the dsn "
+    "if you trust the network"
+)
+
+
+def authentication(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is added to a DSN's parts: no password in the clear, unless it or libpq's environment speaks of it."""
+    mode = parts.get("sslmode") or os.environ.get("PGSSLMODE") or ""
+    spoken_of = (
+        "require_auth" in parts or "PGREQUIREAUTH" in os.environ or "service" in parts or "PGSERVICE" in os.environ
+    )
+    if mode in _VERIFIED or spoken_of or psycopg.pq.version() < _REQUIRE_AUTH_SINCE:
+        return {}
+    return {"require_auth": "!password"}
+
+
+def is_exposed(conn: psycopg.Connection[Any]) -> bool:
+    """True if rows travel in the clear to another machine."""
+    return not conn.pgconn.ssl_in_use and not _is_local(conn.info.hostaddr, conn.info.host)
+
+
+def _is_local(address: str, host: str) -> bool:
+    # A socket's path, or one in the abstract namespace.
+    if host.startswith(("/", "@")) or not (address or host):
+        return True
+    try:
+        return ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
