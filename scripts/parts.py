@@ -3,6 +3,8 @@
 What a part checks is configured in pyproject.toml. A part that fails does not stop the next one; the time limit does.
 Tests that use servers and Spark wait for nearly half of their time, so two such parts run at once, and what each of them
 printed is shown when it has ended.
+A few tests of `make test` that failed beside others run once more, alone and with the same seed (`_again`): those that pass
+then are named at the end, to be mended. `make test-all` has no such second look.
 A run of all parts of `make test-all` writes its result into docs/testing.md.
 """
 
@@ -35,6 +37,9 @@ _PAGE = ROOT / "docs" / "testing.md"
 _PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
 # More JVMs at once would want more than 8 GB.
 _AT_ONCE = 2
+# More failures than these are no matter of a busy machine.
+_AGAIN_MAX = 3
+_BUSY = "passed again"
 # Characters of what a failed test says that its line at the end gives.
 _TOLD = 300
 
@@ -50,13 +55,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a part; `tests` and `failures` are empty where it is none of pytest's."""
+    """What became of a part; `tests`, `failures` and `failed` are empty where it is none of pytest's.
+
+    `failures` has a line for each test that failed, `failed` has what pytest calls them.
+    """
 
     name: str
     verdict: str
     seconds: float
     tests: str = ""
     failures: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 CHECK = (
@@ -95,12 +104,14 @@ def main() -> int:
     begun = time.monotonic()
     chosen = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
     results = list(_results(chosen, deadline))
+    if arguments.which == "test":
+        results += _again(results, deadline)
     wall_s = time.monotonic() - begun
     # The failures come last, since of a long output often just the end is kept.
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
     if arguments.which == "test-all" and not arguments.only:
         _record(results, wall_s)
-    verdicts = {result.verdict for result in results}
+    verdicts = {result.verdict for result in results if result.verdict != _BUSY}
     if "out of time" in verdicts:
         return 3
     return 0 if verdicts <= {"passed"} else 1
@@ -127,6 +138,26 @@ def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
         except BaseException:
             processes.end()
             raise
+
+
+def _again(results: list[Result], deadline: float) -> list[Result]:
+    """Run the tests that failed in parts beside others once more, where they are few and nothing else is wrong.
+
+    Where all of them pass, the verdicts of their parts in `results` become _BUSY.
+    """
+    beside = {part.name for part in TESTS}
+    wrong = [result for result in results if result.verdict != "passed"]
+    failed = [test for result in wrong for test in result.failed]
+    clear = all(result.name in beside and result.verdict == "failed (1)" and result.failed for result in wrong)
+    if not wrong or not clear or len(failed) > _AGAIN_MAX:
+        return []
+    result = _run(Part("again, alone", (*_PYTEST, *failed)), deadline, _Processes())
+    if result.verdict == "passed":
+        for number, earlier in enumerate(results):
+            if earlier in wrong:
+                unsteady = tuple(line.replace("failed:", "unsteady, passed alone:", 1) for line in earlier.failures)
+                results[number] = replace(earlier, verdict=_BUSY, failures=unsteady)
+    return [result]
 
 
 class _Processes:
@@ -179,19 +210,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _counted(path: Path) -> tuple[str, tuple[str, ...]]:
-    """What pytest says that it ran, e.g. "103 passed, 2 skipped", and a line for each test that failed."""
+def _counted(path: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """What pytest says that it ran, e.g. "103 passed, 2 skipped"; a line and pytest's name for each test that failed."""
     if not path.exists():
-        return "", ()
+        return "", (), ()
     # Written by our own pytest a moment ago.
     suite = ET.parse(path).getroot()[0]  # noqa: S314  it is no stranger's
     failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     skipped = int(suite.attrib["skipped"])
     counts = {"passed": int(suite.attrib["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
-    failures = tuple(
-        _failure(case) for case in suite if case.find("failure") is not None or case.find("error") is not None
-    )
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count), failures
+    cases = [case for case in suite if case.find("failure") is not None or case.find("error") is not None]
+    named = (f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}" for case in cases)
+    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return counted, tuple(_failure(case) for case in cases), tuple(dict.fromkeys(named))
 
 
 def _failure(case: ET.Element) -> str:

@@ -54,7 +54,8 @@ def test_open_transactions_beyond_the_limit_are_left_to_the_server(items: Draine
         target = items.database.end_of_wal()
         wait_until(lambda: items.chain().end >= target)
         err = told_to_stop(process)
-    assert err.count("drain.spill_limit") == 1, err
+    # Again, where the second comes before the first one's spill is landed and gone.
+    assert 1 <= err.count("drain.spill_limit") <= 2, err
     assert f"more than {LIMIT} bytes" in err
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
     assert len(items.folded()[ITEMS]) == 6001
