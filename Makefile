@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .PHONY: help setup demo ui test test-all check bench lock sbom format clean
 
 # Variables a caller may set: PYTHON (which interpreter), PORT (the UI's), ONCE=1 (demo exits), and for `ui`
-# WAL2DELTA_CONFIG (which wal2delta.yaml).
+# LAKEPROOF_CONFIG (which lakeproof.yaml).
 PORT ?= 3000
 ONCE ?=
 PYTHON ?=
@@ -12,7 +12,7 @@ PYTHON ?=
 VENV := .venv/bin/python
 # Caches stay in the checkout; a HOME that is unset or not writable is replaced, since libraries write there unasked.
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
-export WAL2DELTA_JARS := $(CURDIR)/.cache/jars
+export LAKEPROOF_JARS := $(CURDIR)/.cache/jars
 export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export HOME := $(shell if [ -n "$$HOME" ] && [ -w "$$HOME" ]; then printf %s "$$HOME"; else mkdir -p .cache/home && printf %s "$(CURDIR)/.cache/home"; fi)
 export DAGSTER_DISABLE_TELEMETRY := 1
@@ -31,7 +31,7 @@ help:
 	@echo 'make test          sets everything up, then all checks and tests, with the time of each part'
 	@echo 'make test-all      the same with the whole of every random suite, then on PostgreSQL 14 to 17; hours'
 	@echo 'make check         lint, format, strict types, import contracts, unit tests, tidy rules'
-	@echo 'make ui            Dagster on WAL2DELTA_CONFIG (wal2delta.yaml), on PORT'
+	@echo 'make ui            Dagster on LAKEPROOF_CONFIG (lakeproof.yaml), on PORT'
 	@echo 'make bench         the benchmarks of docs/benchmarks.md'
 	@echo 'make setup         only the environment: .venv and .cache'
 	@echo 'make lock          requirements.lock anew from pyproject.toml'

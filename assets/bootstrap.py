@@ -1,6 +1,6 @@
 """Snapshots: the first copy of a source's tables, and every later re-snapshot of chosen ones.
 
-Copying belongs to `wal2delta.pipeline.bootstrap`; entering the lake, to the next compaction.
+Copying belongs to `lakeproof.pipeline.bootstrap`; entering the lake, to the next compaction.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from assets.layers import table_spec
 from assets.snapshot_progress import SnapshotProgress
 from assets.stopping import call
 from assets.telling import to_run_log
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
+from lakeproof.report import Event
 from resources import Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
-from wal2delta.report import Event
 
 
 class SnapshotRun(dg.Config):

@@ -1,6 +1,6 @@
 """The drain as an asset: one long-lived run per slot, which reports each table's progress now and then.
 
-Reading the slot belongs to `wal2delta.pipeline.drain`, how often to report to `tally`, and who keeps a run alive to
+Reading the slot belongs to `lakeproof.pipeline.drain`, how often to report to `tally`, and who keeps a run alive to
 `orchestration.keeper`. No Spark and no pool here: PostgreSQL admits one reader per slot, that is the lock.
 """
 
@@ -19,13 +19,13 @@ from assets.slots import state_metadata
 from assets.stopping import call
 from assets.tally import Stretch, Tally
 from assets.telling import to_run_log
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.totals import Counts
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeproofError
+from lakeproof.names import TableName
+from lakeproof.pipeline.drain import drain
 from resources import Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.totals import Counts
-from wal2delta.drain.until import Until
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.names import TableName
-from wal2delta.pipeline.drain import drain
 
 
 class DrainRun(dg.Config):
@@ -114,7 +114,7 @@ def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
     """How the server sees the slot; nothing where it can't be asked, which is no reason to end a drain."""
     try:
         return state_metadata(source, settings.slot_look(source.name))
-    except Wal2DeltaError:
+    except LakeproofError:
         return {}
 
 

@@ -1,6 +1,6 @@
 """Compaction: one numbered cycle after the other writes every table's history and current, up to one position.
 
-The cycle belongs to `wal2delta.pipeline.compact`. One asset per source, not per table: a cut covers all of its tables.
+The cycle belongs to `lakeproof.pipeline.compact`. One asset per source, not per table: a cut covers all of its tables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from assets.keys import Layer, table_key
 from assets.layers import COMPACTION_CODE_VERSION, table_spec
 from assets.stopping import call_in_turn
 from assets.telling import to_run_log
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.lake.documents import Cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.compact import CutReport, compact
 from resources import LakeSpark, Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.lake.documents import Cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.compact import CutReport, compact
 
 
 class CompactionRun(dg.Config):

@@ -1,6 +1,6 @@
 """Great Expectations suites from the configuration, as checks on an asset of their own: what was found when they were run.
 
-How a table is opened belongs to `wal2delta.lake.open`; what is expected, to the configuration. `dagster-ge` needs a Great
+How a table is opened belongs to `lakeproof.lake.open`; what is expected, to the configuration. `dagster-ge` needs a Great
 Expectations below 1.0, so version 1 is called here; its import takes seconds and starts in the body alone.
 """
 
@@ -19,14 +19,14 @@ from assets import metadata as md
 from assets.keys import Layer, table_key
 from assets.layers import table_spec
 from assets.stopping import call
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import ConfigError
+from lakeproof.lake.open import OpenedLake, open_lake
+from lakeproof.lake.session import driver_lives
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 from resources import LakeSpark, Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import ConfigError
-from wal2delta.lake.open import OpenedLake, open_lake
-from wal2delta.lake.session import driver_lives
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

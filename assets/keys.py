@@ -9,7 +9,7 @@ from enum import Enum
 
 import dagster as dg
 
-from wal2delta.names import TableName
+from lakeproof.names import TableName
 
 
 class Layer(str, Enum):

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import dagster as dg
 
 from assets.keys import Layer, table_key
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
 
 # Raise it when the same changes would give other rows: the UI then marks what was written before.
 COMPACTION_CODE_VERSION = "1"

@@ -1,6 +1,6 @@
 """Retention and maintenance of a source as an asset: what a run removed and put together, in files and bytes.
 
-What goes when belongs to `wal2delta.pipeline.maintain`, the ages to the configuration.
+What goes when belongs to `lakeproof.pipeline.maintain`, the ages to the configuration.
 """
 
 import dagster as dg
@@ -10,13 +10,13 @@ from assets import metadata as md
 from assets.keys import Layer, maintenance_key
 from assets.stopping import call_in_turn
 from assets.telling import to_run_log
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.table_names import parse_table
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.pipeline.sizes import lake_sizes
 from resources import LakeSpark, Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.config.table_names import parse_table
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.pipeline.sizes import lake_sizes
 
 
 class MaintenanceRun(dg.Config):

@@ -11,8 +11,8 @@ from typing import Any
 
 import dagster as dg
 
-from wal2delta.lsn import Lsn
-from wal2delta.schema import SchemaVersion
+from lakeproof.lsn import Lsn
+from lakeproof.schema import SchemaVersion
 
 Metadata = dict[str, Any]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.keys import Layer, table_key
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.names import TableName
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.names import TableName
 
 
 def postgres_specs(config: Config) -> list[dg.AssetSpec]:

@@ -1,6 +1,6 @@
 """Proofs as assets: `proof/<key>` is what was found when the asset `<key>` was proved last, and has the check on it.
 
-Comparing belongs to `wal2delta.pipeline.prove`, what is made of it to `verdicts`. Differing keys stay in the engine's
+Comparing belongs to `lakeproof.pipeline.prove`, what is made of it to `verdicts`. Differing keys stay in the engine's
 report: they are values of rows.
 
 Dagster shows the result of a check until its asset is materialized again. So what is proved and its proof are two assets,
@@ -18,14 +18,14 @@ from assets.keys import Layer, proof_key, table_key, view_key
 from assets.stopping import call_in_turn
 from assets.telling import to_run_log
 from assets.verdicts import UNREACHED, Verdict, of_history, of_table, of_view
+from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.prove_lake import LakePart, prove_in_lake
+from lakeproof.proof.result import ProofReport
+from lakeproof.report import Report, Stop
 from resources import LakeSpark, LastProofs, Settings
-from wal2delta.config.model import Config, SourceConfig, ViewConfig
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.prove_lake import LakePart, prove_in_lake
-from wal2delta.proof.result import ProofReport
-from wal2delta.report import Report, Stop
 
 CHECK = "proved_equal"
 HISTORY_CHECK = "proved_whole"

@@ -1,6 +1,6 @@
 """A source's slot as an asset: its positions now and then, kept for good, and a check of how long it will last.
 
-Judging belongs to `wal2delta.pipeline.health`, thresholds to the configuration. Runs of drains are removed after a
+Judging belongs to `lakeproof.pipeline.health`, thresholds to the configuration. Runs of drains are removed after a
 while, and their events with them; the runs of this asset are few enough to stay.
 """
 
@@ -11,11 +11,11 @@ import dagster as dg
 from assets import metadata as md
 from assets.keys import Layer, slot_key
 from assets.stopping import call
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.pipeline.health import Level
 from resources import Settings, SlotLook
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.pipeline.health import Level
 
 CHECK = "slot_health"
 

@@ -1,6 +1,6 @@
 """A running snapshot's progress as observations of the tables that are being copied.
 
-How far it is is computed by `wal2delta.pipeline.snapshot_progress`; the lines of the run's log are `assets.telling`'s.
+How far it is is computed by `lakeproof.pipeline.snapshot_progress`; the lines of the run's log are `assets.telling`'s.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import dagster as dg
 
 from assets import metadata as md
 from assets.keys import Layer, table_key
-from wal2delta.names import TableName
-from wal2delta.report import Event
+from lakeproof.names import TableName
+from lakeproof.report import Event
 
 # An observation is a row in Dagster's database, and there is one for each connection that copies: 240 an hour of two.
 INTERVAL_S = 30.0

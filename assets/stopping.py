@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import dagster as dg
 
-from wal2delta.errors import TransientError, Wal2DeltaError
-from wal2delta.report import Stop
+from lakeproof.errors import LakeproofError, TransientError
+from lakeproof.report import Stop
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
             done.set()
 
     try:
-        threading.Thread(target=work, name="wal2delta").start()
+        threading.Thread(target=work, name="lakeproof").start()
         # Not before `start` has returned: whether a thread runs that an exception overtook there, nobody knows.
         go.set()
         # An event, since a join that an exception breaks off takes the thread for ended (Python 3.10 to 3.12).
@@ -62,11 +62,11 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
         go.set()
     try:
         return outcome.result()
-    except Wal2DeltaError as error:
+    except LakeproofError as error:
         raise failure(error) from error
 
 
-def failure(error: Wal2DeltaError) -> dg.Failure:
+def failure(error: LakeproofError) -> dg.Failure:
     """An engine error as Dagster shows it: one line, with thing, reason and remedy as metadata too."""
     return dg.Failure(
         description=str(error),

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from wal2delta.drain.totals import Counts, Flush
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
+from lakeproof.drain.totals import Counts, Flush
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from wal2delta.report import Event, Report
+from lakeproof.report import Event, Report
 
 # Of each other kind of event a run's log has so many lines, and after those one in QUIET_S seconds.
 FREE_LINES = 200
@@ -44,7 +44,7 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
 def _process_logger() -> logging.Logger:
     """Return a logger that shows everything in stderr; without a handler of its own Dagster's processes show nothing."""
-    logger = logging.getLogger("wal2delta.dagster")
+    logger = logging.getLogger("lakeproof.dagster")
     if not logger.handlers:
         logger.addHandler(_Stderr())
         logger.setLevel(logging.INFO)

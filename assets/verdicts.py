@@ -1,6 +1,6 @@
 """What a run's proof says of each thing that it had to prove, as the plain values that assets and checks show.
 
-Comparing belongs to `wal2delta.pipeline.prove`, what Dagster is told to `assets.proof`.
+Comparing belongs to `lakeproof.pipeline.prove`, what Dagster is told to `assets.proof`.
 
 A thing that this run did not compare keeps what the last comparison found: one that differed still counts as wrong.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from assets import metadata as md
-from wal2delta.landing.fields import time_of
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.proof.record import Compared, LakeProved, Proved
-from wal2delta.proof.result import ProofReport
-from wal2delta.schema import describe_left_out
+from lakeproof.landing.fields import time_of
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.proof.record import Compared, LakeProved, Proved
+from lakeproof.proof.result import ProofReport
+from lakeproof.schema import describe_left_out
 
 _COMPARED = ("equal", "differs", "damaged", "not applicable")
 _WRONG = ("differs", "damaged")

@@ -1,6 +1,6 @@
 """Views: SQL over current tables, kept up to date by correction.
 
-Desired, persisted and the difference belong to `wal2delta.pipeline.refresh`.
+Desired, persisted and the difference belong to `lakeproof.pipeline.refresh`.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from assets import metadata as md
 from assets.keys import Layer, table_key, view_key
 from assets.stopping import call_in_turn
 from assets.telling import to_run_log
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.pipeline.refresh import ViewReport, refresh
 from resources import LakeSpark, Settings
-from wal2delta.config.model import Config, ViewConfig
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.pipeline.refresh import ViewReport, refresh
 
 # How many views hydrate at once is this pool's limit in dagster.yaml: peak memory is then the largest's, not the sum's.
-VIEWS_POOL = "wal2delta_views"
+VIEWS_POOL = "lakeproof_views"
 
 
 def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
@@ -35,7 +35,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         code_version=_definition(view),
         pool=VIEWS_POOL,
         output_required=False,
-        op_tags={"wal2delta/view": view.name},
+        op_tags={"lakeproof/view": view.name},
         metadata={
             "dagster/table_name": f"views.{view.name}",
             "dagster/uri": open_store(config.lake).url(LakePaths.view(view.name)),

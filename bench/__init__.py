@@ -1,1 +1,1 @@
-"""Benchmarks: ratios of wal2delta to the bare tools, measured in one run. Tests belong to `tests`."""
+"""Benchmarks: ratios of lakeproof to the bare tools, measured in one run. Tests belong to `tests`."""

@@ -27,12 +27,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
-from wal2delta.config.model import SparkConfig
-from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, append, apply
-from wal2delta.lake.contract import Make
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.presupposed import FIRST
-from wal2delta.lake.session import build_session
+from lakeproof.config.model import SparkConfig
+from lakeproof.lake.apply import Applied, CommitInfo, TableSpec, append, apply
+from lakeproof.lake.contract import Make
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.presupposed import FIRST
+from lakeproof.lake.session import build_session
 
 VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"
 CHECKED, CHECKED_MERGE = "checked commit with vectors", "joined before a MERGE"
@@ -189,9 +189,9 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--warm", type=int, default=2, help="rounds that do not count")
     chosen = options.parse_args()
-    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         targets = [Target(spark, Path(folder), rows) for rows in sorted(chosen.rows)]
         for target in targets:
             target.fill()

@@ -33,11 +33,11 @@ from psycopg.sql import SQL, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
-from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.postgres import copy_text, framing
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.postgres import copy_text, framing
+from lakeproof.report import Stop, silent
 
 ROOT = Path(__file__).resolve().parent.parent
 _PEERS = ("ADBC", "ConnectorX", "pandas")
@@ -108,14 +108,14 @@ def main() -> None:
 
 def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int, peers: Path | None) -> None:
     contenders: dict[str, Callable[[Path], list[str]]] = {
-        kind: partial(own, kind, server, connections) for kind in ("bare COPY", "wal2delta")
+        kind: partial(own, kind, server, connections) for kind in ("bare COPY", "lakeproof")
     }
     if peers is not None:
         contenders |= {peer: partial(_theirs, peer, peers, server, (connections, rows)) for peer in _PEERS}
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, command in contenders.items():
-            with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+            with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
                 runs[name].append(measured(server, command(Path(folder)), rows))
     for name, made in runs.items():
         ratio = statistics.median(bare.wall_s / run.wall_s for bare, run in zip(runs["bare COPY"], made, strict=True))
@@ -131,7 +131,7 @@ def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int,
 
 
 def own(kind: str, server: EmbeddedPostgres, connections: int, folder: Path) -> list[str]:
-    """The command that copies table `rows`: `bare COPY` or `wal2delta`."""
+    """The command that copies table `rows`: `bare COPY` or `lakeproof`."""
     given = {"kind": kind, "dsn": server.dsn(), "lake": str(folder), "connections": connections}
     return [sys.executable, "-m", "bench.bootstrap", "--child", json.dumps(given)]
 
@@ -178,7 +178,7 @@ def _bootstrap(dsn: str, lake: str, connections: int) -> int:
         slot="bench",
         snapshot=SnapshotConfig(connections=connections),
     )
-    config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={"bench": source})
+    config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={"bench": source})
     made = bootstrap(config, "bench", None, silent, Stop())
     return sum(table.rows for table in made.tables.values())
 

@@ -24,18 +24,18 @@ import psycopg
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
-from wal2delta.pipeline.drain import drain
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.server import identify
-from wal2delta.report import Event
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
+from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.server import identify
+from lakeproof.report import Event
 
 NAME = "bounds"
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,7 +236,7 @@ def _backlog(conn: psycopg.Connection[Any], size: int) -> int:
 def _run(case: Case) -> bool:
     with (
         EmbeddedPostgres(conf={**_CONF, "logical_decoding_work_mem": case.work_mem}) as server,
-        tempfile.TemporaryDirectory(prefix="wal2delta-bounds-") as lake,
+        tempfile.TemporaryDirectory(prefix="lakeproof-bounds-") as lake,
     ):
         with psycopg.connect(server.dsn()) as conn:
             conn.execute("CREATE PUBLICATION bounds FOR ALL TABLES")
@@ -268,7 +268,7 @@ def _run(case: Case) -> bool:
 def _child(given: dict[str, Any]) -> None:
     """One drain in this process."""
     source = SourceConfig(name=NAME, dsn=SecretStr(given["dsn"]), publication=NAME, slot=NAME)
-    config = Config(path=Path(given["lake"]) / "wal2delta.yaml", lake=given["lake"], sources={NAME: source})
+    config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={NAME: source})
     with connect(source.dsn) as conn:
         server = identify(conn)
     head = ChainSource(

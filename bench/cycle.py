@@ -26,22 +26,22 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from wal2delta.config.model import Config, SourceConfig, SparkConfig
-from wal2delta.lake.apply import CommitInfo, TableSpec, append
-from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.records import write_cut
-from wal2delta.lake.session import build_session
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from wal2delta.pipeline.compact import compact
-from wal2delta.report import Stop, silent
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.lake.apply import CommitInfo, TableSpec, append
+from lakeproof.lake.documents import Cut, CutTable
+from lakeproof.lake.records import write_cut
+from lakeproof.lake.session import build_session
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pipeline.compact import compact
+from lakeproof.report import Stop, silent
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 SOURCE = "bench"
 WRITER = "0" * 32
@@ -55,22 +55,22 @@ VERSION = SchemaVersion(
     ("id",),
 )
 HISTORY_EXTRA = {
-    "_w2d_ord": "bigint",
-    "_w2d_lsn": "bigint",
-    "_w2d_seq": "bigint",
-    "_w2d_op": "string",
-    "_w2d_xid": "bigint",
-    "_w2d_commit_time": "timestamp",
-    "_w2d_text": "string",
-    "_w2d_key": "string",
-    "_w2d_from": "string",
+    "_lp_ord": "bigint",
+    "_lp_lsn": "bigint",
+    "_lp_seq": "bigint",
+    "_lp_op": "string",
+    "_lp_xid": "bigint",
+    "_lp_commit_time": "timestamp",
+    "_lp_text": "string",
+    "_lp_key": "string",
+    "_lp_from": "string",
 }
 
 
 def with_places(rows: DataFrame) -> DataFrame:
     """Current's hidden columns beside `rows`, which have an `id`."""
     nothing = F.lit(None).cast("string")
-    return rows.withColumns({"_w2d_text": nothing, "_w2d_ord": F.col("id"), "_w2d_from": nothing})
+    return rows.withColumns({"_lp_text": nothing, "_lp_ord": F.col("id"), "_lp_from": nothing})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +148,19 @@ class Bench:
         return self.paths.url(f"{self.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
 
     def cycle(self) -> None:
-        """What wal2delta does."""
+        """What lakeproof does."""
         source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s")
-        config = Config(path=self.lake / "wal2delta.yaml", lake=str(self.lake), sources={SOURCE: source})
+        config = Config(path=self.lake / "lakeproof.yaml", lake=str(self.lake), sources={SOURCE: source})
         compact(config, SOURCE, self.spark, silent, Stop())
 
     def textbook(self, url: str) -> None:
         """What a tutorial does: the newest row of each key, matched updates and deletes, not matched inserts."""
-        newest = Window.partitionBy("c0").orderBy(F.col("_w2d_row").desc())
+        newest = Window.partitionBy("c0").orderBy(F.col("_lp_row").desc())
         source = self.spark.read.parquet(url).withColumn("rank", F.row_number().over(newest)).where("rank = 1")
         values: dict[str, str | SparkColumn] = {n: f"s.c{i}" for i, n in enumerate(KINDS)}
         merge = DeltaTable.forPath(self.spark, self.copy).alias("t").merge(source.alias("s"), "t.id = s.c0")
-        merge = merge.whenMatchedDelete("s._w2d_op = 'delete'").whenMatchedUpdate(set=values)
-        merge.whenNotMatchedInsert("s._w2d_op <> 'delete'", values=values).execute()
+        merge = merge.whenMatchedDelete("s._lp_op = 'delete'").whenMatchedUpdate(set=values)
+        merge.whenNotMatchedInsert("s._lp_op <> 'delete'", values=values).execute()
 
     def equal(self) -> bool:
         """Whether both have come to the same rows."""
@@ -213,9 +213,9 @@ def main() -> None:
     options.add_argument("--changes", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=5)
     chosen = options.parse_args()
-    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         for rows in chosen.rows:
             bench = Bench(spark, Path(folder), rows)
             cycles, merges = [], []

@@ -17,14 +17,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.core.pgoutput_encoder import frames
-from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, Xid
-from wal2delta.pgoutput.assemble import assemble
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import (
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, Xid
+from lakeproof.pgoutput.assemble import assemble
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
     Insert,
@@ -35,9 +33,11 @@ from wal2delta.pgoutput.messages import (
     Update,
     Values,
 )
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.schema import Identity
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import Identity
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
 
 TABLE = Oid(16384)
 TIME_US = 1_700_000_000_000_000

@@ -31,18 +31,18 @@ from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
-from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.pipeline.drain import drain
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.server import identify
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
+from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.server import identify
 
 ROOT = Path(__file__).resolve().parent.parent
 _COLUMNS = (
@@ -134,7 +134,7 @@ def main() -> None:
         _child(json.loads(options.child))
         return
     with EmbeddedPostgres(conf={"shared_buffers": "256MB", "max_wal_size": "4GB", "fsync": "off"}) as server:
-        print(f"median of {options.rounds} rounds; ratios are pg_recvlogical / wal2delta, above 1: wal2delta is better")
+        print(f"median of {options.rounds} rounds; ratios are pg_recvlogical / lakeproof, above 1: lakeproof is better")
         heads = ("wall s", 8), ("changes/s", 11), ("client CPU s", 14), ("walsender CPU s", 17), ("peak MB", 9)
         print(f"{'case':8}{'changes':>9}  {'reader':16}" + "".join(f"{head:>{width}}" for head, width in heads))
         for name in options.case:
@@ -146,7 +146,7 @@ def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: i
     pairs = [
         (recvlogical(server, name, f"{name}_r{i}", end), ours(server, name, f"{name}_w{i}", end)) for i in range(rounds)
     ]
-    for at, reader in enumerate(("pg_recvlogical", "wal2delta")):
+    for at, reader in enumerate(("pg_recvlogical", "lakeproof")):
         run = _median([pair[at] for pair in pairs])
         print(
             f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}{changes / run.wall_s:11,.0f}{run.client_cpu_s:14.2f}"
@@ -207,7 +207,7 @@ def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run
 def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
     """Drain it to durable segments, from another copy."""
     start = _copy_slot(server, name, slot)
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as lake:
         given = {"dsn": server.dsn(), "lake": lake, "name": name, "slot": slot, "start": str(start), "end": str(end)}
         run, out = _measured(server, slot, [sys.executable, "-m", "bench.drain", "--child", json.dumps(given)])
     return Run(json.loads(out)["wall_s"], *run)
@@ -217,7 +217,7 @@ def _child(given: dict[str, Any]) -> None:
     """One drain in this process, timed without the interpreter's start and the loading of compiled code."""
     name = given["name"]
     source = SourceConfig(name=name, dsn=SecretStr(given["dsn"]), publication=name, slot=given["slot"])
-    config = Config(path=Path(given["lake"]) / "wal2delta.yaml", lake=given["lake"], sources={name: source})
+    config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={name: source})
     create_chain(config, source, Lsn.parse(given["start"]))
     warm_up()
     begun = time.monotonic()

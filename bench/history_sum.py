@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from bench.cycle import HISTORY_EXTRA, VERSION, Meter, Spent
 from bench.many_tables import Lake
-from wal2delta.config.model import SparkConfig
-from wal2delta.lake import history_commit
-from wal2delta.lake.history_sum import HistorySum, Summing
-from wal2delta.lake.session import build_session
-from wal2delta.schema import SchemaVersion
+from lakeproof.config.model import SparkConfig
+from lakeproof.lake import history_commit
+from lakeproof.lake.history_sum import HistorySum, Summing
+from lakeproof.lake.session import build_session
+from lakeproof.schema import SchemaVersion
 
 
 class Bare:
@@ -49,7 +49,7 @@ class Append:
             "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
         )
         extra = {n: F.lit(None).cast(kind) for n, kind in HISTORY_EXTRA.items()}
-        self.rows = base.withColumns({**extra, "_w2d_ord": F.col("id"), "_w2d_op": F.lit("insert")})
+        self.rows = base.withColumns({**extra, "_lp_ord": F.col("id"), "_lp_op": F.lit("insert")})
         self.place = place
 
     def run(self) -> None:
@@ -71,9 +71,9 @@ def main() -> None:
     options.add_argument("--append", type=int, default=1_000_000, help="rows of the large append")
     options.set_defaults(toast=False, idle=0)
     chosen = options.parse_args()
-    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         lake = Lake(spark, Path(folder), chosen)
         append = Append(lake, chosen.append, str(Path(folder) / "append"))
         for what in ("cycle", "append"):

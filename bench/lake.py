@@ -34,19 +34,19 @@ from pyspark.sql import functions as F
 
 from bench.resnapshot import wal_end
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import newest_number, read_cut
-from wal2delta.lake.session import build_session
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import CycleNumber, TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import newest_number, read_cut
+from lakeproof.lake.session import build_session
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 
 NAME = "lake"
 _TABLES = 5
@@ -74,7 +74,7 @@ def main() -> None:
             source = SourceConfig(
                 name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME, compaction=CompactionConfig()
             )
-            config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={NAME: source})
+            config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={NAME: source})
             bootstrap(config, NAME, None, silent, Stop())
             drain(config, NAME, Until.lsn(wal_end(server)))
             compact(config, NAME, spark, silent, Stop())
@@ -165,7 +165,7 @@ def _latencies(config: Config, since: float, until: float) -> list[float]:
     for manifest in chain.manifests():
         for file in manifest.files:
             url = store.url(f"{paths.landing(chain.incarnation)}/{file.path}")
-            rows = pq.read_table(url, columns=["_w2d_lsn", "_w2d_commit_time"])
+            rows = pq.read_table(url, columns=["_lp_lsn", "_lp_commit_time"])
             times = pc.divide(pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").cast("float64"), 1e6)
             for lsn, commit in zip(rows.column(0).to_pylist(), times.to_pylist(), strict=True):
                 if since <= commit <= until:
@@ -209,8 +209,8 @@ def _reading(config: Config, server: EmbeddedPostgres, spark: SparkSession, rows
     lake = open_lake(spark, config)
     current = lake.table(NAME, table)
     history = lake.table(NAME, table, layer="history", hidden=True)
-    newest = Window.partitionBy("id").orderBy(F.col("_w2d_ord").desc())
-    view = history.withColumn("_w2d_n", F.row_number().over(newest)).where("_w2d_n = 1 AND _w2d_op <> 'delete'")
+    newest = Window.partitionBy("id").orderBy(F.col("_lp_ord").desc())
+    view = history.withColumn("_lp_n", F.row_number().over(newest)).where("_lp_n = 1 AND _lp_op <> 'delete'")
     view = view.select(*current.columns)
     sums = [F.count(F.lit(1)), F.sum("amount"), F.max("note")]
     if current.agg(*sums).collect() != view.agg(*sums).collect():

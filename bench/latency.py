@@ -22,15 +22,15 @@ from pydantic import SecretStr
 
 from bench.drain import create_chain
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.totals import Flush
-from wal2delta.drain.until import Until
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.totals import Flush
+from lakeproof.drain.until import Until
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop
 
 NAME = "latency"
 _INSERT = "INSERT INTO latency SELECT g, md5(g::text), now() FROM generate_series(%s::bigint, %s::bigint) g"
@@ -45,9 +45,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--per-transaction", type=int, default=10)
     options = parser.parse_args()
-    with EmbeddedPostgres() as server, tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
+    with EmbeddedPostgres() as server, tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as lake:
         source = SourceConfig(name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME)
-        config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={NAME: source})
+        config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={NAME: source})
         create_chain(config, source, _prepare(server.dsn()))
         durable_at: dict[int, float] = {}
 
@@ -109,7 +109,7 @@ def _latencies(config: Config, durable_at: dict[int, float], since: float) -> li
     for number, at in durable_at.items():
         for file in chain.manifest(number).files:
             place = f"{paths.landing(chain.incarnation)}/{file.path}"
-            times = pq.read_table(store.url(place), columns=["_w2d_commit_time"]).column(0)
+            times = pq.read_table(store.url(place), columns=["_lp_commit_time"]).column(0)
             seconds = pc.divide(pc.cast(pc.cast(times, "timestamp[us]"), "int64").cast("float64"), 1e6)
             found += [at - commit for commit in seconds.to_pylist() if commit >= since]
     return found

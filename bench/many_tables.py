@@ -28,22 +28,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent, with_places
-from wal2delta.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
-from wal2delta.lake.apply import CommitInfo, TableSpec, append
-from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.records import read_cut, write_cut
-from wal2delta.lake.session import build_session
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from wal2delta.pipeline.compact import compact
-from wal2delta.report import Stop, silent
-from wal2delta.schema import SchemaVersion
+from lakeproof.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
+from lakeproof.lake.apply import CommitInfo, TableSpec, append
+from lakeproof.lake.documents import Cut, CutTable
+from lakeproof.lake.records import read_cut, write_cut
+from lakeproof.lake.session import build_session
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pipeline.compact import compact
+from lakeproof.report import Stop, silent
+from lakeproof.schema import SchemaVersion
 
 LARGE = len(KINDS) - 1  # the column that an update leaves out
 
@@ -149,10 +149,10 @@ class Lake:
         return rows, ChangeCounts(0, updates, changes - updates, 0, 0, int(left_out.sum()))
 
     def cycle(self) -> None:
-        """What wal2delta does."""
+        """What lakeproof does."""
         limits = CompactionConfig(threads=self.options.threads)
         source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s", compaction=limits)
-        config = Config(path=self.lake / "wal2delta.yaml", lake=str(self.lake), sources={SOURCE: source})
+        config = Config(path=self.lake / "lakeproof.yaml", lake=str(self.lake), sources={SOURCE: source})
         (done,) = compact(config, SOURCE, self.spark, silent, Stop())
         if len(done.tables) != self.options.tables or done.held:
             raise SystemExit(f"{len(done.tables)} tables were written, {len(done.held)} are held")
@@ -184,10 +184,10 @@ def main() -> None:
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--toast", action="store_true")
     chosen = options.parse_args()
-    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     spent: dict[str, list[Spent]] = {"cycle": [], "appends": []}
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         lake = Lake(spark, Path(folder), chosen)
         works: list[tuple[str, Callable[[], None]]] = [("cycle", lake.cycle), ("appends", lake.appends)]
         for number in range(-chosen.warm, chosen.rounds):

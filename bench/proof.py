@@ -23,22 +23,22 @@ from pydantic import SecretStr
 from bench.bootstrap import FILL, TABLE
 from bench.resnapshot import ROWS, execute, wal_end
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig, SparkConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.columns import in_lake
-from wal2delta.lake.open import read_layer
-from wal2delta.lake.records import newest_cut
-from wal2delta.lake.session import build_session
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.postgres.catalog import read_tables
-from wal2delta.postgres.connection import connect
-from wal2delta.proof.lake_form import lake_buckets
-from wal2delta.proof.source_side import source_buckets
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.open import read_layer
+from lakeproof.lake.records import newest_cut
+from lakeproof.lake.session import build_session
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.connection import connect
+from lakeproof.proof.lake_form import lake_buckets
+from lakeproof.proof.source_side import source_buckets
+from lakeproof.report import Stop, silent
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
         server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
     )
     source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
-    config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"bench": source})
+    config = Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"bench": source})
     spark = build_session(SparkConfig(master="local[2]", driver_memory="4g"), "proof")
     try:
         bootstrap(config, "bench", None, silent, Stop())

@@ -19,18 +19,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
-from wal2delta.config.model import SparkConfig
-from wal2delta.differences import AddedColumn, Difference, TableChange
-from wal2delta.fingerprint import Fingerprint
-from wal2delta.lake.records import newest_cut, read_cut
-from wal2delta.lake.session import build_session
-from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid
-from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from wal2delta.schema import Column, SchemaVersion
+from lakeproof.config.model import SparkConfig
+from lakeproof.differences import AddedColumn, Difference, TableChange
+from lakeproof.fingerprint import Fingerprint
+from lakeproof.lake.records import newest_cut, read_cut
+from lakeproof.lake.session import build_session
+from lakeproof.landing.catalog_links import append_catalog, put_fingerprint
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid
+from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.schema import Column, SchemaVersion
 
 ADDED = Column("added", Oid(25), -1, "text", "text", 9, identity=False)
 
@@ -114,9 +114,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description="Time changes of a table's shape, and count the files they write.")
     options.add_argument("--rows", type=int, default=100_000)
     chosen = options.parse_args()
-    spark = build_session(SparkConfig(master="local[2]"), "wal2delta bench")
+    spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         bench = ReshapeBench(spark, Path(folder), chosen.rows)
         for name, change in CHANGES.items():
             bench.land_shape(change(bench.version))

@@ -23,17 +23,17 @@ from typing_extensions import LiteralString
 
 from bench.bootstrap import FILL, TABLE
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig, SparkConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.session import build_session
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.session import build_session
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 
 ROWS = TableName("public", "rows")
 
@@ -58,7 +58,7 @@ def _run(server: EmbeddedPostgres, lake: Path, spark: SparkSession, rows: int, d
         server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
     )
     source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
-    config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"bench": source})
+    config = Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"bench": source})
     first = _copy(config, server, spark)
     print(f"{rows:,} rows; first: bootstrap {first[0]:.1f} s, compaction {first[1]:.1f} s", flush=True)
     execute(

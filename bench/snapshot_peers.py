@@ -1,6 +1,6 @@
 """What a Python user would take for a snapshot, each to one durable Parquet file per connection: a program of its own.
 
-It runs in an environment of its own (`bench.bootstrap` makes it), so nothing of wal2delta is imported here.
+It runs in an environment of its own (`bench.bootstrap` makes it), so nothing of lakeproof is imported here.
 
     python bench/snapshot_peers.py PEER URI FOLDER CONNECTIONS ROWS
 """

@@ -24,12 +24,12 @@ from psycopg.sql import SQL, Composed, Identifier
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig, SparkConfig
-from wal2delta.drain.until import Until
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeproofError
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 
 NAME = "stress"
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,7 +185,7 @@ def _nest(conn: Conn, count: int) -> None:
 def _run(case: Case, memory: str, options: argparse.Namespace) -> bool:
     with (
         EmbeddedPostgres(conf=_CONF) as server,
-        tempfile.TemporaryDirectory(prefix="wal2delta-stress-") as lake,
+        tempfile.TemporaryDirectory(prefix="lakeproof-stress-") as lake,
     ):
         given = {"dsn": server.dsn(), "lake": lake, "memory": memory, "case": case.name}
         given |= {"value_mb": options.value_mb, "scale": options.scale}
@@ -220,7 +220,7 @@ def _child(given: dict[str, Any]) -> None:
             bootstrap(config, NAME, None, silent, Stop())
         else:
             drain(config, NAME, Until.caught_up())
-    except Wal2DeltaError as error:
+    except LakeproofError as error:
         _told(given["case"], given["step"], time.monotonic() - begun, f"failed: {error}")
         sys.exit(1)
     _told(given["case"], given["step"], time.monotonic() - begun, "done")
@@ -228,9 +228,9 @@ def _child(given: dict[str, Any]) -> None:
 
 def _in_spark(config: Config, given: dict[str, Any]) -> None:
     # Not above: the memory of a step without Spark is without it.
-    from wal2delta.lake.session import build_session
-    from wal2delta.pipeline.compact import compact
-    from wal2delta.pipeline.prove import prove
+    from lakeproof.lake.session import build_session
+    from lakeproof.pipeline.compact import compact
+    from lakeproof.pipeline.prove import prove
 
     (case,) = (c for c in _cases(given["value_mb"], given["scale"]) if c.name == given["case"])
     session = build_session(config.spark, "stress")

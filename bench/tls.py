@@ -61,8 +61,8 @@ def main() -> None:
             admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
             admin.execute("CHECKPOINT")
         print(f"{'reader':18}{'clear s':>9}{'TLS s':>9}{'ratio':>7}{'CPU ratio':>11}")
-        _compare(server, "wal2delta drain", lambda slot: _of(drain.ours(server, "mixed", slot, end)), options.rounds)
-        for kind in ("bare COPY", "wal2delta"):
+        _compare(server, "lakeproof drain", lambda slot: _of(drain.ours(server, "mixed", slot, end)), options.rounds)
+        for kind in ("bare COPY", "lakeproof"):
             _compare(server, f"{kind}, copy", partial(_copied, server, kind, options.rows), options.rounds)
 
 
@@ -71,7 +71,7 @@ def _of(run: drain.Run) -> tuple[float, float]:
 
 
 def _copied(server: EmbeddedPostgres, kind: str, rows: int, _slot: str) -> tuple[float, float]:
-    with tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
         run = bootstrap.measured(server, bootstrap.own(kind, server, 1, Path(folder)), rows)
     return run.wall_s, run.client_cpu_s
 

@@ -17,15 +17,15 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.session import build_session
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.session import build_session
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 
 NAME = "unchanged"
 # Texts that don't compress: the value is as large in the lake.
@@ -38,10 +38,10 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=3)
     parser.add_argument("--updates", type=int, default=200)
     options = parser.parse_args()
-    with EmbeddedPostgres() as server, tempfile.TemporaryDirectory(prefix="wal2delta-bench-") as lake:
+    with EmbeddedPostgres() as server, tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as lake:
         source = SourceConfig(name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME)
-        config = Config(path=Path(lake) / "wal2delta.yaml", lake=lake, sources={NAME: source})
-        spark = build_session(config.spark, "wal2delta bench")
+        config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={NAME: source})
+        spark = build_session(config.spark, "lakeproof bench")
         history = Path(LakePaths(lake, NAME).url(LakePaths(lake, NAME).history(TableName("public", "docs"))))
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             conn.execute("CREATE TABLE docs (id int PRIMARY KEY, n int, doc text STORAGE EXTERNAL)")

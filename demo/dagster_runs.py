@@ -1,6 +1,6 @@
 """Runs the location's own jobs in this process, so that Dagster has a record of every step and Spark starts once.
 
-Which jobs run, and when, belongs to `demo.run`; what they do, to `assets` and `wal2delta.pipeline`.
+Which jobs run, and when, belongs to `demo.run`; what they do, to `assets` and `lakeproof.pipeline`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import dagster as dg
 
 from assets.keys import Layer, proof_key, table_key
 from demo.state import DemoError
+from lakeproof.config.load import load
+from lakeproof.names import TableName
 from orchestration.build import build
 from resources import LakeSpark
-from wal2delta.config.load import load
-from wal2delta.names import TableName
 
 
 class KeptSpark(LakeSpark):

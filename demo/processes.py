@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_MARK = "WAL2DELTA_DEMO_STATE"
+_MARK = "LAKEPROOF_DEMO_STATE"
 _KILLED_S_MAX = 10.0
 
 

@@ -57,7 +57,7 @@ def main() -> int:
     try:
         return _demonstrate(None if arguments.once else arguments.port)
     except (DemoError, ServerError) as error:
-        print(f"\nwal2delta demo: {error}", file=sys.stderr)
+        print(f"\nlakeproof demo: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped; no process is left", file=sys.stderr)
@@ -97,7 +97,7 @@ def _start_source(server: EmbeddedPostgres) -> None:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             # Who owns the tables, and who replicates them: `apply` needs the first one's rights, the rest does not.
             admin.execute("CREATE ROLE app LOGIN")
-            role = sql.SQL("CREATE ROLE wal2delta LOGIN REPLICATION PASSWORD {} IN ROLE app")
+            role = sql.SQL("CREATE ROLE lakeproof LOGIN REPLICATION PASSWORD {} IN ROLE app")
             admin.execute(role.format(sql.Literal(_PASSWORD)))
             admin.execute("CREATE DATABASE shop OWNER app")
         server.run("pgbench", "--initialize", "--quiet", "--scale=1", "shop")
@@ -111,7 +111,7 @@ def _start_source(server: EmbeddedPostgres) -> None:
 
 def _start_workload(server: EmbeddedPostgres, children: Children) -> None:
     with step(f"a workload: the shop {SHOP_TPS} and pgbench {PGBENCH_TPS} transactions/s, until the end"):
-        environment = {**os.environ, "WAL2DELTA_DEMO_DSN": server.dsn("shop")}
+        environment = {**os.environ, "LAKEPROOF_DEMO_DSN": server.dsn("shop")}
         children.start("workload", [*_PYTHON, "demo.workload", f"--seed={SEED}", f"--rate={SHOP_TPS}"], environment)
         login = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres", "PGPASSWORD": server.password}
         pgbench = [str(server.program("pgbench")), "--no-vacuum", "--client=2", f"--rate={PGBENCH_TPS}", "--time=86400"]
@@ -119,8 +119,8 @@ def _start_workload(server: EmbeddedPostgres, children: Children) -> None:
 
 
 def _configure(state: State, server: EmbeddedPostgres) -> dict[str, str]:
-    """Write wal2delta.yaml and a DAGSTER_HOME; gives the environment that everything else runs in."""
-    template = Template((DEMO / "wal2delta.yaml.in").read_text(encoding="utf-8"))
+    """Write lakeproof.yaml and a DAGSTER_HOME; gives the environment that everything else runs in."""
+    template = Template((DEMO / "lakeproof.yaml.in").read_text(encoding="utf-8"))
     query = DEMO / "views" / "revenue_per_product.sql"
     text = template.substitute(lake=state.root / "lake", port=server.port, sql=query)
     state.config.write_text(text, encoding="utf-8")
@@ -129,8 +129,8 @@ def _configure(state: State, server: EmbeddedPostgres) -> dict[str, str]:
     print(f"  configuration: {state.config}", flush=True)
     return {
         **os.environ,
-        "WAL2DELTA_CONFIG": str(state.config),
-        "WAL2DELTA_DEMO_PASSWORD": _PASSWORD,
+        "LAKEPROOF_CONFIG": str(state.config),
+        "LAKEPROOF_DEMO_PASSWORD": _PASSWORD,
         "DAGSTER_HOME": str(state.dagster_home),
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "GX_ANALYTICS_ENABLED": "false",
@@ -160,8 +160,8 @@ def _leave_open(port: int, state: State, children: Children, environment: dict[s
     print(f"\n  Dagster's UI: http://127.0.0.1:{port}   (Ctrl-C ends everything)")
     print("  The workload goes on, the slot drain sensor keeps a drain running, schedules compact every 2 minutes.")
     print("  In another terminal, from this folder:")
-    print(f"    export WAL2DELTA_CONFIG={state.config} WAL2DELTA_DEMO_PASSWORD={_PASSWORD}")
-    print("    .venv/bin/wal2delta status", flush=True)
+    print(f"    export LAKEPROOF_CONFIG={state.config} LAKEPROOF_DEMO_PASSWORD={_PASSWORD}")
+    print("    .venv/bin/lakeproof status", flush=True)
     while True:
         _check_alive(children)
         time.sleep(0.5)

@@ -1,7 +1,7 @@
 """An embedded PostgreSQL, 18 where nothing else is said, for the demonstration, the tests and the benchmarks.
 
-Workloads and wal2delta's own connections don't belong here, nor where another version comes from (`scripts/servers.py`).
-PostgreSQL refuses to run as root, so a root caller's server runs as an unprivileged user: `WAL2DELTA_PG_USER`, else
+Workloads and lakeproof's own connections don't belong here, nor where another version comes from (`scripts/servers.py`).
+PostgreSQL refuses to run as root, so a root caller's server runs as an unprivileged user: `LAKEPROOF_PG_USER`, else
 `postgres`, else `nobody`.
 """
 
@@ -70,7 +70,7 @@ class EmbeddedPostgres:
         self._user = unprivileged_user()
         self._bins: list[Path] = []
         if self.state is None:
-            self.state = Path(tempfile.mkdtemp(prefix="wal2delta-pg-"))
+            self.state = Path(tempfile.mkdtemp(prefix="lakeproof-pg-"))
 
     def __enter__(self) -> EmbeddedPostgres:
         self.start()
@@ -246,7 +246,7 @@ def unprivileged_user() -> pwd.struct_passwd | None:
     """
     if os.geteuid() != 0:
         return None
-    wanted = os.environ.get("WAL2DELTA_PG_USER")
+    wanted = os.environ.get("LAKEPROOF_PG_USER")
     for name in (wanted,) if wanted else _CANDIDATES:
         try:
             entry = pwd.getpwnam(name)
@@ -256,7 +256,7 @@ def unprivileged_user() -> pwd.struct_passwd | None:
             return entry
     raise ServerError(
         f"PostgreSQL refuses to run as root and there is no unprivileged user {wanted or ' or '.join(_CANDIDATES)}; "
-        "make one (useradd --system postgres), name one in WAL2DELTA_PG_USER, or run as an ordinary user"
+        "make one (useradd --system postgres), name one in LAKEPROOF_PG_USER, or run as an ordinary user"
     )
 
 
@@ -265,7 +265,7 @@ def _readable_binaries(installed: Path, user: pwd.struct_passwd | None) -> Path:
     if user is None or _can_run(installed / "bin" / "initdb", user):
         return installed / "bin"
     stamp = (installed / "bin" / "postgres").stat()
-    name = f"wal2delta-postgres-{os.geteuid()}-{stamp.st_size}-{int(stamp.st_mtime)}"
+    name = f"lakeproof-postgres-{os.geteuid()}-{stamp.st_size}-{int(stamp.st_mtime)}"
     copy = Path(tempfile.gettempdir()) / name
     if not copy.exists():
         _copy(installed, copy)
@@ -283,7 +283,7 @@ def _copy(installed: Path, copy: Path) -> None:
     # Those of a Python package find their libraries beside it: `<package>.libs`, by a path relative to themselves.
     package = installed.parent
     libraries = package.with_name(f"{package.name}.libs")
-    fresh = Path(tempfile.mkdtemp(prefix="wal2delta-postgres-"))
+    fresh = Path(tempfile.mkdtemp(prefix="lakeproof-postgres-"))
     shutil.copytree(installed, fresh / package.name / installed.name, symlinks=True)
     if libraries.is_dir():
         shutil.copytree(libraries, fresh / libraries.name, symlinks=True)

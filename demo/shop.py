@@ -1,6 +1,6 @@
 """Makes the shop's schema, its first rows, and one random transaction at a time.
 
-How many transactions run, how fast and until when belongs to `demo.workload`; nothing here knows wal2delta.
+How many transactions run, how fast and until when belongs to `demo.workload`; nothing here knows lakeproof.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from demo.processes import end, marked
 from demo.server import unprivileged_user
 
 _LOCK = "lock"
-_SERVER_PREFIX = "wal2delta-demo-"
+_SERVER_PREFIX = "lakeproof-demo-"
 
 
 class DemoError(Exception):
@@ -39,7 +39,7 @@ class State:
     @property
     def config(self) -> Path:
         """The configuration that the demonstration writes."""
-        return self.root / "wal2delta.yaml"
+        return self.root / "lakeproof.yaml"
 
     @property
     def dagster_home(self) -> Path:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from demo.state import DemoError
 from demo.telling import count, print_table, step
-from wal2delta.errors import Wal2DeltaError
+from lakeproof.errors import LakeproofError
 
 if TYPE_CHECKING:
     from dagster import ExecuteInProcessResult
@@ -36,15 +36,15 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         rows = _pipeline(arguments.config, arguments.source)
-    except (DemoError, Wal2DeltaError) as error:
+    except (DemoError, LakeproofError) as error:
         # To stdout: Spark's own chatter has stderr, which goes to a log.
-        print(f" failed\n\nwal2delta demo: {error}", flush=True)
+        print(f" failed\n\nlakeproof demo: {error}", flush=True)
         return 2
     except Exception as error:  # noqa: BLE001  (the status 1 says "differs", and Python's own for this is 1)
         traceback.print_exc()
         log = arguments.config.with_name("steps.log")
         print(
-            f" failed\n\nwal2delta demo: {type(error).__name__}, which is our mistake; {log} has all of it", flush=True
+            f" failed\n\nlakeproof demo: {type(error).__name__}, which is our mistake; {log} has all of it", flush=True
         )
         return 2
     print_table([
@@ -78,9 +78,9 @@ def _pipeline(config: Path, source: str) -> list[TableRow]:
 
 
 def _publish(runs: Runs, source: str) -> None:
-    from wal2delta.pipeline.publish import apply, plan
+    from lakeproof.pipeline.publish import apply, plan
 
-    with step("publication, as `wal2delta plan` shows it and `wal2delta apply` runs it"):
+    with step("publication, as `lakeproof plan` shows it and `lakeproof apply` runs it"):
         planned = plan(runs.config, source)
         apply(runs.config, source, planned)
     for statement in planned.statements:

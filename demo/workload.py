@@ -57,7 +57,7 @@ def main() -> int:
 def _client(chance: random.Random, rate: float, stop: threading.Event, failures: list[BaseException]) -> None:
     try:
         # The connection string holds a password: it comes by the environment, not by the command line.
-        with psycopg.connect(os.environ["WAL2DELTA_DEMO_DSN"], autocommit=True) as connection:
+        with psycopg.connect(os.environ["LAKEPROOF_DEMO_DSN"], autocommit=True) as connection:
             _run(connection, chance, rate, stop)
     except Exception as failure:  # noqa: BLE001  (told by the main thread)
         failures.append(failure)

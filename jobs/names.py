@@ -6,9 +6,9 @@ What a job selects belongs to `source` and `views`.
 from __future__ import annotations
 
 # Carried by the runs that the keeper started: a person's own drain is not its business.
-KEEPER_TAG = "wal2delta/keeper"
-SOURCE_TAG = "wal2delta/source"
-SLOT_TAG = "wal2delta/slot"
+KEEPER_TAG = "lakeproof/keeper"
+SOURCE_TAG = "lakeproof/source"
+SLOT_TAG = "lakeproof/slot"
 
 VIEWS_REFRESH = "views_refresh"
 

@@ -21,7 +21,7 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
-from wal2delta.config.model import Config, SourceConfig
+from lakeproof.config.model import Config, SourceConfig
 
 # What define_asset_job returns; it has no public name.
 Job = UnresolvedAssetJobDefinition

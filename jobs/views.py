@@ -10,7 +10,7 @@ import dagster as dg
 from assets.keys import view_key
 from jobs.names import VIEWS_REFRESH
 from jobs.source import Job
-from wal2delta.config.model import Config
+from lakeproof.config.model import Config
 
 
 def views_refresh_job(config: Config) -> Job | None:

@@ -22,19 +22,19 @@ from assets.slots import slot_asset
 from assets.views import view_asset
 from jobs.source import source_jobs
 from jobs.views import views_refresh_job
+from lakeproof.config.load import load
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.pipeline.known_tables import with_known_tables
 from orchestration.locate import HINT
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
 from resources import LakeSpark, Settings
-from wal2delta.config.load import load
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.pipeline.known_tables import with_known_tables
 
-_log = logging.getLogger("wal2delta.dagster")
+_log = logging.getLogger("lakeproof.dagster")
 _UNKNOWN = (
-    "which tables its patterns match is not in the lake yet, so Dagster shows nothing of it; run `wal2delta apply` and"
-    " `wal2delta bootstrap`, then reload this location"
+    "which tables its patterns match is not in the lake yet, so Dagster shows nothing of it; run `lakeproof apply` and"
+    " `lakeproof bootstrap`, then reload this location"
 )
 
 
@@ -85,7 +85,7 @@ def _with_tables(config: Config, name: str) -> SourceConfig:
     """The source with the tables that its patterns are known to match; those that it names where the lake can't be read."""
     try:
         return with_known_tables(config, name)
-    except Wal2DeltaError as error:
+    except LakeproofError as error:
         _log.warning("sources.%s: which tables its patterns match is not known: %s", name, error)
         return config.sources[name]
 

@@ -1,6 +1,6 @@
 """Decides whether another run of a job is in the way of the next one.
 
-Pure: no instance, lake or clock is touched here. Whether there is anything to do is asked in `wal2delta.pipeline.work`; that
+Pure: no instance, lake or clock is touched here. Whether there is anything to do is asked in `lakeproof.pipeline.work`; that
 no two writers meet in the lake is the lease's work. Here only pointless runs are kept away: each would start a JVM.
 """
 

@@ -1,6 +1,6 @@
 """Finds the configuration that the location is made from.
 
-Reading it belongs to `wal2delta.config.load`; what is made from it, to `build`.
+Reading it belongs to `lakeproof.config.load`; what is made from it, to `build`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from wal2delta.config.load import DEFAULT_NAME, VARIABLE
+from lakeproof.config.load import DEFAULT_NAME, VARIABLE
 
 # The folder that workspace.yaml stands in.
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +18,7 @@ HINT = f"set {VARIABLE} to a configuration file, or put {DEFAULT_NAME} into {ROO
 
 
 def configuration_path(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Path | None:
-    """The file that WAL2DELTA_CONFIG names, else `wal2delta.yaml` at the root, else None.
+    """The file that LAKEPROOF_CONFIG names, else `lakeproof.yaml` at the root, else None.
 
     A file that is named is given back also where it is missing: to load nothing would hide the mistake.
     """

@@ -1,6 +1,6 @@
 """Decides whether a run that copies tables without being asked may start, and of which tables.
 
-Pure: no instance, lake or clock is touched here. Which tables are due is said by `wal2delta.pipeline.recopy`.
+Pure: no instance, lake or clock is touched here. Which tables are due is said by `lakeproof.pipeline.recopy`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from lakeproof.names import TableName
+from lakeproof.pipeline.recopy import Recopy, not_before
 from orchestration.guard import others
 from orchestration.keeper import Phase, Run
-from wal2delta.names import TableName
-from wal2delta.pipeline.recopy import Recopy, not_before
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from wal2delta.errors import manual
+from lakeproof.errors import manual
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _OWN_SITE = ("same-origin", "none")
@@ -73,7 +73,7 @@ def refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> 
     """Return why a request is refused, or None; header names are in lower case."""
     host = headers.get("host", "").lower()
     if _name(host) not in hosts:
-        return f"this name is not one of the UI's own; see {manual('wal2delta in Dagster', 'Who may reach the UI')}"
+        return f"this name is not one of the UI's own; see {manual('lakeproof in Dagster', 'Who may reach the UI')}"
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host:
         return "another web page asked for this"

@@ -1,6 +1,6 @@
 """When compaction, maintenance, views and the proof run.
 
-Whether a tick would be pointless is decided by `guard` (another run) and `wal2delta.pipeline.work` (nothing to do).
+Whether a tick would be pointless is decided by `guard` (another run) and `lakeproof.pipeline.work` (nothing to do).
 """
 
 import math
@@ -20,12 +20,12 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.pipeline.work import changed_views, compaction_is_pointless, refresh_is_pointless
 from orchestration import guard
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.pipeline.work import changed_views, compaction_is_pointless, refresh_is_pointless
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
@@ -168,7 +168,7 @@ def _schedule(
             if reason:
                 return dg.SkipReason(reason)
             return dg.RunRequest() if request is None else request(settings)
-        except Wal2DeltaError as error:
+        except LakeproofError as error:
             return dg.SkipReason(f"the state could not be seen: {error}")
 
     return tick

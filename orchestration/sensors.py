@@ -13,11 +13,11 @@ from assets.changes import DrainRun
 from assets.keys import Layer, table_key
 from assets.slots import result, unseen
 from jobs.names import KEEPER_TAG, bootstrap_job_name, drain_job_name
+from lakeproof.config.model import SourceConfig
+from lakeproof.errors import LakeproofError
 from orchestration import keeper, recopying, slot_check
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings, SlotLook
-from wal2delta.config.model import SourceConfig
-from wal2delta.errors import Wal2DeltaError
 
 # A round hour bounds a run's log and brings new code into use.
 DRAIN_MAX_S = 3600.0
@@ -47,7 +47,7 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         now, told = clock(), slot_check.Told.from_cursor(context.cursor)
         try:
             look = settings.slot_look(source.name)
-        except Wal2DeltaError as error:
+        except LakeproofError as error:
             events, told = _check(told, unseen(source, str(error)), slot_check.UNSEEN, now)
             # Forgotten on purpose: a drain that lives through an outage needs its time to connect again.
             return dg.SensorResult(
@@ -131,7 +131,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
             found = settings.to_copy(source.name)
             snapshot = settings.in_lake(source.name).sources[source.name].snapshot
             working = settings.is_working(job)
-        except Wal2DeltaError as error:
+        except LakeproofError as error:
             return dg.SensorResult(skip_reason=f"the lake can't be looked at: {error}")
         decision = recopying.decide(
             found,

@@ -2,8 +2,8 @@
 
 The rules of the check belong to `request_guard.py`.
 
-WAL2DELTA_UI_HOSTS: the names by which browsers may reach it, separated by commas, beside those of the loopback address.
-WAL2DELTA_UI_LOGIN_FILE: a file with one line `user:password`, asked for by HTTP's basic authentication.
+LAKEPROOF_UI_HOSTS: the names by which browsers may reach it, separated by commas, beside those of the loopback address.
+LAKEPROOF_UI_LOGIN_FILE: a file with one line `user:password`, asked for by HTTP's basic authentication.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.middleware import Middleware
 
 from orchestration.request_guard import LOOPBACK_HOSTS, RequestGuard
 
-HOSTS = "WAL2DELTA_UI_HOSTS"
-LOGIN_FILE = "WAL2DELTA_UI_LOGIN_FILE"
+HOSTS = "LAKEPROOF_UI_HOSTS"
+LOGIN_FILE = "LAKEPROOF_UI_LOGIN_FILE"
 
 
 def guard() -> Middleware:
@@ -51,7 +51,7 @@ def serve() -> None:
     try:
         outermost = guard()
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"wal2delta: {error}\n")
+        sys.stderr.write(f"lakeproof: {error}\n")
         sys.exit(2)
     # Dagster has no setting for it; every app that it makes has this method's middleware.
     DagsterWebserver.build_middleware = _guarded(DagsterWebserver.build_middleware, outermost)  # type: ignore[method-assign]  # on purpose

@@ -1,6 +1,6 @@
 """The Spark session of one run: started by the first asset that asks, stopped when the run ends.
 
-What the session is set to belongs to `wal2delta.lake.session` and the configuration's `spark` section.
+What the session is set to belongs to `lakeproof.lake.session` and the configuration's `spark` section.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from wal2delta.lake.session import session, stop_session
+from lakeproof.lake.session import session, stop_session
 
 
 class LakeSpark(LazyPySparkResource):
@@ -25,7 +25,7 @@ class LakeSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = session(Path(self.config_path), "wal2delta dagster")
+            self._spark_session = session(Path(self.config_path), "lakeproof dagster")
 
     @property
     def session(self) -> SparkSession:

@@ -15,10 +15,10 @@ import os
 import time
 from pathlib import Path
 
-from wal2delta.landing.lake_paths import run_lock
-from wal2delta.landing.store import make_root
+from lakeproof.landing.lake_paths import run_lock
+from lakeproof.landing.store import make_root
 
-_log = logging.getLogger("wal2delta.dagster")
+_log = logging.getLogger("lakeproof.dagster")
 # A look takes microseconds; whoever has the lock for longer keeps it, and must keep no run.
 _ASKED_S_MAX = 5.0
 _TRY_S = 0.05

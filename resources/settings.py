@@ -1,6 +1,6 @@
 """The configuration file as a resource, and the cheap looks at a source and its lake that sensors and metadata need.
 
-What is decided from those looks belongs to `orchestration`; whatever writes belongs to `wal2delta.pipeline`.
+What is decided from those looks belongs to `orchestration`; whatever writes belongs to `lakeproof.pipeline`.
 """
 
 import logging
@@ -11,27 +11,27 @@ from pathlib import Path
 
 import dagster as dg
 
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeproofError
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.health import SlotHealth, slot_health
+from lakeproof.pipeline.recopy import Recopy, recopy
+from lakeproof.pipeline.status import StatusReport, slot_gap, status
+from lakeproof.pipeline.work import compaction_has_work
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.patience import Patience, within
+from lakeproof.postgres.server import identify
+from lakeproof.postgres.slot import SlotState, read_slot
+from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from resources.run_lock import hold_run_lock, is_working
-from wal2delta.config.load import load
-from wal2delta.config.model import Config
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.health import SlotHealth, slot_health
-from wal2delta.pipeline.recopy import Recopy, recopy
-from wal2delta.pipeline.status import StatusReport, slot_gap, status
-from wal2delta.pipeline.work import compaction_has_work
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.patience import Patience, within
-from wal2delta.postgres.server import identify
-from wal2delta.postgres.slot import SlotState, read_slot
-from wal2delta.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 
-_LOG = logging.getLogger("wal2delta.dagster")
+_LOG = logging.getLogger("lakeproof.dagster")
 # An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and others wait for it.
 PATIENCE_S = 5.0
 
@@ -67,10 +67,10 @@ class DueProofs:
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
-    """Where `wal2delta.yaml` is; it is read anew by every run and every tick, so an edit of a value needs no reload.
+    """Where `lakeproof.yaml` is; it is read anew by every run and every tick, so an edit of a value needs no reload.
 
     Secrets come from the environment of the process that uses them, and never enter run configuration. Every method
-    raises what it meets of `wal2delta.errors`.
+    raises what it meets of `lakeproof.errors`.
     """
 
     config_path: str
@@ -81,7 +81,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
             return
         try:
             hold_run_lock(self.config().lake, context.run.job_name)
-        except (Wal2DeltaError, OSError) as error:
+        except (LakeproofError, OSError) as error:
             # The run itself says better what is wrong with its configuration, or with a lake that can't be written to.
             _LOG.warning("run %s may be taken for dead: %s", context.run.run_id, error)
 
@@ -96,7 +96,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """
         config = self.config()
         chosen = config.sources[source]
-        with within(Patience(PATIENCE_S)), connect(chosen.dsn, "wal2delta dagster") as connection:
+        with within(Patience(PATIENCE_S)), connect(chosen.dsn, "lakeproof dagster") as connection:
             chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, source))
             server, state = identify(connection), read_slot(connection, chosen.slot)
         gap = None if chain is None else slot_gap(chosen, state, chain)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the first Python on PATH that wal2delta runs on (3.10 to 3.13, able to make a virtual environment), or says in
+# Prints the first Python on PATH that lakeproof runs on (3.10 to 3.13, able to make a virtual environment), or says in
 # one line what is missing. PYTHON=/path/to/python chooses one. Nothing is installed here.
 set -u
 
@@ -18,11 +18,11 @@ for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10 p
 done
 
 if [ -n "$near" ]; then
-    echo "wal2delta: $near has no venv or ensurepip module; install it (Debian, Ubuntu: apt install python3-venv)" >&2
+    echo "lakeproof: $near has no venv or ensurepip module; install it (Debian, Ubuntu: apt install python3-venv)" >&2
 elif [ -n "${PYTHON:-}" ]; then
-    echo "wal2delta: PYTHON=$PYTHON is not a Python 3.10 to 3.13; name another, or leave PYTHON out" >&2
+    echo "lakeproof: PYTHON=$PYTHON is not a Python 3.10 to 3.13; name another, or leave PYTHON out" >&2
 else
     found=$(python3 --version 2>/dev/null || echo 'no python3')
-    echo "wal2delta: needs Python 3.10 to 3.13 and found $found on PATH; install one (Debian, Ubuntu: apt install python3 python3-venv), or name one with PYTHON=/path/to/python3.12" >&2
+    echo "lakeproof: needs Python 3.10 to 3.13 and found $found on PATH; install one (Debian, Ubuntu: apt install python3 python3-venv), or name one with PYTHON=/path/to/python3.12" >&2
 fi
 exit 2

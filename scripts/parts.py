@@ -31,7 +31,7 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parent.parent
 # The goal of `make test` is 25 minutes with the setting up of a fresh clone; a loaded machine gets more, but never hangs.
 LIMITS_S = {"check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
-_ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
+_ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=25")
 _PAGE = ROOT / "docs" / "testing.md"
 _PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
@@ -98,8 +98,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="PART", help="these parts, by their names in the table at the end")
     arguments = parser.parse_args()
     # pytest's own head is left out where it is quiet.
-    seed = os.environ.setdefault("WAL2DELTA_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
-    print(f"WAL2DELTA_SEED={seed}", flush=True)
+    seed = os.environ.setdefault("LAKEPROOF_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
+    print(f"LAKEPROOF_SEED={seed}", flush=True)
     deadline = time.monotonic() + (arguments.limit_s or LIMITS_S[arguments.which])
     begun = time.monotonic()
     chosen = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
@@ -184,7 +184,7 @@ class _Processes:
 def _run(part: Part, deadline: float, processes: _Processes) -> Result:
     print(f"== {part.name}" + (", with what it prints at its end" if part.beside else ""), flush=True)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="wal2delta-part-") as folder, tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-part-") as folder, tempfile.TemporaryFile() as output:
         counts = Path(folder) / "counts.xml"
         counting = [f"--junitxml={counts}"] if _PYTEST[1] in part.arguments else []
         command = [sys.executable, *part.arguments, *counting]

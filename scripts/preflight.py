@@ -70,7 +70,7 @@ def unprivileged_user() -> None:
     """PostgreSQL refuses to run as root: a root caller needs another user on the machine."""
     if os.geteuid() != 0:
         return
-    wanted = os.environ.get("WAL2DELTA_PG_USER")
+    wanted = os.environ.get("LAKEPROOF_PG_USER")
     for name in (wanted,) if wanted else _CANDIDATES:
         try:
             if pwd.getpwnam(name).pw_uid != 0:
@@ -79,7 +79,7 @@ def unprivileged_user() -> None:
             continue
     raise PreflightError(
         f"PostgreSQL refuses to run as root and there is no unprivileged user {wanted or ' or '.join(_CANDIDATES)}; "
-        "make one (useradd --system postgres), name one in WAL2DELTA_PG_USER, or run as an ordinary user"
+        "make one (useradd --system postgres), name one in LAKEPROOF_PG_USER, or run as an ordinary user"
     )
 
 
@@ -125,7 +125,7 @@ def main() -> int:
     try:
         check(ui_port=arguments.port, server=arguments.server)
     except PreflightError as error:
-        print(f"wal2delta: {error}", file=sys.stderr)
+        print(f"lakeproof: {error}", file=sys.stderr)
         return 2
     return 0
 

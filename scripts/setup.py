@@ -21,9 +21,9 @@ CACHE = ROOT / ".cache"
 PYTHON = VENV / "bin" / "python"
 LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Below the virtual environment, so that removing it removes the claim that it is whole.
-STAMP = VENV / "wal2delta.stamp"
+STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from wal2delta.lake.jars import jars; jars()"
+_FETCH_JARS = "from lakeproof.lake.jars import jars; jars()"
 
 
 class SetupError(Exception):
@@ -31,8 +31,8 @@ class SetupError(Exception):
 
 
 _COMPILE = """
-from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.postgres import copy_text, framing
+from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.postgres import copy_text, framing
 warm_up()
 copy_text.warm_up()
 framing.warm_up()
@@ -51,7 +51,7 @@ def main() -> int:
         fetch_jars()
         compile_loops()
     except SetupError as error:
-        print(f"wal2delta: {error}", file=sys.stderr)
+        print(f"lakeproof: {error}", file=sys.stderr)
         return 2
     STAMP.write_text(wanted, encoding="utf-8")
     print(f"Set up in {time.monotonic() - started:.0f} s", flush=True)
@@ -124,7 +124,7 @@ def environment() -> dict[str, str]:
     """The caller's environment, with every cache that isn't chosen already inside the checkout."""
     env = dict(os.environ)
     env.setdefault("UV_CACHE_DIR", str(CACHE / "uv"))
-    env["WAL2DELTA_JARS"] = str(CACHE / "jars")
+    env["LAKEPROOF_JARS"] = str(CACHE / "jars")
     # Belongs to whoever called, and would send the packages elsewhere.
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "SPARK_HOME"):
         env.pop(name, None)

@@ -38,14 +38,14 @@ def main() -> int:
     # A process started in the background has SIGINT ignored; Dagster's processes would inherit that, and SIGTERM too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    config = Path(os.environ.get("WAL2DELTA_CONFIG") or ROOT / "wal2delta.yaml").absolute()
+    config = Path(os.environ.get("LAKEPROOF_CONFIG") or ROOT / "lakeproof.yaml").absolute()
     if not config.is_file():
-        remedy = "name yours with WAL2DELTA_CONFIG=/path/to/wal2delta.yaml (docs/configuration.md), or run make demo"
-        print(f"wal2delta: {config} does not exist; {remedy}", file=sys.stderr)
+        remedy = "name yours with LAKEPROOF_CONFIG=/path/to/lakeproof.yaml (docs/configuration.md), or run make demo"
+        print(f"lakeproof: {config} does not exist; {remedy}", file=sys.stderr)
         return 2
     home = Path(os.environ.get("DAGSTER_HOME") or ROOT / ".cache" / "dagster").absolute()
     make_home(home)
-    os.environ.update(WAL2DELTA_CONFIG=str(config), DAGSTER_HOME=str(home))
+    os.environ.update(LAKEPROOF_CONFIG=str(config), DAGSTER_HOME=str(home))
     print(f"Dagster on {config}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
     try:
         return subprocess.call(command(port))

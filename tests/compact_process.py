@@ -8,17 +8,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from lakeproof.lake.session import build_session
+from lakeproof.pipeline.compact import compact
+from lakeproof.report import Stop, silent
 from tests.fix_lake import SPARK
 from tests.properties.test_apply_cycles import make_config
 from tests.simulated_source import SOURCE
-from wal2delta.lake.session import build_session
-from wal2delta.pipeline.compact import compact
-from wal2delta.report import Stop, silent
 
 
 def main(lake: Path) -> None:
     """Compact all there is."""
-    session = build_session(SPARK, "wal2delta killed compaction")
+    session = build_session(SPARK, "lakeproof killed compaction")
     compact(make_config(lake), SOURCE, session, silent, Stop())
     session.stop()
 

@@ -1,6 +1,6 @@
 """An independent comparison of source and lake: plain SQL on one side, delta-rs on the other.
 
-wal2delta's own reader, exact forms and proof take no part in it; that is its point.
+lakeproof's own reader, exact forms and proof take no part in it; that is its point.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from wal2delta.names import TableName
+from lakeproof.names import TableName
 
 Rows: TypeAlias = Counter[tuple[str | None, ...]]
 
@@ -53,7 +53,7 @@ def lake_rows(path: Path, version: int, columns: list[str], attnums: list[int]) 
     table = deltalake.DeltaTable(str(path), version=version)
     batches = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     data = pa.table(batches)
-    texts = data.column("_w2d_text").to_pylist()
+    texts = data.column("_lp_text").to_pylist()
     values = [data.column(name).to_pylist() for name in columns]
     fields = [data.schema.field(name) for name in columns]
     rows: Rows = Counter()
@@ -91,7 +91,7 @@ def _form(name: str, kind: str) -> sql.Composed:
     column = sql.Identifier(name)
     send = {"real": "float4send", "double precision": "float8send"}.get(kind.removesuffix("[]"))
     if send is not None and kind.endswith("[]"):
-        # Arrays of another shape stand in `_w2d_text`, as PostgreSQL prints them.
+        # Arrays of another shape stand in `_lp_text`, as PostgreSQL prints them.
         return sql.SQL(
             "CASE WHEN array_lower({c}, 1) = 1 AND array_ndims({c}) = 1 THEN (SELECT concat('{{', string_agg(coalesce("
             "CASE WHEN e = 'NaN' THEN 'NaN' ELSE encode({send}(e), 'hex') END, 'NULL'), ',' ORDER BY n), '}}')"

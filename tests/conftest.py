@@ -18,8 +18,8 @@ _SUBJECTS = ("fix_postgres", "fix_proxy", "fix_drain", "fix_lake", "fix_dagster"
 pytest_plugins = [f"tests.{name}" for name in _SUBJECTS if Path(__file__).with_name(f"{name}.py").exists()]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.
-os.environ.setdefault("WAL2DELTA_JARS", str(Path(__file__).resolve().parent.parent / ".cache" / "jars"))
-os.environ.setdefault("WAL2DELTA_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
+os.environ.setdefault("LAKEPROOF_JARS", str(Path(__file__).resolve().parent.parent / ".cache" / "jars"))
+os.environ.setdefault("LAKEPROOF_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,4 +41,4 @@ def pytest_report_header() -> list[str]:
     """Versions and the seed: a pasted log can be reproduced."""
     packages = ("psycopg", "pyarrow", "pyspark", "delta-spark", "dagster")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return [f"python {platform.python_version()}, {versions}", f"WAL2DELTA_SEED={os.environ['WAL2DELTA_SEED']}"]
+    return [f"python {platform.python_version()}, {versions}", f"LAKEPROOF_SEED={os.environ['LAKEPROOF_SEED']}"]

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeproofError
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Event, Stop
 from tests.fix_drain import SOURCE, make_config
-from wal2delta.drain.until import Until
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Event, Stop
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.request())
     try:
         result = drain(config, SOURCE, _until(given["until"]), _tell, stop)
-    except Wal2DeltaError as error:
+    except LakeproofError as error:
         _print({"error": type(error).__name__, "text": str(error)})
         return error.exit_status
     _print(

@@ -26,24 +26,24 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config, DrainConfig, SourceConfig
+from lakeproof.drain.totals import DrainReport
+from lakeproof.drain.until import Until
+from lakeproof.landing.catalog_links import first_reading
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.fingerprint import Settling, read
+from lakeproof.postgres.server import identify
+from lakeproof.postgres.slot import create_slot
+from lakeproof.schema import SchemaVersion
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, DrainConfig, SourceConfig
-from wal2delta.drain.totals import DrainReport
-from wal2delta.drain.until import Until
-from wal2delta.landing.catalog_links import first_reading
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.reader import file_url, verify_files
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.drain import drain
-from wal2delta.postgres.connection import connect, connect_replication
-from wal2delta.postgres.fingerprint import Settling, read
-from wal2delta.postgres.server import identify
-from wal2delta.postgres.slot import create_slot
-from wal2delta.schema import SchemaVersion
 
 SOURCE = "shop"
 REPOSITORY = Path(__file__).parents[1]
@@ -53,7 +53,7 @@ Row = tuple[Any, ...]
 def make_config(dsn: str, lake: Path, slot: str, **drain: Any) -> Config:
     """A configuration with one source, called `shop`, whose publication has that name too."""
     source = SourceConfig(name=SOURCE, dsn=SecretStr(dsn), publication=SOURCE, slot=slot, drain=DrainConfig(**drain))
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={SOURCE: source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Drained:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.drain_process"],
             cwd=REPOSITORY,
-            env={**os.environ, "WAL2DELTA_FAILPOINT": failpoint},
+            env={**os.environ, "LAKEPROOF_FAILPOINT": failpoint},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -186,9 +186,9 @@ def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
             table = pq.read_table(file_url(chain, file))
             assert table.num_rows == file.rows
             rows += [(versions[file.schema_id], row) for row in table.to_pylist()]
-        rows.sort(key=lambda r: r[1]["_w2d_row"])
-        assert [r["_w2d_row"] for _, r in rows] == list(range(manifest.rows))
-        places = [(r["_w2d_lsn"], r["_w2d_seq"]) for _, r in rows]
+        rows.sort(key=lambda r: r[1]["_lp_row"])
+        assert [r["_lp_row"] for _, r in rows] == list(range(manifest.rows))
+        places = [(r["_lp_lsn"], r["_lp_seq"]) for _, r in rows]
         assert places == sorted(places)
         assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for lsn, _ in places)
         found += rows
@@ -203,14 +203,14 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
         table = tables.setdefault(version.table, {})
         values = tuple(row[f"c{i}"] for i in range(len(version.columns)))
         key = tuple(v for c, v in zip(version.columns, values, strict=True) if c.name in version.key)
-        match row["_w2d_op"]:
+        match row["_lp_op"]:
             case "insert":
                 table[key or len(table)] = values
             case "before":
                 moved[version.table] = table.pop(key)
             case "update":
                 old = moved.pop(version.table, None) or table[key]
-                kept = row["_w2d_unchanged"] or []
+                kept = row["_lp_unchanged"] or []
                 table[key] = tuple(old[i] if i in kept else v for i, v in enumerate(values))
             case "delete":
                 del table[key]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.config.model import Config, SparkConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.session import build_session
-from wal2delta.pipeline.compact import CutReport, compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
+from lakeproof.config.model import Config, SparkConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.session import build_session
+from lakeproof.pipeline.compact import CutReport, compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 
 SPARK = SparkConfig(
     master="local[2]",
@@ -32,7 +32,7 @@ SPARK = SparkConfig(
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session; stopped when the run ends."""
-    session = build_session(SPARK, "wal2delta tests")
+    session = build_session(SPARK, "lakeproof tests")
     yield session
     session.stop()
 

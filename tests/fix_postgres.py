@@ -1,7 +1,7 @@
 """A real PostgreSQL for the tests: one embedded server per run and version, a new database per test.
 
 What a test puts in it belongs to the test; a landing to drain into to `fix_drain.py`. A run is on PostgreSQL 18; with
-`--servers 14,17` (or WAL2DELTA_SERVERS) on those, one after the other, and without the tests that use no server.
+`--servers 14,17` (or LAKEPROOF_SERVERS) on those, one after the other, and without the tests that use no server.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pydantic import SecretStr
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.config.model import SourceConfig
+from lakeproof.lsn import Lsn
 from scripts.servers import fetch
-from wal2delta.config.model import SourceConfig
-from wal2delta.lsn import Lsn
 
 NEWEST = 18
-VARIABLE = "WAL2DELTA_SERVERS"
+VARIABLE = "LAKEPROOF_SERVERS"
 
 _CONF = {
     # A test's data is thrown away: only a server that is killed on purpose would miss what was not synced.

@@ -22,21 +22,21 @@ from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres, unprivileged_user
+from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.drain.until import Until
+from lakeproof.failpoints import VARIABLE
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import CutReport, compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 from tests.compare import Rows, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, SourceConfig, ViewConfig
-from wal2delta.drain.until import Until
-from wal2delta.failpoints import VARIABLE
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import CutReport, compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
 
 ITEMS, LOG = TableName("public", "items"), TableName("public", "log")
 TABLES = (ITEMS, LOG)
@@ -142,10 +142,10 @@ class Shop:
     def history(self, spark: SparkSession, table: TableName) -> list[Any]:
         """All rows in their order."""
         path = self.paths.url(self.paths.history(table))
-        return list(spark.read.format("delta").load(path).orderBy("_w2d_ord").collect())
+        return list(spark.read.format("delta").load(path).orderBy("_lp_ord").collect())
 
     def run_killed(self, command: str, failpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`wal2delta COMMAND shop` in a process of its own that is killed at a place."""
+        """`lakeproof COMMAND shop` in a process of its own that is killed at a place."""
         file = self.lake.with_suffix(".yaml")
         document = {
             "lake": str(self.lake),
@@ -153,7 +153,7 @@ class Shop:
         }
         file.write_text(json.dumps(document), encoding="utf-8")
         return subprocess.run(
-            [sys.executable, "-m", "wal2delta", "-c", str(file), command, "shop", *arguments],
+            [sys.executable, "-m", "lakeproof", "-c", str(file), command, "shop", *arguments],
             cwd=REPOSITORY,
             env={**os.environ, VARIABLE: failpoint, "SHOP_DSN": self.dsn},
             capture_output=True,

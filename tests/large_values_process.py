@@ -16,14 +16,14 @@ from typing import Any
 import psycopg
 from psycopg.sql import SQL, Literal
 
+from lakeproof.config.model import Config, SparkConfig
+from lakeproof.lake.session import DriverLostError, build_session, stop_session
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 from tests.fix_drain import SOURCE, make_config
 from tests.fix_lake import into_the_lake
-from wal2delta.config.model import Config, SparkConfig
-from wal2delta.lake.session import DriverLostError, build_session, stop_session
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 # A text that does not compress, of so many MB, each time another.
 _TEXT = SQL("(SELECT string_agg(md5((g + {salt})::text), '') FROM generate_series(1, {mb} * 32768) g)")

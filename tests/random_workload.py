@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.rows import tuple_row
 
-from wal2delta.names import TableName
+from lakeproof.names import TableName
 
 _DDL = """
 CREATE SCHEMA w;

@@ -19,8 +19,8 @@ from psycopg import pq
 from psycopg.pq import abc
 
 from demo.server import EmbeddedPostgres
+from lakeproof.lsn import Lsn
 from scripts.servers import fetch
-from wal2delta.lsn import Lsn
 
 FOLDER = Path(__file__).parent / "core" / "recorded"
 _NEWEST = 18

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from wal2delta.names import Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
-from wal2delta.values.types import arrow_type
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.types import arrow_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def column_array(column: Column, cells: Sequence[Cell]) -> pa.Array:
 
 
 def text_entries(version: SchemaVersion, row: Row) -> str | None:
-    """`_w2d_text` of a row."""
+    """`_lp_text` of a row."""
     found = {str(c.attnum): cell.text for c, cell in zip(version.columns, row, strict=True) if isinstance(cell, Exact)}
     return json.dumps(found, separators=(",", ":")) if found else None
 
@@ -67,13 +67,13 @@ def rows_of(frame: DataFrame, version: SchemaVersion) -> Counter[Row]:
 
 def images_of(frame: DataFrame, version: SchemaVersion) -> Counter[tuple[str, Row]]:
     """History's after-images in the same form, with their op."""
-    found = frame.where("_w2d_op in ('insert', 'update')").toArrow().to_pylist()
-    return Counter((r["_w2d_op"], row_of(r, version)) for r in found)
+    found = frame.where("_lp_op in ('insert', 'update')").toArrow().to_pylist()
+    return Counter((r["_lp_op"], row_of(r, version)) for r in found)
 
 
 def row_of(record: Mapping[str, Any], version: SchemaVersion) -> Row:
-    """One row of the lake, `_w2d_text` included, in that form."""
-    texts = json.loads(record["_w2d_text"] or "{}")
+    """One row of the lake, `_lp_text` included, in that form."""
+    texts = json.loads(record["_lp_text"] or "{}")
     cells = []
     for column in version.columns:
         value, text = record[column.name], texts.pop(str(column.attnum), None)

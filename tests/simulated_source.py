@@ -17,23 +17,23 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeproof.differences import Difference, TableChange
+from lakeproof.fingerprint import Fingerprint
+from lakeproof.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.lake.snapshots import part_key
+from lakeproof.landing.catalog_links import append_catalog, put_fingerprint
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.decoded import DecodedCount
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.schema import Identity, SchemaVersion
 from tests.simulated_rows import Cell, Row, canonical, column_array, shape, text_entries
-from wal2delta.differences import Difference, TableChange
-from wal2delta.fingerprint import Fingerprint
-from wal2delta.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
-from wal2delta.lake.snapshots import part_key
-from wal2delta.landing.catalog_links import append_catalog, put_fingerprint
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.decoded import DecodedCount
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from wal2delta.schema import Identity, SchemaVersion
 
 SOURCE = "shop"
 WRITER = "0123456789abcdef0123456789abcdef"
@@ -167,7 +167,7 @@ class SimulatedSource:
         for changes in batches:
             if changes.version.id not in self._announced:
                 self._announced.add(changes.version.id)
-                first = changes.rows.column("_w2d_lsn")[0].as_py()
+                first = changes.rows.column("_lp_lsn")[0].as_py()
                 schemas.append(SchemaInForce(changes.version, Lsn(first), 0))
         times = [r["us"] for rows in self._waiting.values() for r in rows]
         segment = SegmentWriter(self.chain, WRITER)
@@ -256,7 +256,7 @@ class SimulatedSource:
         self._row += 1
 
     def _values(self, version: SchemaVersion, rows: Sequence[Row]) -> pa.Table:
-        names = ["_w2d_text", *(f"c{i}" for i in range(len(version.columns)))]
+        names = ["_lp_text", *(f"c{i}" for i in range(len(version.columns)))]
         arrays = [pa.array([text_entries(version, r) for r in rows], pa.string())]
         arrays += [column_array(c, [r[i] for r in rows]) for i, c in enumerate(version.columns)]
         return pa.table(arrays, names=names)

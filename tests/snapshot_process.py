@@ -11,16 +11,16 @@ import signal
 import sys
 from multiprocessing.process import BaseProcess
 
-from wal2delta import failpoints
-from wal2delta.config.model import Config
-from wal2delta.errors import Wal2DeltaError
-from wal2delta.names import Oid
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.postgres import framing
-from wal2delta.postgres.copy import Block, typed_batch
-from wal2delta.report import Event, Stop
-from wal2delta.schema import Column
+from lakeproof import failpoints
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeproofError
+from lakeproof.names import Oid
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.postgres import framing
+from lakeproof.postgres.copy import Block, typed_batch
+from lakeproof.report import Event, Stop
+from lakeproof.schema import Column
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.snapshot_process"])
@@ -49,7 +49,7 @@ def _work(config: Config, failpoint: str) -> None:
         signal.signal(number, lambda *_: stop.request())
     try:
         bootstrap(config, "shop", None, _tell, stop)
-    except Wal2DeltaError as error:
+    except LakeproofError as error:
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
         os._exit(error.exit_status)

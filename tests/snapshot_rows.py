@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from lakeproof.lake.snapshots import finished_tables
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.schema import SchemaVersion
 from tests.fix_drain import SOURCE, Drained, Row, fold, landed_rows
-from wal2delta.lake.snapshots import finished_tables
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.schema import SchemaVersion
 
 
 def copied_and_landed(shop: Drained, table: TableName) -> list[Row]:
@@ -22,10 +22,10 @@ def copied_and_landed(shop: Drained, table: TableName) -> list[Row]:
     store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
     found = finished_tables(store, paths, Incarnation(1))[table]
     copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
-        (found.table.version, {**row, "_w2d_op": "insert", "_w2d_unchanged": None})
+        (found.table.version, {**row, "_lp_op": "insert", "_lp_unchanged": None})
         for chunk in found.table.chunks
         for row in pq.read_table(paths.url(f"{found.key}/{chunk.path}")).to_pylist()
     ]
     landed = landed_rows(shop.chain())
-    after = [p for p in landed if p[0].table == table and p[1]["_w2d_lsn"] > found.consistent_point.value]
+    after = [p for p in landed if p[0].table == table and p[1]["_lp_lsn"] > found.consistent_point.value]
     return fold(copied + after).get(table, [])

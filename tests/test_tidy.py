@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("wal2delta", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
+ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_MEDIAN_MAX = 10
@@ -37,7 +37,7 @@ _MADE = {
 _AT_THE_ROOT = {
     ".ci", ".dockerignore", ".gitignore",
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
-    "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "wal2delta",
+    "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "lakeproof",
     "pyproject.toml", "requirements.lock", "workspace.yaml",
 }  # fmt: skip
 # Put together here, so that this file doesn't break its own rule.
@@ -105,7 +105,7 @@ def test_no_function_is_longer_than_70_lines() -> None:
 
 def test_the_median_function_of_the_engine_is_short() -> None:
     """The limit is for the exception; most functions are leaves."""
-    lengths = [lines for path in _python() if _name(path).startswith("wal2delta/") for _, lines in _functions(path)]
+    lengths = [lines for path in _python() if _name(path).startswith("lakeproof/") for _, lines in _functions(path)]
     assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
 
 
@@ -145,7 +145,7 @@ def test_sql_for_postgresql_is_ascii() -> None:
     found = [
         f"{_name(path)}:{node.lineno}"
         for path in _python()
-        if _name(path).startswith("wal2delta/")
+        if _name(path).startswith("lakeproof/")
         for node in _sql_texts(_tree(path))
         if not str(node.value).isascii()
     ]

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Run once by the postgres image, as the superuser, when the sample source is made: a schema with some rows, and the role
-# and publication that wal2delta needs. With your own server a DBA does the same, or `wal2delta plan` shows it as SQL.
+# and publication that lakeproof needs. With your own server a DBA does the same, or `lakeproof plan` shows it as SQL.
 set -eu
 psql --set=ON_ERROR_STOP=1 --username=postgres --dbname="$POSTGRES_DB" <<'SQL'
 -- Read here: an argument of a command stands in the list of processes.
 \set password `cat /run/secrets/shop_password`
-CREATE ROLE wal2delta LOGIN REPLICATION PASSWORD :'password';
+CREATE ROLE lakeproof LOGIN REPLICATION PASSWORD :'password';
 CREATE SCHEMA shop;
 CREATE TABLE shop.products (id int PRIMARY KEY, name text NOT NULL, price numeric(10, 2) NOT NULL);
 CREATE TABLE shop.orders (
@@ -16,7 +16,7 @@ CREATE TABLE shop.orders (
 );
 INSERT INTO shop.products SELECT n, 'product ' || n, n * 1.25 FROM generate_series(1, 100) AS n;
 INSERT INTO shop.orders (product_id, quantity) SELECT 1 + n % 100, 1 + n % 7 FROM generate_series(1, 10000) AS n;
-GRANT USAGE ON SCHEMA shop TO wal2delta;
-GRANT SELECT ON ALL TABLES IN SCHEMA shop TO wal2delta;
-CREATE PUBLICATION wal2delta_shop FOR TABLE shop.products, shop.orders WITH (publish_via_partition_root = true);
+GRANT USAGE ON SCHEMA shop TO lakeproof;
+GRANT SELECT ON ALL TABLES IN SCHEMA shop TO lakeproof;
+CREATE PUBLICATION lakeproof_shop FOR TABLE shop.products, shop.orders WITH (publish_via_partition_root = true);
 SQL

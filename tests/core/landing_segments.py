@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, Oid, TableName
-from wal2delta.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, Oid, TableName
+from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 WRITER = "0123456789abcdef0123456789abcdef"
 OTHER_WRITER = "f" * 32

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 
-from wal2delta.lsn import Lsn
-from wal2delta.names import Xid
-from wal2delta.pgoutput.messages import (
+from lakeproof.lsn import Lsn
+from lakeproof.names import Xid
+from lakeproof.pgoutput.messages import (
     Begin,
     BeginPrepare,
     Commit,

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, TableName, Xid
-from wal2delta.pgoutput.messages import (
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName, Xid
+from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
     Commit,
@@ -30,8 +30,8 @@ from wal2delta.pgoutput.messages import (
     Value,
     Values,
 )
-from wal2delta.schema import Identity, SchemaVersion
-from wal2delta.values.types import CatalogType, decimal_typmod, make_column
+from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.values.types import CatalogType, decimal_typmod, make_column
 
 KIND_OIDS = {
     "bool": 16, "bytea": 17, "name": 19, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.pgoutput.batch import Batch
+from lakeproof.pgoutput.batch import Batch
 
 
 def assert_same(fast: Batch, slow: Batch) -> None:

@@ -15,26 +15,23 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from tests.core.landing_segments import HEAD, START
-from tests.core.pgoutput_encoder import frames
-from tests.core.pgoutput_random import KIND_OIDS, resolve
-from wal2delta.config.model import DrainConfig
-from wal2delta.drain.flush import Flushed, Flusher
-from wal2delta.drain.large import LargeProgress
-from wal2delta.drain.loop import Goal, Session
-from wal2delta.drain.progress import acknowledge
-from wal2delta.drain.watch import CatalogWatch
-from wal2delta.errors import InvariantError, LakeError, TransientError
-from wal2delta.landing.beginning import has_head
-from wal2delta.landing.chain import Chain, verify_chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.landing.reader import file_url, verify_files
-from wal2delta.landing.sweep import sweep
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, Oid, Xid
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.messages import (
+from lakeproof.config.model import DrainConfig
+from lakeproof.drain.flush import Flushed, Flusher
+from lakeproof.drain.large import LargeProgress
+from lakeproof.drain.loop import Goal, Session
+from lakeproof.drain.progress import acknowledge
+from lakeproof.drain.watch import CatalogWatch
+from lakeproof.errors import InvariantError, LakeError, TransientError
+from lakeproof.landing.beginning import has_head
+from lakeproof.landing.chain import Chain, verify_chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.sweep import sweep
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, Oid, Xid
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
     Insert,
@@ -46,11 +43,14 @@ from wal2delta.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.stream import Received, ReplicationStream
-from wal2delta.report import Stop, silent
-from wal2delta.schema import Identity
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.postgres.stream import Received, ReplicationStream
+from lakeproof.report import Stop, silent
+from lakeproof.schema import Identity
+from tests.core.landing_segments import HEAD, START
+from tests.core.pgoutput_encoder import frames
+from tests.core.pgoutput_random import KIND_OIDS, resolve
 
 T = Oid(16384)
 TIME = 1_700_000_000_000_000
@@ -225,7 +225,7 @@ def landed(chain: Chain) -> list[tuple[int, int]]:
         verify_files(chain, manifest)
         rows: list[tuple[int, int, int]] = []
         for file in manifest.files:
-            columns = pq.read_table(file_url(chain, file), columns=["_w2d_row", "_w2d_lsn", "c0"]).to_pydict()
+            columns = pq.read_table(file_url(chain, file), columns=["_lp_row", "_lp_lsn", "c0"]).to_pydict()
             rows += zip(*columns.values(), strict=True)
         rows.sort()
         assert [row for row, _, _ in rows] == list(range(manifest.rows))

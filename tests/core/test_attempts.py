@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import LakeError, NoRoomError, TableError, TransientError
-from wal2delta.lake import attempts
-from wal2delta.lake.attempts import AttemptsError, earlier_attempts, tried
-from wal2delta.lake.documents import Intent
-from wal2delta.lake.failures import reason_of, unreadable_file
-from wal2delta.lake.lease import Lease, hold_lease
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
+from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
+from lakeproof.lake import attempts
+from lakeproof.lake.attempts import AttemptsError, earlier_attempts, tried
+from lakeproof.lake.documents import Intent
+from lakeproof.lake.failures import reason_of, unreadable_file
+from lakeproof.lake.lease import Lease, hold_lease
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
 
 TABLE = TableName("public", "a" * 63)
 
@@ -109,7 +109,7 @@ def test_a_jvm_that_ends_is_said_once_and_counted(lease: Lease, monkeypatch: pyt
 
 def test_reasons_have_no_values() -> None:
     """Of an error that is not ours its kind alone."""
-    assert reason_of(ValueError("secret")) == "an error of wal2delta's own (ValueError)"
+    assert reason_of(ValueError("secret")) == "an error of lakeproof's own (ValueError)"
     assert reason_of(FileNotFoundError(2, "No such file", "/x")) == "No such file (/x)"
     assert unreadable_file(ValueError("FAILED_READ_FILE file:/x")) is None
 

@@ -1,4 +1,4 @@
-"""What can be written after `wal2delta`, and what can't."""
+"""What can be written after `lakeproof`, and what can't."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.cli.arguments import parser
-from wal2delta.cli.commands import COMMANDS
-from wal2delta.cli.main import main
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
+from lakeproof.cli.arguments import parser
+from lakeproof.cli.commands import COMMANDS
+from lakeproof.cli.main import main
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 
 
 def test_every_command_of_the_design_is_there_and_no_other() -> None:
@@ -99,4 +99,4 @@ def test_a_wrong_line_is_exit_status_2_and_says_what_is_wrong(
 def test_help_and_version_are_exit_status_0(capsys: pytest.CaptureFixture[str], line: list[str]) -> None:
     """On stdout."""
     assert main(line) == 0
-    assert "wal2delta" in capsys.readouterr().out
+    assert "lakeproof" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The page of `wal2delta check`, from what the step found."""
+"""The page of `lakeproof check`, from what the step found."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.cli import source_commands
-from wal2delta.cli.context import Context
-from wal2delta.cli.interruption import Interruption
-from wal2delta.cli.progress import JsonProgress
-from wal2delta.config.model import Config
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline import check as step
-from wal2delta.postgres.findings import note
-from wal2delta.postgres.server import ServerIdentity
-from wal2delta.report import Stop
+from lakeproof.cli import source_commands
+from lakeproof.cli.context import Context
+from lakeproof.cli.interruption import Interruption
+from lakeproof.cli.progress import JsonProgress
+from lakeproof.config.model import Config
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline import check as step
+from lakeproof.postgres.findings import note
+from lakeproof.postgres.server import ServerIdentity
+from lakeproof.report import Stop
 
 SERVER = ServerIdentity("7300000000000000001", 1, "app", 16384, 180006, Lsn(1), in_recovery=False)
 TABLE = step.TableSummary(

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.cli import commands
-from wal2delta.cli.context import Context
-from wal2delta.cli.main import main
-from wal2delta.cli.results import Outcome
-from wal2delta.errors import GapError, InvariantError, LakeError, SourceError, TransientError
-from wal2delta.report import Event
+from lakeproof.cli import commands
+from lakeproof.cli.context import Context
+from lakeproof.cli.main import main
+from lakeproof.cli.results import Outcome
+from lakeproof.errors import GapError, InvariantError, LakeError, SourceError, TransientError
+from lakeproof.report import Event
 
 CONFIG = 'lake: ./lake\nsources:\n  {}:\n    dsn: "host=127.0.0.1 dbname=x"\n'
 TWO = CONFIG.format("shop") + '  office:\n    dsn: "host=127.0.0.1 dbname=y"\n'
@@ -26,7 +26,7 @@ TWO = CONFIG.format("shop") + '  office:\n    dsn: "host=127.0.0.1 dbname=y"\n'
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A configuration with one source, whose server is not there."""
-    path = tmp_path / "wal2delta.yaml"
+    path = tmp_path / "lakeproof.yaml"
     path.write_text(CONFIG.format("shop"))
     return path
 
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 def run_as(monkeypatch: pytest.MonkeyPatch, command: Callable[[Context, argparse.Namespace], Outcome]) -> None:
     """Let `status` be `command`."""
     monkeypatch.setattr(commands, "COMMANDS", {**commands.COMMANDS, "status": command})
-    monkeypatch.setattr("wal2delta.cli.main.COMMANDS", commands.COMMANDS)
+    monkeypatch.setattr("lakeproof.cli.main.COMMANDS", commands.COMMANDS)
 
 
 def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Outcome]:
@@ -49,22 +49,22 @@ def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Out
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (SourceError("slot shop", "is gone", "make it"), 2, "wal2delta: slot shop: is gone; make it"),
-        (GapError("slot shop", "is gone", "make it"), 2, "wal2delta: slot shop: is gone; make it"),
-        (LakeError("a\nb", "bad \x1b[2J", "see"), 2, "wal2delta: a?b: bad ?[2J; see"),
-        (TransientError("slot shop", "was busy", "try again"), 3, "wal2delta: slot shop: was busy; try again"),
+        (SourceError("slot shop", "is gone", "make it"), 2, "lakeproof: slot shop: is gone; make it"),
+        (GapError("slot shop", "is gone", "make it"), 2, "lakeproof: slot shop: is gone; make it"),
+        (LakeError("a\nb", "bad \x1b[2J", "see"), 2, "lakeproof: a?b: bad ?[2J; see"),
+        (TransientError("slot shop", "was busy", "try again"), 3, "lakeproof: slot shop: was busy; try again"),
         (
             InvariantError("cut 5", "went back", "stop"),
             2,
-            "wal2delta: cut 5: went back; stop (this is a mistake in wal2delta: please report it)",
+            "lakeproof: cut 5: went back; stop (this is a mistake in lakeproof: please report it)",
         ),
-        (KeyboardInterrupt(), 3, "wal2delta: interrupted"),
+        (KeyboardInterrupt(), 3, "lakeproof: interrupted"),
         (
             OSError(28, "No space left on device", "/lake/x"),
             2,
-            "wal2delta: /lake/x: No space left on device; see to it",
+            "lakeproof: /lake/x: No space left on device; see to it",
         ),
-        (OSError("odd"), 2, "wal2delta: status: OSError; see to it"),
+        (OSError("odd"), 2, "lakeproof: status: OSError; see to it"),
     ],
 )
 def test_an_error_is_one_line_and_its_exit_status(
@@ -105,7 +105,7 @@ def test_debug_brings_the_traceback(
     assert main(["status", "--debug"]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("Traceback")
-    assert captured.err.splitlines()[-1].startswith("wal2delta: ")
+    assert captured.err.splitlines()[-1].startswith("lakeproof: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -188,8 +188,8 @@ def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: py
     assert main(["-c", str(path), "plan"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith(f"wal2delta: {path}:1: lake: ")
-    assert lines[1].startswith(f"wal2delta: {path}:4: sources.shop.dsn: ")
+    assert lines[0].startswith(f"lakeproof: {path}:1: lake: ")
+    assert lines[1].startswith(f"lakeproof: {path}:4: sources.shop.dsn: ")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: py
 def test_a_source_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     """With the nearest one, before anything is started."""
     assert main(["-c", str(file), command, "shp"]) == 2
-    wanted = "wal2delta: source shp: the configuration does not have it; did you mean shop?\n"
+    wanted = "lakeproof: source shp: the configuration does not have it; did you mean shop?\n"
     assert capsys.readouterr().err == wanted
 
 
@@ -210,14 +210,14 @@ def test_among_several_sources_one_must_be_named(
     path = tmp_path / "w.yaml"
     path.write_text(TWO)
     assert main(["-c", str(path), command]) == 2
-    wanted = f"wal2delta: wal2delta {command}: there are several sources; name one of them: office, shop\n"
+    wanted = f"lakeproof: lakeproof {command}: there are several sources; name one of them: office, shop\n"
     assert capsys.readouterr().err == wanted
 
 
 def test_a_view_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before Spark is started."""
     assert main(["-c", str(file), "refresh", "revenue"]) == 2
-    assert capsys.readouterr().err.startswith("wal2delta: view revenue: the configuration does not have it; ")
+    assert capsys.readouterr().err.startswith("lakeproof: view revenue: the configuration does not have it; ")
 
 
 def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,4 +253,4 @@ def test_an_error_is_a_document_where_documents_are_asked_for(
     assert main(["-c", str(file), "--json", "status"]) == 2
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {"error": {"thing": "slot shop", "reason": "is gone", "remedy": "make it"}}
-    assert printed.err == "wal2delta: slot shop: is gone; make it\n"
+    assert printed.err == "lakeproof: slot shop: is gone; make it\n"

@@ -8,10 +8,10 @@ import json
 import os
 import threading
 
-from wal2delta.cli.progress import JsonProgress, TerminalProgress, progress
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.report import Event
+from lakeproof.cli.progress import JsonProgress, TerminalProgress, progress
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.report import Event
 
 FLUSH = Event("drain.flush", "5 rows", {"rows": 5, "end_lsn": "0/1"})
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.cli.results import grid, octets, plain, to_json
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, TableName
+from lakeproof.cli.results import grid, octets, plain, to_json
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
 
 
 class Colour(Enum):

@@ -1,4 +1,4 @@
-"""`wal2delta status` without a server: the lake is shown all the same, and the exit status says how things stand."""
+"""`lakeproof status` without a server: the lake is shown all the same, and the exit status says how things stand."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from wal2delta.cli.main import main
-from wal2delta.config import load
-from wal2delta.lake.documents import Cut, CutTable, Held
-from wal2delta.lake.lease import hold_lease
-from wal2delta.lake.records import write_cut
-from wal2delta.lake.snapshot_documents import SnapshotDoc, SnapshotTable
-from wal2delta.lake.snapshots import Wanted, part_key, wanted_key
-from wal2delta.lake.view_cuts import ViewCut
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource, Kind, Manifest
-from wal2delta.landing.store import Store, open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.pipeline.status import status
-from wal2delta.proof.record import record
-from wal2delta.proof.result import ProofReport, TableProof
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.cli.main import main
+from lakeproof.config import load
+from lakeproof.lake.documents import Cut, CutTable, Held
+from lakeproof.lake.lease import hold_lease
+from lakeproof.lake.records import write_cut
+from lakeproof.lake.snapshot_documents import SnapshotDoc, SnapshotTable
+from lakeproof.lake.snapshots import Wanted, part_key, wanted_key
+from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource, Kind, Manifest
+from lakeproof.landing.store import Store, open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.pipeline.status import status
+from lakeproof.proof.record import record
+from lakeproof.proof.result import ProofReport, TableProof
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 ORDERS = TableName("shop", "orders")
 LINES = TableName("shop", "order lines")
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     (tmp_path / "v.sql").write_text("SELECT * FROM o")
-    path = tmp_path / "wal2delta.yaml"
+    path = tmp_path / "lakeproof.yaml"
     path.write_text(
         f"lake: lake\nsources:\n  shop:\n    dsn: 'host=127.0.0.1 port={port} dbname=shop user=u'\n"
         "views:\n  v: {sql: v.sql, reads: {o: shop/shop.orders}}\n"
@@ -65,7 +65,7 @@ def places(file: Path) -> tuple[Store, LakePaths]:
 def begin(file: Path) -> Chain:
     """A landing from C to 0x3000."""
     store, paths = places(file)
-    source = ChainSource("7", 1, "shop", 16384, "wal2delta_shop", "wal2delta_shop", 180_000)
+    source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
     chain = Chain.create(store, paths, ONE, start=C, source=source, writer="0" * 32)
     chain.append(
         Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
@@ -169,9 +169,9 @@ def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest
     cut(file)
     store, paths = places(file)
     folder = paths.snapshot(ONE, C)
-    wanted = Wanted(ONE, C, "wal2delta_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
+    wanted = Wanted(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
     store.put_if_absent(wanted_key(folder), wanted.to_bytes())
-    document = SnapshotDoc(ONE, C, "a", "b", "wal2delta_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
+    document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
     store.put_if_absent(part_key(folder, 0), document.to_bytes())
     result, told = run(file, capsys)
     assert (result, told["sources"]["shop"]["snapshot"]["missing"]) == (1, ['shop."order lines"'])
@@ -183,7 +183,7 @@ def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.Cap
     cut(file)
     store, paths = places(file)
     tables = {t: SnapshotTable(version(t), 0, ()) for t in (ORDERS, LINES)}
-    document = SnapshotDoc(ONE, C, "a", "b", "wal2delta_shop", tables)
+    document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", tables)
     store.put_if_absent(part_key(paths.snapshot(ONE, C), 0), document.to_bytes())
     assert run(file, capsys)[1]["sources"]["shop"]["snapshots"] == {'shop."order lines"': "0/1000"}
 
@@ -222,7 +222,7 @@ def test_another_files_lock_is_not_the_lease(file: Path, tmp_path: Path) -> None
         assert status(load(file)).sources["shop"].lease_held in (False, None)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON", b'{"format": "wal2delta.cut/9"}'])
+@pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON", b'{"format": "lakeproof.cut/9"}'])
 def test_a_damaged_cut_is_a_problem_and_the_rest_is_shown(
     file: Path, capsys: pytest.CaptureFixture[str], damage: bytes
 ) -> None:
@@ -254,14 +254,14 @@ def test_a_missing_secret_is_a_problem_that_names_the_variable(
 ) -> None:
     """The lake needs no secret."""
     begin(file)
-    monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+    monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     text = file.read_text()
-    file.write_text(text.replace("views:", "    password: {env: W2D_TEST_PASSWORD}\nviews:"))
+    file.write_text(text.replace("views:", "    password: {env: LP_TEST_PASSWORD}\nviews:"))
     result, document = run(file, capsys)
     shop = document["sources"]["shop"]
     assert result == 2
     assert shop["landing"]["end_lsn"] == "0/3000"
-    assert any("W2D_TEST_PASSWORD is not set" in p["reason"] for p in shop["problems"])
+    assert any("LP_TEST_PASSWORD is not set" in p["reason"] for p in shop["problems"])
 
 
 def test_the_page_for_people_names_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +328,7 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     def gone(*_: object) -> None:
         raise FileNotFoundError("part-1.parquet")
 
-    monkeypatch.setattr("wal2delta.pipeline.maintain_tables.unneeded", gone)
+    monkeypatch.setattr("lakeproof.pipeline.maintain_tables.unneeded", gone)
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
     assert shop["sizes"] is None
@@ -371,6 +371,6 @@ def test_a_proof_without_a_landing_is_refused_before_spark_starts(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is the server asked."""
-    monkeypatch.setattr("wal2delta.cli.context.Context.spark", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr("lakeproof.cli.context.Context.spark", lambda _: pytest.fail("Spark was started"))
     assert main(["-c", str(file), "prove"]) == 2
-    assert "run `wal2delta bootstrap shop` first" in capsys.readouterr().err
+    assert "run `lakeproof bootstrap shop` first" in capsys.readouterr().err

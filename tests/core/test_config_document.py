@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config.document import BYTES_MAX, DEPTH_MAX, Document, read_document
+from lakeproof.config.document import BYTES_MAX, DEPTH_MAX, Document, read_document
 
 
 def read(folder: Path, text: str | bytes) -> Document:

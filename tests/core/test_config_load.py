@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config import Config, ConfigFileError, load
-from wal2delta.errors import ConfigError
-from wal2delta.names import TableName
+from lakeproof.config import Config, ConfigFileError, load
+from lakeproof.errors import ConfigError
+from lakeproof.names import TableName
 
 MINIMAL = """\
 lake: ./lake
 sources:
   shop:
-    dsn: "host=127.0.0.1 dbname=shop user=wal2delta"
+    dsn: "host=127.0.0.1 dbname=shop user=lakeproof"
 """
 
 FULL = """\
@@ -22,7 +22,7 @@ lake: ./lake
 proof_interval: off
 sources:
   shop:
-    dsn: "host=127.0.0.1 port=5432 dbname=shop user=wal2delta"
+    dsn: "host=127.0.0.1 port=5432 dbname=shop user=lakeproof"
     password: {env: SHOP_PASSWORD}
     publication: pub
     slot: slot_1
@@ -49,7 +49,7 @@ def write(folder: Path, text: str | bytes) -> Path:
     """A configuration in `folder`, with one view's SQL beside it."""
     (folder / "views").mkdir(exist_ok=True)
     (folder / "views" / "revenue.sql").write_text("SELECT * FROM orders")
-    file = folder / "wal2delta.yaml"
+    file = folder / "lakeproof.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     return file
 
@@ -70,9 +70,9 @@ def test_defaults_follow_from_the_source_name(tmp_path: Path) -> None:
     """Publication and slot are named after the source; relative paths begin at the file."""
     config = load(write(tmp_path, MINIMAL))
     shop = config.sources["shop"]
-    assert (shop.publication, shop.slot, shop.tables) == ("wal2delta_shop", "wal2delta_shop", ())
+    assert (shop.publication, shop.slot, shop.tables) == ("lakeproof_shop", "lakeproof_shop", ())
     assert config.lake == str(tmp_path / "lake")
-    assert config.path == tmp_path / "wal2delta.yaml"
+    assert config.path == tmp_path / "lakeproof.yaml"
 
 
 def test_every_key_arrives(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
     found = mistakes(tmp_path, source(line))
     place = "4" if expected.startswith("sources.shop.dsn") else "5"
     assert len(found) == 1
-    assert found[0].startswith(f"wal2delta.yaml:{place}: {expected}")
+    assert found[0].startswith(f"lakeproof.yaml:{place}: {expected}")
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
         ("postgresql://u:hunter2@a/b", "carries a secret (password)"),
         ("host=a dbname=b sslpassword=hunter2", "carries a secret (sslpassword)"),
         ("host=a dbname=b password=hunter2 hunter2", "is not a libpq connection string or URI"),
-        ("host=a dbname=b replication=database", "sets replication, which wal2delta sets itself"),
-        ("host=a dbname=b client_encoding=latin1", "sets client_encoding, which wal2delta sets itself"),
+        ("host=a dbname=b replication=database", "sets replication, which lakeproof sets itself"),
+        ("host=a dbname=b client_encoding=latin1", "sets client_encoding, which lakeproof sets itself"),
         ("{env: 9}", "must be a connection string, {env: NAME} or {file: PATH}"),
         ("{env: A, password: b}", "must be a connection string, {env: NAME} or {file: PATH}"),
         ("{env: A-B}", "env must name an environment variable"),
@@ -210,10 +210,10 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
 )
 def test_a_wrong_dsn_is_refused_without_repeating_it(tmp_path: Path, dsn: str, expected: str) -> None:
     """Whatever secret stands in it is not in the message."""
-    text = MINIMAL.replace('"host=127.0.0.1 dbname=shop user=wal2delta"', dsn)
+    text = MINIMAL.replace('"host=127.0.0.1 dbname=shop user=lakeproof"', dsn)
     found = mistakes(tmp_path, text)
     assert len(found) == 1
-    assert found[0].startswith("wal2delta.yaml:4: sources.shop.dsn: ")
+    assert found[0].startswith("lakeproof.yaml:4: sources.shop.dsn: ")
     assert expected in found[0] or dsn == "''"
     assert "hunter2" not in found[0]
 
@@ -275,7 +275,7 @@ def test_a_wrong_value_elsewhere_is_named_with_its_line(tmp_path: Path, old: str
     """The lake, names, views and Spark."""
     assert old in FULL
     found = mistakes(tmp_path, FULL.replace(old, new, 1))
-    wanted = "wal2delta.yaml:" + expected.replace("spark\\.a", '"spark.a"')
+    wanted = "lakeproof.yaml:" + expected.replace("spark\\.a", '"spark.a"')
     assert any(line.startswith(wanted) for line in found), found
 
 
@@ -294,7 +294,7 @@ def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) ->
         "spark.driver_memory",
     ]
     with pytest.raises(ConfigFileError) as caught:
-        load(tmp_path / "wal2delta.yaml")
+        load(tmp_path / "lakeproof.yaml")
     assert "\n" not in str(caught.value)
     assert all(f"line {n}" in str(caught.value) for n in (1, 4, 5, 7, 8))
 
@@ -325,15 +325,15 @@ def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
 
 def test_two_sources_never_share_a_slot_of_one_server(tmp_path: Path) -> None:
     """Also in different databases: a slot's name is the server's."""
-    second = '  b:\n    dsn: "host=127.0.0.1 dbname=other"\n    slot: wal2delta_shop\n'
+    second = '  b:\n    dsn: "host=127.0.0.1 dbname=other"\n    slot: lakeproof_shop\n'
     found = mistakes(tmp_path, MINIMAL + second)
-    text = "wal2delta_shop is the slot of sources.shop on the same server; each source needs its own"
-    assert found == [f"wal2delta.yaml:7: sources.b.slot: {text}"]
+    text = "lakeproof_shop is the slot of sources.shop on the same server; each source needs its own"
+    assert found == [f"lakeproof.yaml:7: sources.b.slot: {text}"]
 
 
 def test_two_servers_may_have_slots_of_one_name(tmp_path: Path) -> None:
     """Another port is another server."""
-    second = '  b:\n    dsn: "host=127.0.0.1 port=5433 dbname=other"\n    slot: wal2delta_shop\n'
+    second = '  b:\n    dsn: "host=127.0.0.1 port=5433 dbname=other"\n    slot: lakeproof_shop\n'
     assert len(load(write(tmp_path, MINIMAL + second)).sources) == 2
 
 
@@ -350,27 +350,27 @@ def test_the_environment_is_not_read_while_loading(tmp_path: Path, monkeypatch: 
 
 
 def test_the_file_is_found_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """WAL2DELTA_CONFIG names it where no path is given."""
-    monkeypatch.setenv("WAL2DELTA_CONFIG", str(write(tmp_path, MINIMAL)))
-    assert load().path == tmp_path / "wal2delta.yaml"
+    """LAKEPROOF_CONFIG names it where no path is given."""
+    monkeypatch.setenv("LAKEPROOF_CONFIG", str(write(tmp_path, MINIMAL)))
+    assert load().path == tmp_path / "lakeproof.yaml"
 
 
 def test_the_file_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`wal2delta.yaml` here, where neither says otherwise."""
-    monkeypatch.delenv("WAL2DELTA_CONFIG", raising=False)
+    """`lakeproof.yaml` here, where neither says otherwise."""
+    monkeypatch.delenv("LAKEPROOF_CONFIG", raising=False)
     write(tmp_path, MINIMAL)
     monkeypatch.chdir(tmp_path)
     assert load().lake == str(tmp_path / "lake")
 
 
-@pytest.mark.parametrize("variable", ["", "/nowhere/wal2delta.yaml"])
+@pytest.mark.parametrize("variable", ["", "/nowhere/lakeproof.yaml"])
 def test_a_file_that_is_not_there_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """With the two ways to name one."""
-    monkeypatch.setenv("WAL2DELTA_CONFIG", variable)
+    monkeypatch.setenv("LAKEPROOF_CONFIG", variable)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"there is no such file.*-c FILE or WAL2DELTA_CONFIG"):
+    with pytest.raises(ConfigError, match=r"there is no such file.*-c FILE or LAKEPROOF_CONFIG"):
         load()
 
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from pydantic.fields import FieldInfo
 
-from wal2delta.config import load
-from wal2delta.config.model import (
+from lakeproof.config import load
+from lakeproof.config.model import (
     CompactionConfig,
     Config,
     DrainConfig,
@@ -42,7 +42,7 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`spark`": (SparkConfig, frozenset(), frozenset()),
 }
 # What the model has no default for, because `load` gives it one.
-GIVEN_BY_LOAD = {"publication": "`wal2delta_<name>`", "slot": "`wal2delta_<name>`"}
+GIVEN_BY_LOAD = {"publication": "`lakeproof_<name>`", "slot": "`lakeproof_<name>`"}
 LIMITS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 
@@ -117,14 +117,14 @@ def test_the_example_on_the_page_loads(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "revenue_per_customer.sql").write_text("SELECT 1")
-    (tmp_path / "wal2delta.yaml").write_text(text)
-    assert load(tmp_path / "wal2delta.yaml").views["revenue_per_customer"].reads["orders"][0] == "shop"
+    (tmp_path / "lakeproof.yaml").write_text(text)
+    assert load(tmp_path / "lakeproof.yaml").views["revenue_per_customer"].reads["orders"][0] == "shop"
 
 
 def test_the_page_has_the_values_of_the_fixed_limits() -> None:
     """As the files have them."""
     text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(r"^\| `(wal2delta[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
+    found = re.findall(r"^\| `(lakeproof[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
     assert len(found) >= 10
     for module, name, value in found:
         assert str(getattr(importlib.import_module(module), name)) == value, name

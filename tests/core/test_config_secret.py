@@ -10,9 +10,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
-from wal2delta.config import SourceConfig, load
-from wal2delta.config.secret import Dsn, EnvSecret, FileSecret
-from wal2delta.errors import ConfigError
+from lakeproof.config import SourceConfig, load
+from lakeproof.config.secret import Dsn, EnvSecret, FileSecret
+from lakeproof.errors import ConfigError
 
 SECRET = "hunter2 with 'quotes' and \\"
 BASE = "host=a dbname=b user=c"
@@ -20,14 +20,14 @@ BASE = "host=a dbname=b user=c"
 
 def dsn(place: str = "sources.shop") -> Dsn:
     """A conninfo whose password is in the environment."""
-    return Dsn(BASE, EnvSecret("W2D_TEST_PASSWORD", f"{place}.password"), f"{place}.dsn")
+    return Dsn(BASE, EnvSecret("LP_TEST_PASSWORD", f"{place}.password"), f"{place}.dsn")
 
 
 @pytest.mark.parametrize("base", [BASE, "postgresql://c@a/b", "postgresql://c@a:5432/b?sslmode=require"])
 def test_the_password_is_added_when_it_is_used(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
     """To both forms of a conninfo, whatever characters it has."""
-    monkeypatch.setenv("W2D_TEST_PASSWORD", SECRET)
-    value = Dsn(base, EnvSecret("W2D_TEST_PASSWORD", "p")).get_secret_value()
+    monkeypatch.setenv("LP_TEST_PASSWORD", SECRET)
+    value = Dsn(base, EnvSecret("LP_TEST_PASSWORD", "p")).get_secret_value()
     parts = conninfo_to_dict(value)
     assert (parts["host"], parts["dbname"], parts["user"], parts["password"]) == ("a", "b", "c", SECRET)
 
@@ -36,7 +36,7 @@ def test_a_changed_variable_is_seen_at_the_next_use(monkeypatch: pytest.MonkeyPa
     """A rotated password needs no new process."""
     value = dsn()
     for secret in ("one", "two"):
-        monkeypatch.setenv("W2D_TEST_PASSWORD", secret)
+        monkeypatch.setenv("LP_TEST_PASSWORD", secret)
         assert conninfo_to_dict(value.get_secret_value())["password"] == secret
 
 
@@ -44,12 +44,12 @@ def test_a_changed_variable_is_seen_at_the_next_use(monkeypatch: pytest.MonkeyPa
 def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str | None, phrase: str) -> None:
     """With the place that wants it; an empty password would fail far away."""
     if value is None:
-        monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+        monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     else:
-        monkeypatch.setenv("W2D_TEST_PASSWORD", value)
+        monkeypatch.setenv("LP_TEST_PASSWORD", value)
     with pytest.raises(ConfigError) as caught:
         dsn().get_secret_value()
-    assert str(caught.value).startswith(f"sources.shop.password: the environment variable W2D_TEST_PASSWORD {phrase}; ")
+    assert str(caught.value).startswith(f"sources.shop.password: the environment variable LP_TEST_PASSWORD {phrase}; ")
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_a_wrong_conninfo_in_the_environment_is_named_not_shown(
     monkeypatch: pytest.MonkeyPatch, value: str, phrase: str
 ) -> None:
     """It is checked as the file's is, when it is used."""
-    monkeypatch.setenv("W2D_TEST_DSN", value)
+    monkeypatch.setenv("LP_TEST_DSN", value)
     with pytest.raises(ConfigError) as caught:
-        Dsn(EnvSecret("W2D_TEST_DSN", "sources.shop.dsn"), place="sources.shop.dsn").get_secret_value()
+        Dsn(EnvSecret("LP_TEST_DSN", "sources.shop.dsn"), place="sources.shop.dsn").get_secret_value()
     assert phrase in str(caught.value)
-    assert "W2D_TEST_DSN" in str(caught.value)
+    assert "LP_TEST_DSN" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
 def test_a_conninfo_from_the_environment_may_carry_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is what the environment is for."""
-    monkeypatch.setenv("W2D_TEST_DSN", f"{BASE} password=hunter2")
-    value = Dsn(EnvSecret("W2D_TEST_DSN", "p"))
+    monkeypatch.setenv("LP_TEST_DSN", f"{BASE} password=hunter2")
+    value = Dsn(EnvSecret("LP_TEST_DSN", "p"))
     assert value.get_secret_value() == f"{BASE} password=hunter2"
     assert value.resolve().get_secret_value() == f"{BASE} password=hunter2"
 
@@ -86,11 +86,11 @@ def test_nothing_that_prints_or_compares_reads_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_it: bool
 ) -> None:
     """Neither shows the secret where it is set nor fails where it is not."""
-    monkeypatch.delenv("W2D_TEST_PASSWORD", raising=False)
+    monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     if set_it:
-        monkeypatch.setenv("W2D_TEST_PASSWORD", "hunter2")
+        monkeypatch.setenv("LP_TEST_PASSWORD", "hunter2")
     file = tmp_path / "w.yaml"
-    file.write_text(f"lake: x\nsources: {{shop: {{dsn: '{BASE}', password: {{env: W2D_TEST_PASSWORD}}}}}}\n")
+    file.write_text(f"lake: x\nsources: {{shop: {{dsn: '{BASE}', password: {{env: LP_TEST_PASSWORD}}}}}}\n")
     config = load(file)
     shown = [
         repr(config),
@@ -109,7 +109,7 @@ def test_nothing_that_prints_or_compares_reads_the_environment(
 
 def test_a_dsn_survives_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled, it carries names only; the other side resolves them."""
-    monkeypatch.setenv("W2D_TEST_PASSWORD", "hunter2")
+    monkeypatch.setenv("LP_TEST_PASSWORD", "hunter2")
     data = pickle.dumps(dsn())
     assert b"hunter2" not in data
     again: Dsn = pickle.loads(data)  # noqa: S301  (made a line before)

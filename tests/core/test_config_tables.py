@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.config.selection import Selection
-from wal2delta.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, write_table
-from wal2delta.names import TableName
+from lakeproof.config.selection import Selection
+from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, write_table
+from lakeproof.names import TableName
 
 
 @pytest.mark.parametrize(

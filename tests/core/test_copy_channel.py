@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from psycopg.errors import Diagnostic
 
-from wal2delta.errors import SourceError
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.channel import ROWS, STREAM, SocketChannel
+from lakeproof.errors import SourceError
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.postgres.channel import ROWS, STREAM, SocketChannel
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 

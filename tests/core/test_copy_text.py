@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2delta.errors import InvariantError
-from wal2delta.names import Oid
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.copy import Block, typed_batch
-from wal2delta.postgres.copy_text import split
-from wal2delta.schema import Column
+from lakeproof.errors import InvariantError
+from lakeproof.names import Oid
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.postgres.copy import Block, typed_batch
+from lakeproof.postgres.copy_text import split
+from lakeproof.schema import Column
 
 Row = tuple[str | None, ...]
 _ESCAPES = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import RetentionConfig
+from lakeproof.errors import LakeError
+from lakeproof.lake import cut_documents
+from lakeproof.lake.cut_documents import load_cut_doc
+from lakeproof.lake.documents import Cut, CutTable, Held
+from lakeproof.lake.records import cut_numbers, read_cut, write_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.pipeline.maintain import old_documents
 from tests.core.test_lake_documents import VERSION
-from wal2delta.config.model import RetentionConfig
-from wal2delta.errors import LakeError
-from wal2delta.lake import cut_documents
-from wal2delta.lake.cut_documents import load_cut_doc
-from wal2delta.lake.documents import Cut, CutTable, Held
-from wal2delta.lake.records import cut_numbers, read_cut, write_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.pipeline.maintain import old_documents
 
 ONE = Incarnation(1)
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -7,13 +7,13 @@ import struct
 
 import pytest
 
-from wal2delta.drain import buffer as buffer_module
-from wal2delta.drain import units as units_module
-from wal2delta.drain.buffer import TransactionBuffer
-from wal2delta.drain.units import LargeTransaction, Unit
-from wal2delta.errors import SourceError
-from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.wire import Wire
+from lakeproof.drain import buffer as buffer_module
+from lakeproof.drain import units as units_module
+from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.errors import SourceError
+from lakeproof.lsn import Lsn
+from lakeproof.pgoutput.wire import Wire
 
 _HEADER = b"w" + bytes(24)
 _EPOCH_US = 946_684_800_000_000

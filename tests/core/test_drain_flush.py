@@ -9,22 +9,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from lakeproof.config.model import DrainConfig
+from lakeproof.drain import flush
+from lakeproof.drain.flush import EndSegment, Flusher
+from lakeproof.drain.units import Unit
+from lakeproof.errors import InvariantError
+from lakeproof.landing.reader import file_url
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, Xid
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.messages import Begin, Commit, Insert, Relation, RelationColumn
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import Identity
 from tests.core.landing_segments import START, WRITER, new_chain
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
-from wal2delta.config.model import DrainConfig
-from wal2delta.drain import flush
-from wal2delta.drain.flush import EndSegment, Flusher
-from wal2delta.drain.units import Unit
-from wal2delta.errors import InvariantError
-from wal2delta.landing.reader import file_url
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, Xid
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.messages import Begin, Commit, Insert, Relation, RelationColumn
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.schema import Identity
 
 T = Oid(16384)
 TIME = 1_700_000_000_000_000
@@ -48,7 +48,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     finally:
         flusher.close()
     (file,) = flushed.manifest.files
-    rows = pq.read_table(file_url(chain, file), columns=["c0", "_w2d_text"]).to_pylist()
+    rows = pq.read_table(file_url(chain, file), columns=["c0", "_lp_text"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(None, '{"!1":"41x7"}'), (None, '{"!x1":"ff"}'), (7, None)]
 
 

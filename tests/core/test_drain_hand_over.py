@@ -15,25 +15,25 @@ from typing import Any
 
 import pytest
 
+from lakeproof.config.model import DrainConfig
+from lakeproof.drain import buffer, flush, loop, units
+from lakeproof.drain.flush import EndSegment, Flusher
+from lakeproof.drain.spill import SpillFiles
+from lakeproof.drain.spool import Spool, SpoolMemory
+from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.errors import InvariantError, TransientError
+from lakeproof.landing import local
+from lakeproof.landing.chain import verify_chain
+from lakeproof.lsn import Lsn
+from lakeproof.names import Xid
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.messages import Commit
+from lakeproof.pgoutput.relations import RelationCache
 from tests.core.landing_segments import START, WRITER, new_chain
 from tests.core.pgoutput_random import resolve
 from tests.core.pretend_server import PretendDrain, PretendServer, landed, segments
-from wal2delta.config.model import DrainConfig
-from wal2delta.drain import buffer, flush, loop, units
-from wal2delta.drain.flush import EndSegment, Flusher
-from wal2delta.drain.spill import SpillFiles
-from wal2delta.drain.spool import Spool, SpoolMemory
-from wal2delta.drain.units import LargeTransaction, Unit
-from wal2delta.errors import InvariantError, TransientError
-from wal2delta.landing import local
-from wal2delta.landing.chain import verify_chain
-from wal2delta.lsn import Lsn
-from wal2delta.names import Xid
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.messages import Commit
-from wal2delta.pgoutput.relations import RelationCache
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 
 
 def _lost() -> TransientError:
@@ -168,7 +168,7 @@ def test_failures_at_every_hand_over_lose_nothing_and_repeat_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Reads, ticks and acknowledgements; the worker's steps; writes, syncs, links before and after they are done; spills."""
-    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED}/{number}")
     server = PretendServer()
     server.random(rng, 60)

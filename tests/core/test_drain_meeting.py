@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import SourceConfig
+from lakeproof.drain import gap
+from lakeproof.errors import GapError
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
+from lakeproof.postgres.server import ServerIdentity
+from lakeproof.postgres.slot import SlotState
 from tests.core.landing_segments import HEAD, add_segment, new_chain, reopen
-from wal2delta.config.model import SourceConfig
-from wal2delta.drain import gap
-from wal2delta.errors import GapError
-from wal2delta.landing.chain import Chain
-from wal2delta.lsn import Lsn
-from wal2delta.postgres.server import ServerIdentity
-from wal2delta.postgres.slot import SlotState
 
 SOURCE = SourceConfig(name="shop", dsn=SecretStr("dbname=app"), publication=HEAD.publication, slot=HEAD.slot)
 

@@ -10,17 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.core.pgoutput_encoder import frames
-from wal2delta.drain import buffer as buffer_module
-from wal2delta.drain import units as units_module
-from wal2delta.drain.buffer import TransactionBuffer
-from wal2delta.drain.spill import Spill, SpillFiles, SpillLimitError
-from wal2delta.drain.units import LargeTransaction, Unit
-from wal2delta.errors import SourceError
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, Xid
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import (
+from lakeproof.drain import buffer as buffer_module
+from lakeproof.drain import units as units_module
+from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.spill import Spill, SpillFiles, SpillLimitError
+from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.errors import SourceError
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, Xid
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
     Insert,
@@ -34,9 +33,10 @@ from wal2delta.pgoutput.messages import (
     StreamStop,
     Truncate,
 )
-from wal2delta.pgoutput.wire import Wire
+from lakeproof.pgoutput.wire import Wire
+from tests.core.pgoutput_encoder import frames
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 TIME = 1_700_000_000_000_000
 T = Oid(16384)
 
@@ -159,7 +159,7 @@ class _Server:
 @pytest.mark.parametrize("number", range(30))
 def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever pieces the socket brings, wherever limits fall, and whether files are shared or not."""
-    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED + number)
     for module in (buffer_module, units_module):
         monkeypatch.setattr(module, "UNIT_BYTES", rng.choice([300, 3000, 1 << 20]))

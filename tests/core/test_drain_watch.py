@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from lakeproof.config.model import SourceConfig
+from lakeproof.drain.watch import CatalogWatch, _Waiting
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid
+from lakeproof.postgres.patience import Patience
 from tests.core.landing_segments import WRITER, new_chain
-from wal2delta.config.model import SourceConfig
-from wal2delta.drain.watch import CatalogWatch, _Waiting
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid
-from wal2delta.postgres.patience import Patience
 
 
 def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta import errors
+from lakeproof import errors
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from wal2delta import errors
         (errors.InvariantError, 2),
     ],
 )
-def test_each_kind_has_its_exit_status(kind: type[errors.Wal2DeltaError], status: int) -> None:
+def test_each_kind_has_its_exit_status(kind: type[errors.LakeproofError], status: int) -> None:
     """3 for what may succeed when tried again, 2 for what waits for a person."""
     assert kind("slot shop", "in use", "stop the other drain").exit_status == status
 
@@ -34,7 +34,7 @@ def test_an_error_is_one_line_of_thing_reason_and_remedy() -> None:
 
 
 @pytest.mark.parametrize("kind", [errors.TransientError, errors.InvariantError])
-def test_neither_a_passing_nor_our_own_mistake_is_definite(kind: type[errors.Wal2DeltaError]) -> None:
+def test_neither_a_passing_nor_our_own_mistake_is_definite(kind: type[errors.LakeproofError]) -> None:
     """So `except DefiniteError` catches exactly what a person must change."""
     assert not issubclass(kind, errors.DefiniteError)
 
@@ -42,7 +42,7 @@ def test_neither_a_passing_nor_our_own_mistake_is_definite(kind: type[errors.Wal
 @pytest.mark.parametrize(
     "kind", [errors.ConfigError, errors.SourceError, errors.GapError, errors.LakeError, errors.TableError]
 )
-def test_what_a_person_must_change_is_definite(kind: type[errors.Wal2DeltaError]) -> None:
+def test_what_a_person_must_change_is_definite(kind: type[errors.LakeproofError]) -> None:
     """The other half of the same tree."""
     assert issubclass(kind, errors.DefiniteError)
-    assert issubclass(kind, errors.Wal2DeltaError)
+    assert issubclass(kind, errors.LakeproofError)

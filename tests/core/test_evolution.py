@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from wal2delta.lake.evolution import default_fits, describe_change, evolve, obstacle
-from wal2delta.lake.shape_plan import element_of_one
-from wal2delta.names import Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
-from wal2delta.values.types import decimal_typmod
+from lakeproof.lake.evolution import default_fits, describe_change, evolve, obstacle
+from lakeproof.lake.shape_plan import element_of_one
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.types import decimal_typmod
 
 _OIDS = {"int2": 21, "int4": 23, "int8": 20, "float4": 700, "float8": 701, "text": 25, "varchar": 1043, "numeric": 1700}
 _OIDS |= {"date": 1082, "uuid": 2950}
@@ -59,7 +59,7 @@ def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
 
 
 def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
-    """Not where `_w2d_text` or `_w2d_from`, which go by numbers, could speak of them and the numbers differ."""
+    """Not where `_lp_text` or `_lp_from`, which go by numbers, could speak of them and the numbers differ."""
     old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
     new = shape(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
     found = evolve(old, replace(new, oid=Oid(8)))
@@ -120,6 +120,6 @@ def test_a_default_is_the_element_of_an_array_of_one(array: str, text: str | Non
 
 
 def test_a_default_that_the_column_does_not_hold_is_told() -> None:
-    """It would have to stand in `_w2d_text`."""
+    """It would have to stand in `_lp_text`."""
     assert default_fits(column("d", "date", 2), "2026-01-01")
     assert not default_fits(column("d", "date", 2), "infinity")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from wal2delta.failpoints import Armed, failpoint
+from lakeproof.failpoints import Armed, failpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,7 +39,7 @@ def test_what_can_be_written(text: str, armed: Armed) -> None:
 @pytest.mark.parametrize("text", [":3", "x:0", "x@sleep:1", "x@hang:long", "@hang:1", "x@hold:"])
 def test_anything_else_is_refused(text: str) -> None:
     """A misspelled failpoint would make a test that tests nothing."""
-    with pytest.raises(ValueError, match=r"WAL2DELTA_FAILPOINT|float"):
+    with pytest.raises(ValueError, match=r"LAKEPROOF_FAILPOINT|float"):
         Armed.parse(text)
 
 
@@ -56,9 +56,9 @@ def test_unset_it_does_nothing() -> None:
 
 def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
     """At once, without any clean-up."""
-    code = "from wal2delta.failpoints import failpoint\nfailpoint('a.b')\nfailpoint('x.y')\nprint('alive')"
+    code = "from lakeproof.failpoints import failpoint\nfailpoint('a.b')\nfailpoint('x.y')\nprint('alive')"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"WAL2DELTA_FAILPOINT": "x.y"}, capture_output=True, check=False
+        [sys.executable, "-c", code], env={"LAKEPROOF_FAILPOINT": "x.y"}, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (-9, b"")
 
@@ -66,10 +66,10 @@ def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
 def test_held_it_waits_until_its_file_is_gone(tmp_path: Path) -> None:
     """So that a test needs no clock for what is to happen meanwhile."""
     file = tmp_path / "here"
-    code = "from wal2delta.failpoints import failpoint\nfailpoint('x.y')\nfailpoint('x.y')\nprint('on')"
+    code = "from lakeproof.failpoints import failpoint\nfailpoint('x.y')\nfailpoint('x.y')\nprint('on')"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={"WAL2DELTA_FAILPOINT": f"x.y@hold:{file}", "PYTHONPATH": str(ROOT)},
+        env={"LAKEPROOF_FAILPOINT": f"x.y@hold:{file}", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
     )
     deadline = time.monotonic() + 90
@@ -108,7 +108,7 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
     """A place where no test dies would be a claim."""
     places = {
         str(node.args[0].value)
-        for path in (ROOT / "wal2delta").rglob("*.py")
+        for path in (ROOT / "lakeproof").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "failpoint"
         if isinstance(node.args[0], ast.Constant)

@@ -13,14 +13,14 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from lakeproof.errors import LakeError, NoRoomError, TransientError
+from lakeproof.lake.failures import raise_unless_about_the_data
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline import prove as proving
+from lakeproof.proof import history as histories
+from lakeproof.proof.history import check_history, prove_history
 from tests.core.test_lake_documents import CUT, TABLE
-from wal2delta.errors import LakeError, NoRoomError, TransientError
-from wal2delta.lake.failures import raise_unless_about_the_data
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline import prove as proving
-from wal2delta.proof import history as histories
-from wal2delta.proof.history import check_history, prove_history
 
 FULL = PySparkException("[TASK_WRITE_FAILED] Task failed. Caused by: java.io.IOException: No space left on device")
 NO_MEMORY = PySparkException("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space")

@@ -1,4 +1,4 @@
-"""`wal2delta fetch-jars`: the pinned jars in a folder, and no other content under their names."""
+"""`lakeproof fetch-jars`: the pinned jars in a folder, and no other content under their names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.cli.main import main
-from wal2delta.lake.jars import jars
+from lakeproof.cli.main import main
+from lakeproof.lake.jars import jars
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config.load import load
-from wal2delta.config.mistakes import ConfigFileError
-from wal2delta.landing.fields import Malformed, canonical, parse_object
+from lakeproof.config.load import load
+from lakeproof.config.mistakes import ConfigFileError
+from lakeproof.landing.fields import Malformed, canonical, parse_object
 
 
 @pytest.mark.parametrize(

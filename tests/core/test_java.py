@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config.model import SparkConfig
-from wal2delta.errors import DefiniteError
-from wal2delta.lake.java import check_java
+from lakeproof.config.model import SparkConfig
+from lakeproof.errors import DefiniteError
+from lakeproof.lake.java import check_java
 
 
 def _java(folder: Path, says: str, status: int = 0) -> Path:

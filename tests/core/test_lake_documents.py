@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from wal2delta.errors import LakeError
-from wal2delta.lake.cut_documents import Contents, CutDoc
-from wal2delta.lake.documents import RESNAPSHOT, Cut, CutTable, Held, Intent, SegmentBase, SourceDoc, TableIntent
-from wal2delta.lake.fields import Fields
-from wal2delta.lake.history_sum import HistorySum
-from wal2delta.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
-from wal2delta.lake.snapshots import Ended, Wanted
-from wal2delta.landing.decoded import Decoded
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.errors import LakeError
+from lakeproof.lake.cut_documents import Contents, CutDoc
+from lakeproof.lake.documents import RESNAPSHOT, Cut, CutTable, Held, Intent, SegmentBase, SourceDoc, TableIntent
+from lakeproof.lake.fields import Fields
+from lakeproof.lake.history_sum import HistorySum
+from lakeproof.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.lake.snapshots import Ended, Wanted
+from lakeproof.landing.decoded import Decoded
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 TABLE = TableName("public", "order lines")
 VERSION = SchemaVersion(
@@ -93,7 +93,7 @@ def test_a_document_reads_back_as_it_was(document: Any, read: Read) -> None:
 def test_a_cut_has_the_fields_of_its_format() -> None:
     """Other readers rely on them."""
     doc = json.loads(CUT_DOC.to_bytes())
-    assert doc["format"] == "wal2delta.cut/1"
+    assert doc["format"] == "lakeproof.cut/1"
     assert doc["position"] == "100/0"
     assert doc["base"] == {"number": 1, "sha256": "1" * 64}
     assert doc["tables"]["public/order%20lines"] == {
@@ -124,7 +124,7 @@ def test_every_missing_field_is_named(document: Any, read: Read) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"format": "wal2delta.cut/2"},
+        {"format": "lakeproof.cut/2"},
         {"number": -1},
         {"number": "2"},
         {"number": True},
@@ -174,17 +174,17 @@ def test_a_snapshot_whose_chunks_do_not_add_up_is_refused() -> None:
 
 def test_the_remedy_of_held_tables_stays_in_its_words() -> None:
     """Cuts of an older version have it, and which tables are copied without being asked is known by it."""
-    assert RESNAPSHOT == "run `wal2delta bootstrap SOURCE --tables TABLE`, then compact"
+    assert RESNAPSHOT == "run `lakeproof bootstrap SOURCE --tables TABLE`, then compact"
 
 
 def test_a_held_table_says_what_to_type() -> None:
     """The remedy has the source and the table, quoted for a shell where that is needed."""
     held = Held(Lsn(16), "why", RESNAPSHOT)
     assert str(held.named("shop", TableName("a", "b"))) == (
-        "held since 0/10: why; run `wal2delta bootstrap shop --tables a.b`, then compact"
+        "held since 0/10: why; run `lakeproof bootstrap shop --tables a.b`, then compact"
     )
     odd = held.named("shop", TableName("a b", 'c"d'))
-    assert odd.remedy == 'run `wal2delta bootstrap shop --tables \'"a b"."c""d"\'`, then compact'
+    assert odd.remedy == 'run `lakeproof bootstrap shop --tables \'"a b"."c""d"\'`, then compact'
     assert Held(Lsn(16), "SOURCE", "else").named("shop", TableName("a", "b")) == Held(Lsn(16), "SOURCE", "else")
 
 

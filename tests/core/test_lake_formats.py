@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.lake.columns import current_columns, history_columns
+from lakeproof.lake.cut_documents import base_bytes, shape_bytes
+from lakeproof.lake.lease import hold_lease
+from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import CycleNumber, Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
 from tests.core.test_lake_documents import CUT_DOC, ENDED, INTENT, SNAPSHOT, SOURCE, VERSION, WANTED
-from wal2delta.lake.columns import current_columns, history_columns
-from wal2delta.lake.cut_documents import base_bytes, shape_bytes
-from wal2delta.lake.lease import hold_lease
-from wal2delta.lake.view_cuts import ViewCut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import CycleNumber, Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
 
 GOLDEN = Path(__file__).parent / "golden"
-PAGE = Path(__file__).parents[2] / "wal2delta" / "lake" / "FORMAT.md"
+PAGE = Path(__file__).parents[2] / "lakeproof" / "lake" / "FORMAT.md"
 VIEW_CUT = ViewCut(
     number=CycleNumber(3),
     view="revenue",
@@ -70,7 +70,7 @@ def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
         "format": "str", "epoch": "int", "writer": "str", "host": "str", "process": "dict",
         "jvm": "NoneType", "created_at": "str",
     }  # fmt: skip
-    assert written["format"] == "wal2delta.lease/1"
+    assert written["format"] == "lakeproof.lease/1"
 
 
 def test_hidden_columns_are_those_of_the_format() -> None:
@@ -81,13 +81,13 @@ def test_hidden_columns_are_those_of_the_format() -> None:
     )
     notes = replace(numbers, columns=(*numbers.columns, note))
     bag = replace(notes, identity=Identity.FULL, key=())
-    assert current_columns(numbers) == ["id", "_w2d_text"]
-    assert current_columns(notes) == ["id", "note", "_w2d_text", "_w2d_ord", "_w2d_from"]
-    assert current_columns(bag) == ["id", "note", "_w2d_text", "_w2d_key", "_w2d_dup", "_w2d_from"]
+    assert current_columns(numbers) == ["id", "_lp_text"]
+    assert current_columns(notes) == ["id", "note", "_lp_text", "_lp_ord", "_lp_from"]
+    assert current_columns(bag) == ["id", "note", "_lp_text", "_lp_key", "_lp_dup", "_lp_from"]
     history = [
-        "_w2d_ord", "_w2d_lsn", "_w2d_seq", "_w2d_op", "_w2d_xid", "_w2d_commit_time", "_w2d_text", "_w2d_key",
-        "_w2d_from",
+        "_lp_ord", "_lp_lsn", "_lp_seq", "_lp_op", "_lp_xid", "_lp_commit_time", "_lp_text", "_lp_key",
+        "_lp_from",
     ]  # fmt: skip
     assert history_columns(numbers) == ["id", *history]
     page = PAGE.read_text(encoding="utf-8")
-    assert all(f"`{name}`" in page for name in {*history, *current_columns(bag)} if name.startswith("_w2d_"))
+    assert all(f"`{name}`" in page for name in {*history, *current_columns(bag)} if name.startswith("_lp_"))

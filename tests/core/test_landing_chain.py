@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.errors import InvariantError, LakeError, TransientError
+from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, newest_incarnation, verify_chain
+from lakeproof.landing.local import LocalStore
+from lakeproof.landing.manifest import Kind, Manifest
+from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.sweep import sweep
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
 from tests.core.landing_segments import HEAD, OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
-from wal2delta.errors import InvariantError, LakeError, TransientError
-from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, newest_incarnation, verify_chain
-from wal2delta.landing.local import LocalStore
-from wal2delta.landing.manifest import Kind, Manifest
-from wal2delta.landing.segment import SegmentWriter
-from wal2delta.landing.sweep import sweep
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from lakeproof.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.errors import LakeError
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.decoded import Decoded
+from lakeproof.landing.manifest import DataFile, Kind, LandedCommit, Manifest, SchemaEntry, parse
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, Oid, TableName, Xid
+from lakeproof.schema import Column, Identity, SchemaVersion
 from tests.core.landing_segments import HEAD, WRITER, version
-from wal2delta.differences import AddedColumn, Born, Difference, TableChange
-from wal2delta.errors import LakeError
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.decoded import Decoded
-from wal2delta.landing.manifest import DataFile, Kind, LandedCommit, Manifest, SchemaEntry, parse
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, Oid, TableName, Xid
-from wal2delta.schema import Column, Identity, SchemaVersion
 
 MADE = SchemaVersion(
     TableName("public", "made"),
@@ -114,7 +114,7 @@ CATALOG_BYTES = (
 )
 HEAD_BYTES = (
     b'{"catalog_lsn":null,"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
-    b'"format":"wal2delta.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"notes":[],"number":0,'
+    b'"format":"lakeproof.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"notes":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
     b'"sha256":"SUM","source":{"database":"app","database_oid":16384,"publication":"shop",'
     b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'
@@ -173,7 +173,7 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_set(format="wal2delta.manifest/2"), "format"),
+        (_set(format="lakeproof.manifest/2"), "format"),
         (_set(extra=1), "extra is not a field"),
         (lambda d: d.pop("writer"), "writer is missing"),
         (_set(kind="tail"), "none of head, segment, progress"),

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import DrainConfig
+from lakeproof.drain import buffer, units
+from lakeproof.fingerprint import Fingerprint
+from lakeproof.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.retention import put_base, remove_below
+from lakeproof.lsn import Lsn
+from lakeproof.schema import SchemaVersion
 from tests.core.landing_segments import START
 from tests.core.pretend_server import PretendDrain, PretendServer, landed
 from tests.power_cut import PowerCut
-from wal2delta.config.model import DrainConfig
-from wal2delta.drain import buffer, units
-from wal2delta.fingerprint import Fingerprint
-from wal2delta.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.retention import put_base, remove_below
-from wal2delta.lsn import Lsn
-from wal2delta.schema import SchemaVersion
 
 # Of hundreds; each costs a drain, 0.1 s. The rare variants look at as many again, from other seeds.
 STATES = 25
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 
 
 @dataclass
@@ -70,7 +70,7 @@ def test_a_power_cut_at_any_sync_of_a_drain_loses_nothing_acknowledged_and_repea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The beginning of the landing, segments, fingerprints and progress, in several connections; then the power goes."""
-    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     for module in (buffer, units):
         monkeypatch.setattr(module, "UNIT_BYTES", 400)
     rng = random.Random(f"{SEED}/{number}")
@@ -105,7 +105,7 @@ def test_a_power_cut_at_any_sync_of_a_drain_loses_nothing_acknowledged_and_repea
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 20))])
 def test_a_power_cut_while_old_links_are_removed_leaves_a_chain(tmp_path: Path, number: int) -> None:
     """A base, the files, the links: whatever of them has gone, the chain opens, and a drain goes on at its end."""
-    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED}/{number}")
     server = PretendServer(piece=5)
     for _ in range(8):

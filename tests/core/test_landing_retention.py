@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.errors import LakeError
+from lakeproof.failpoints import VARIABLE
+from lakeproof.fingerprint import Fingerprint
+from lakeproof.landing.base import read_base
+from lakeproof.landing.catalog_links import append_catalog, catalog_links, newest_link, put_fingerprint
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.landing.retention import below, first_needed, put_base, remove_below
+from lakeproof.landing.sweep import sweep
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
 from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
-from wal2delta.errors import LakeError
-from wal2delta.failpoints import VARIABLE
-from wal2delta.fingerprint import Fingerprint
-from wal2delta.landing.base import read_base
-from wal2delta.landing.catalog_links import append_catalog, catalog_links, newest_link, put_fingerprint
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.landing.retention import below, first_needed, put_base, remove_below
-from wal2delta.landing.sweep import sweep
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
 
 LATER = datetime.now(timezone.utc) + timedelta(days=1)
 LINKS = 20
@@ -199,7 +199,7 @@ def test_a_base_of_format_1_is_read_as_it_was(tmp_path: Path) -> None:
     assert kept.base is not None
     old = replace(kept.base, catalog=None, names_catalog=False)
     Path(chain.paths.url(key)).write_bytes(old.to_bytes())
-    assert b'"format":"wal2delta.base/1"' in chain.store.get(key)
+    assert b'"format":"lakeproof.base/1"' in chain.store.get(key)
     assert b"catalog" not in chain.store.get(key)
     _record(chain, 99_000, OTHER_WRITER, number=9)
     opened = reopen(chain)
@@ -214,9 +214,9 @@ def test_a_base_of_format_1_is_read_as_it_was(tmp_path: Path) -> None:
 def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: str) -> None:
     """Killed after the base or among the files: the chain is whole, and nothing stays behind."""
     code = (
-        "import sys; from pathlib import Path; from wal2delta.landing.chain import Chain;"
-        "from wal2delta.landing.lake_paths import LakePaths; from wal2delta.landing.local import LocalStore;"
-        "from wal2delta.landing.retention import put_base, remove_below; from wal2delta.names import Incarnation;"
+        "import sys; from pathlib import Path; from lakeproof.landing.chain import Chain;"
+        "from lakeproof.landing.lake_paths import LakePaths; from lakeproof.landing.local import LocalStore;"
+        "from lakeproof.landing.retention import put_base, remove_below; from lakeproof.names import Incarnation;"
         "a = (LocalStore(Path(sys.argv[1])), LakePaths(sys.argv[1], 'shop'), Incarnation(1));"
         "put_base(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
     )

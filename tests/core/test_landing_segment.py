@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeproof.errors import InvariantError, LakeError
+from lakeproof.landing import segment as segment_module
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.inspect import inspect, inspect_text
+from lakeproof.landing.manifest import Kind
+from lakeproof.landing.reader import file_url, slices, verify_file, verify_files
+from lakeproof.landing.segment import SegmentLimits, SegmentWriter
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 from tests.core.landing_segments import WRITER, add_segment, inserts, new_chain, reopen, version
-from wal2delta.errors import InvariantError, LakeError
-from wal2delta.landing import segment as segment_module
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.inspect import inspect, inspect_text
-from wal2delta.landing.manifest import Kind
-from wal2delta.landing.reader import file_url, slices, verify_file, verify_files
-from wal2delta.landing.segment import SegmentLimits, SegmentWriter
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def chain(tmp_path: Path) -> Chain:
 
 
 def test_rows_are_numbered_over_all_batches_and_tables(chain: Chain) -> None:
-    """`_w2d_row` of a batch begins at 0; a segment counts on."""
+    """`_lp_row` of a batch begins at 0; a segment counts on."""
     writer = SegmentWriter(chain, WRITER)
     for lsn, name in ((1100, "orders"), (1200, "lines"), (1300, "orders")):
         writer.add(inserts(version(name, oid=len(name)), lsn, 4))
     manifest = writer.finish(Lsn(1300))
     assert (manifest.kind, manifest.rows, manifest.transactions) == (Kind.SEGMENT, 12, 3)
     assert (manifest.first_commit_us, manifest.last_commit_us) == (1100, 1300)
-    rows = {f.table.name: pq.read_table(file_url(chain, f))["_w2d_row"].to_pylist() for f in manifest.files}
+    rows = {f.table.name: pq.read_table(file_url(chain, f))["_lp_row"].to_pylist() for f in manifest.files}
     assert rows == {"lines": [4, 5, 6, 7], "orders": [0, 1, 2, 3, 8, 9, 10, 11]}
 
 
@@ -55,10 +55,10 @@ def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
     with pq.ParquetFile(file_url(chain, chain.newest.files[0])) as file:
         assert file.metadata.row_group(0).column(0).compression == "ZSTD"
         types = {f.name: f.type for f in file.schema_arrow}
-    assert types["_w2d_op"] == pa.dictionary(pa.int8(), pa.string())
-    assert types["_w2d_commit_time"] == pa.timestamp("us", "UTC")
-    assert types["_w2d_unchanged"].value_type == pa.int16()
-    assert [t for n, t in types.items() if n in ("_w2d_lsn", "_w2d_seq", "_w2d_row", "_w2d_xid")] == [pa.int64()] * 4
+    assert types["_lp_op"] == pa.dictionary(pa.int8(), pa.string())
+    assert types["_lp_commit_time"] == pa.timestamp("us", "UTC")
+    assert types["_lp_unchanged"].value_type == pa.int16()
+    assert [t for n, t in types.items() if n in ("_lp_lsn", "_lp_seq", "_lp_row", "_lp_xid")] == [pa.int64()] * 4
 
 
 def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monk
     manifest = writer.finish(Lsn(1139))
     assert most <= 3
     assert manifest.rows == 80
-    rows = [n for f in manifest.files for n in pq.read_table(file_url(chain, f))["_w2d_row"].to_pylist()]
+    rows = [n for f in manifest.files for n in pq.read_table(file_url(chain, f))["_lp_row"].to_pylist()]
     assert sorted(rows) == list(range(80))
 
 

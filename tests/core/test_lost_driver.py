@@ -12,9 +12,9 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from wal2delta.errors import TableError
-from wal2delta.lake import session as of_session
-from wal2delta.lake.session import DriverLostError, driver_lives, stop_session
+from lakeproof.errors import TableError
+from lakeproof.lake import session as of_session
+from lakeproof.lake.session import DriverLostError, driver_lives, stop_session
 
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.lsn import Lsn
+from lakeproof.lsn import Lsn
 
 LAST = (1 << 64) - 1
 

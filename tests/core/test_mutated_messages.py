@@ -14,19 +14,19 @@ import tracemalloc
 
 import pytest
 
+from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.units import LargeTransaction
+from lakeproof.errors import SourceError
+from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
+from lakeproof.pgoutput.decoder import ProtocolError, decode
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.values.cast import CastError
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve
 from tests.core.test_recorded_messages import SENT, recorded
-from wal2delta.drain.buffer import TransactionBuffer
-from wal2delta.drain.units import LargeTransaction
-from wal2delta.errors import SourceError
-from wal2delta.pgoutput.batch import BatchDecoder, TransactionInfo
-from wal2delta.pgoutput.decoder import ProtocolError, decode
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.values.cast import CastError
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 PARTS = 10
 # Of the plain decoder in each part; the default run has one part.
 MESSAGES = 100_000
@@ -63,7 +63,7 @@ def mutated(octets: bytes, rng: random.Random) -> bytes:
 
 
 def _rng(part: int) -> random.Random:
-    print(f"WAL2DELTA_SEED={SEED} part {part}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} part {part}")  # noqa: T201  (to run a failure again)
     return random.Random(SEED * PARTS + part)
 
 

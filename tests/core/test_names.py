@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from wal2delta.names import TableName
+from lakeproof.names import TableName
 
 ODD = [
     "a",

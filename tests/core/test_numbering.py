@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from wal2delta.numbering import UNKNOWN, Columns, NamedColumn, NumberedColumn, numbers_of
+from lakeproof.numbering import UNKNOWN, Columns, NamedColumn, NumberedColumn, numbers_of
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 INT, TEXT = 23, 25
 
 

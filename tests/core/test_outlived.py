@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.lake.lease import LEASE_FORMAT, hold_lease
-from wal2delta.lake.outlived import Process, process
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
+from lakeproof.lake.lease import LEASE_FORMAT, hold_lease
+from lakeproof.lake.outlived import Process, process
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
 
 
 @pytest.fixture

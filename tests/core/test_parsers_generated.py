@@ -17,22 +17,22 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakeproof.config.load import load
+from lakeproof.config.table_names import parse_selected, parse_table, write_table
+from lakeproof.errors import LakeError, LakeproofError
+from lakeproof.failpoints import Armed
+from lakeproof.lake.cut_documents import CutDoc
+from lakeproof.lake.delta_log import LogGapError, read_actions
+from lakeproof.lake.documents import Intent, SourceDoc
+from lakeproof.lake.snapshot_documents import SnapshotDoc
+from lakeproof.lake.snapshots import Ended, Wanted
+from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.landing.fields import Malformed, canonical, parse_object
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.values.cast import CastError
 from tests.core.test_lake_formats import DOCUMENTS
 from tests.core.test_values_cast import cast
-from wal2delta.config.load import load
-from wal2delta.config.table_names import parse_selected, parse_table, write_table
-from wal2delta.errors import LakeError, Wal2DeltaError
-from wal2delta.failpoints import Armed
-from wal2delta.lake.cut_documents import CutDoc
-from wal2delta.lake.delta_log import LogGapError, read_actions
-from wal2delta.lake.documents import Intent, SourceDoc
-from wal2delta.lake.snapshot_documents import SnapshotDoc
-from wal2delta.lake.snapshots import Ended, Wanted
-from wal2delta.lake.view_cuts import ViewCut
-from wal2delta.landing.fields import Malformed, canonical, parse_object
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.values.cast import CastError
 
 # PostgreSQL's names have no NUL, UTF-8 has no lone surrogate.
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -73,7 +73,7 @@ def test_a_table_s_name_comes_back_from_its_key_and_from_what_a_person_types(tab
 def test_any_text_is_a_name_or_one_error(text: str) -> None:
     """For tables, positions and failpoints."""
     for parse in (parse_table, parse_selected, Lsn.parse, Armed.parse):
-        with suppress(Wal2DeltaError, ValueError):
+        with suppress(LakeproofError, ValueError):
             parse(text)
 
 
@@ -156,7 +156,7 @@ def test_any_yaml_is_a_configuration_or_refused(document: Any) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "w.yaml"
         file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
-        with suppress(Wal2DeltaError):
+        with suppress(LakeproofError):
             load(file)
 
 
@@ -167,7 +167,7 @@ def test_any_bytes_are_a_configuration_or_refused(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "w.yaml"
         file.write_bytes(data)
-        with suppress(Wal2DeltaError):
+        with suppress(LakeproofError):
             load(file)
 
 

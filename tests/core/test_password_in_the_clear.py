@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.postgres.transport import authentication
+from lakeproof.postgres.transport import authentication
 
 _VARIABLES = ("PGSSLMODE", "PGREQUIREAUTH", "PGSERVICE")
 

@@ -12,15 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.core.pgoutput_encoder import encode, frame, frames
-from tests.core.pgoutput_random import KIND_OIDS, Workload, resolve
-from wal2delta.errors import InvariantError
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, TableName, Xid
-from wal2delta.pgoutput.assemble import assemble
-from wal2delta.pgoutput.batch import Batch, BatchDecoder, ChangeCounts, SchemaInForce, TransactionInfo
-from wal2delta.pgoutput.decoder import ProtocolError
-from wal2delta.pgoutput.messages import (
+from lakeproof.errors import InvariantError
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName, Xid
+from lakeproof.pgoutput.assemble import assemble
+from lakeproof.pgoutput.batch import Batch, BatchDecoder, ChangeCounts, SchemaInForce, TransactionInfo
+from lakeproof.pgoutput.decoder import ProtocolError
+from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
     Commit,
@@ -36,10 +34,12 @@ from wal2delta.pgoutput.messages import (
     Truncate,
     Update,
 )
-from wal2delta.pgoutput.relations import RelationCache, Resolver
-from wal2delta.pgoutput.rows import row_schema
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.schema import Identity, SchemaVersion
+from lakeproof.pgoutput.relations import RelationCache, Resolver
+from lakeproof.pgoutput.rows import row_schema
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import Identity, SchemaVersion
+from tests.core.pgoutput_encoder import encode, frame, frames
+from tests.core.pgoutput_random import KIND_OIDS, Workload, resolve
 
 T1, T2 = Oid(16384), Oid(16390)
 TIME = 1_700_000_000_000_000
@@ -72,23 +72,23 @@ def both(*messages: Message, wanted: Resolver = resolve) -> Batch:
 
 
 def picked(batch: Batch, *names: str) -> list[tuple[Any, ...]]:
-    """These columns of all rows, by `_w2d_row`."""
+    """These columns of all rows, by `_lp_row`."""
     rows = [row for table in batch.changes for row in table.rows.to_pylist()]
-    return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: int(row["_w2d_row"]))]
+    return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: int(row["_lp_row"]))]
 
 
 def test_rows_have_exactly_the_columns_of_the_landing_format() -> None:
-    """Names, types and order are those of wal2delta/landing/FORMAT.md."""
+    """Names, types and order are those of lakeproof/landing/FORMAT.md."""
     version = resolve(relation())
     expected = [
-        ("_w2d_lsn", pa.int64()),
-        ("_w2d_seq", pa.int64()),
-        ("_w2d_row", pa.int64()),
-        ("_w2d_op", pa.dictionary(pa.int8(), pa.string())),
-        ("_w2d_xid", pa.int64()),
-        ("_w2d_commit_time", pa.timestamp("us", "UTC")),
-        ("_w2d_unchanged", pa.list_(pa.int16())),
-        ("_w2d_text", pa.string()),
+        ("_lp_lsn", pa.int64()),
+        ("_lp_seq", pa.int64()),
+        ("_lp_row", pa.int64()),
+        ("_lp_op", pa.dictionary(pa.int8(), pa.string())),
+        ("_lp_xid", pa.int64()),
+        ("_lp_commit_time", pa.timestamp("us", "UTC")),
+        ("_lp_unchanged", pa.list_(pa.int16())),
+        ("_lp_text", pa.string()),
         ("c0", pa.int32()),
         ("c1", pa.string()),
     ]
@@ -103,7 +103,7 @@ def test_positions_seqs_and_rows_follow_the_stream() -> None:
         *transaction(1, relation(T1), relation(T2), Insert(T1, ("1", "a")), Insert(T2, ("1", "b"))),
         *transaction(2, Delete(T2, OldImage.KEY, ("1", None)), Insert(T1, ("2", "c"))),
     )
-    assert picked(batch, "_w2d_lsn", "_w2d_seq", "_w2d_row", "_w2d_op", "_w2d_xid", "c0", "c1") == [
+    assert picked(batch, "_lp_lsn", "_lp_seq", "_lp_row", "_lp_op", "_lp_xid", "c0", "c1") == [
         (1008, 0, 0, "insert", 1, 1, "a"),
         (1008, 1, 1, "insert", 1, 1, "b"),
         (2008, 0, 2, "delete", 2, 1, None),
@@ -117,7 +117,7 @@ def test_an_old_image_is_a_before_row_right_above_its_update() -> None:
     """Both share one seq; an update without one is one row."""
     update = Update(T1, OldImage.KEY, ("1", None), ("2", "b"))
     batch = both(*transaction(1, relation(), Update(T1, None, None, ("1", "a")), update, Insert(T1, ("3", "c"))))
-    assert picked(batch, "_w2d_seq", "_w2d_row", "_w2d_op", "c0", "c1") == [
+    assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0", "c1") == [
         (0, 0, "update", 1, "a"),
         (1, 1, "before", 1, None),
         (1, 2, "update", 2, "b"),
@@ -127,7 +127,7 @@ def test_an_old_image_is_a_before_row_right_above_its_update() -> None:
 
 
 def test_an_unchanged_value_is_taken_from_the_old_image_or_marked() -> None:
-    """FULL has all values, a key image those of the key; what neither has is an ordinal in `_w2d_unchanged`."""
+    """FULL has all values, a key image those of the key; what neither has is an ordinal in `_lp_unchanged`."""
     kinds = ("text", "text", "text")
     full = relation(T1, kinds, Identity.FULL)
     keyed = relation(T2, kinds)
@@ -142,7 +142,7 @@ def test_an_unchanged_value_is_taken_from_the_old_image_or_marked() -> None:
             Insert(T2, ("j", UNCHANGED, None)),
         )
     )
-    assert picked(batch, "_w2d_op", "_w2d_unchanged", "c0", "c1", "c2") == [
+    assert picked(batch, "_lp_op", "_lp_unchanged", "c0", "c1", "c2") == [
         ("before", None, "k", "old", None),
         ("update", None, "k", "old", "x"),
         ("before", None, "k", None, None),
@@ -161,7 +161,7 @@ def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
         *transaction(1, relation(T1), relation(T2), unwanted, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))),
         wanted=lambda r, *_: None if r.oid == 5 else resolve(r),
     )
-    assert picked(batch, "_w2d_seq", "_w2d_row", "_w2d_op", "c0") == [
+    assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0") == [
         (0, 0, "insert", 1),
         (1, 1, "truncate", None),
         (3, 2, "truncate", None),
@@ -200,7 +200,7 @@ def test_what_does_not_fit_its_type_stands_in_the_hidden_text() -> None:
     """By attribute number, NULL in the column."""
     shape = relation(T1, ("int4", "date", "timestamptz"))
     batch = both(*transaction(1, shape, Insert(T1, ("1", "infinity", "0044-03-15 12:00:00+00 BC"))))
-    assert picked(batch, "c1", "c2", "_w2d_text") == [(None, None, '{"2":"infinity","3":"0044-03-15 12:00:00+00 BC"}')]
+    assert picked(batch, "c1", "c2", "_lp_text") == [(None, None, '{"2":"infinity","3":"0044-03-15 12:00:00+00 BC"}')]
 
 
 def test_messages_are_handed_on_and_an_empty_batch_is_empty() -> None:
@@ -306,14 +306,14 @@ def test_text_that_is_not_utf8_is_kept_as_its_octets() -> None:
     """By both roads: NULL in the column, and marked, so that the row is not taken for a whole one."""
     stream = frames(*transaction(1, relation(), Insert(T1, ("1", b"caf\xe9")), Insert(T1, ("2", "café"))))
     for decode in (_fast, _slow):
-        assert picked(decode(stream), "c0", "c1", "_w2d_text") == [(1, None, '{"!x2":"636166e9"}'), (2, "café", None)]
+        assert picked(decode(stream), "c0", "c1", "_lp_text") == [(1, None, '{"!x2":"636166e9"}'), (2, "café", None)]
 
 
 @pytest.mark.parametrize("text", ["", "x", "2147483648", "1 ", "0x1"])
 def test_a_text_that_is_no_value_of_its_type_is_kept_under_a_mark(text: str) -> None:
     """It is not what PostgreSQL prints for an int4: the relation would be a wrong one."""
     batch = _fast(frames(*transaction(1, relation(), Insert(T1, (text, "a")), Insert(T1, ("5", "b")))))
-    assert picked(batch, "c0", "c1", "_w2d_text") == [(None, "a", f'{{"!1":"{text}"}}'), (5, "b", None)]
+    assert picked(batch, "c0", "c1", "_lp_text") == [(None, "a", f'{{"!1":"{text}"}}'), (5, "b", None)]
 
 
 @pytest.mark.parametrize("payload", [b"k" + bytes(17), b"w" + bytes(24), b"", b"x" + bytes(30)])

@@ -6,11 +6,10 @@ import struct
 
 import pytest
 
-from tests.core.pgoutput_encoder import encode, tuple_data
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, Xid
-from wal2delta.pgoutput.decoder import COLUMNS_MAX, ProtocolError, decode, message_of
-from wal2delta.pgoutput.messages import (
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, Xid
+from lakeproof.pgoutput.decoder import COLUMNS_MAX, ProtocolError, decode, message_of
+from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
     BeginPrepare,
@@ -35,7 +34,8 @@ from wal2delta.pgoutput.messages import (
     TypeName,
     Update,
 )
-from wal2delta.schema import Identity
+from lakeproof.schema import Identity
+from tests.core.pgoutput_encoder import encode, tuple_data
 
 TABLE, XID, TIME = Oid(16384), Xid(4_000_000_000), 1_700_000_000_123_456
 LSN, END = Lsn.parse("1/DEADBEEF"), Lsn.parse("1/DEADBF20")

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
+from lakeproof.pgoutput.assemble import assemble
+from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
+from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import Workload, resolve
 from tests.core.pgoutput_same import assert_same
-from wal2delta.pgoutput.assemble import assemble
-from wal2delta.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
-from wal2delta.pgoutput.messages import Begin, Commit, Message, Relation
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.schema import SchemaVersion
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 
 
 @pytest.fixture(params=range(12))
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """A generator of its own for each round, with its seed in the output of a failure."""
-    print(f"WAL2DELTA_SEED={SEED} round {request.param}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} round {request.param}")  # noqa: T201  (to run a failure again)
     return random.Random(SEED + request.param)
 
 
@@ -68,11 +68,11 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
         part = decoder.decode_part(Wire.of(piece), info, seq)
-        found += [dict(row, _w2d_row=row["_w2d_row"] + rows) for row in _plain_rows(part)]
+        found += [dict(row, _lp_row=row["_lp_row"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
         seq, rows = part.next_seq, rows + part.rows
-    by_row = sorted(found, key=lambda row: row["_w2d_row"])
-    assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_w2d_row"])
+    by_row = sorted(found, key=lambda row: row["_lp_row"])
+    assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_row"])
     assert (schemas, seq, rows) == (whole.schemas, whole.next_seq, whole.rows)
 
 

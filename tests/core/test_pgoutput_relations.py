@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from lakeproof.lsn import Lsn
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.messages import Insert, Relation
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import resolve
 from tests.core.test_pgoutput_batch import T1, relation, transaction
-from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.messages import Insert, Relation
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.schema import SchemaVersion
 
 
 @pytest.mark.parametrize(("attnum", "shapes"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"])

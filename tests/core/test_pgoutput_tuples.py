@@ -12,22 +12,22 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from lakeproof.pgoutput.decoder import ProtocolError, decode
+from lakeproof.pgoutput.messages import UNCHANGED, Delete, Insert, OldImage, Update, Values
+from lakeproof.pgoutput.tuples import Rows, walk
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.values import spans
 from tests.core.pgoutput_encoder import encode
 from tests.core.pgoutput_random import Workload
-from wal2delta.pgoutput.decoder import ProtocolError, decode
-from wal2delta.pgoutput.messages import UNCHANGED, Delete, Insert, OldImage, Update, Values
-from wal2delta.pgoutput.tuples import Rows, walk
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.values import spans
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 BLOCK = 1000
 
 
 @pytest.mark.parametrize("messages", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])
 def test_a_damaged_message_is_walked_as_the_plain_decoder_reads_it_or_refused(messages: int) -> None:
     """Bytes changed, put in, left out, lengths moved, messages cut: what stands behind one is never taken for it."""
-    print(f"WAL2DELTA_SEED={SEED}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED)
     taken = 0
     for _ in range(messages // BLOCK):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.landing.local import LocalStore
 from tests.power_cut import PowerCut
-from wal2delta.landing.local import LocalStore
 
 
 def _found(cut: PowerCut, *, mark: str | None = None) -> set[tuple[tuple[str, bytes | None], ...]]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, TableName
-from wal2delta.proof.history import HistoryProof
-from wal2delta.proof.record import (
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.record import (
     Compared,
     LakeProved,
     Proved,
@@ -23,8 +23,8 @@ from wal2delta.proof.record import (
     record,
     views_due,
 )
-from wal2delta.proof.result import LakeProof, ProofReport, TableProof
-from wal2delta.views.audit import ViewProof
+from lakeproof.proof.result import LakeProof, ProofReport, TableProof
+from lakeproof.views.audit import ViewProof
 
 A, B, C, D = (TableName("s", name) for name in "abcd")
 

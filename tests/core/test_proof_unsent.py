@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from wal2delta.proof.compare import ProofRow
-from wal2delta.proof.unsent import ALL_ACTIONS, Judgement, differences, judge
+from lakeproof.proof.compare import ProofRow
+from lakeproof.proof.unsent import ALL_ACTIONS, Judgement, differences, judge
 
 _SURPLUS, _LACKING, _OTHER = "surplus", "lacking", "other"
 _SIDES = {

@@ -6,22 +6,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import wal2delta
-from wal2delta.lake.open import OpenedLake
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
+import lakeproof
+from lakeproof.lake.open import OpenedLake
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 
 
 def test_every_public_name_completes_and_is_there() -> None:
-    """In a notebook, `wal2delta.` and Tab."""
-    assert set(wal2delta.__all__) <= set(dir(wal2delta))
-    assert all(getattr(wal2delta, name) is not None for name in wal2delta.__all__)
-    assert (Path(wal2delta.__file__).parent / "py.typed").exists()
+    """In a notebook, `lakeproof.` and Tab."""
+    assert set(lakeproof.__all__) <= set(dir(lakeproof))
+    assert all(getattr(lakeproof, name) is not None for name in lakeproof.__all__)
+    assert (Path(lakeproof.__file__).parent / "py.typed").exists()
 
 
 def test_the_package_is_imported_without_spark() -> None:
     """Who drains pays nothing for it."""
-    program = "import sys, wal2delta; dir(wal2delta); sys.exit('pyspark' in sys.modules)"
+    program = "import sys, lakeproof; dir(lakeproof); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

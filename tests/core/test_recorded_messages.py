@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.errors import SourceError
+from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import LogicalMessage, Message, StreamAbort, StreamStart, StreamStop
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve
-from wal2delta.drain.buffer import TransactionBuffer
-from wal2delta.drain.units import LargeTransaction, Unit
-from wal2delta.errors import SourceError
-from wal2delta.pgoutput.batch import BatchDecoder, TransactionInfo
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import LogicalMessage, Message, StreamAbort, StreamStart, StreamStop
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
 
 FOLDER = Path(__file__).parent / "recorded"
 # Two-phase messages came with 15.

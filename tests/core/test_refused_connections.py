@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import pytest
 from pydantic import SecretStr
 
-from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
-from wal2delta.postgres.connection import connect, connect_replication
+from lakeproof.errors import LakeproofError, SourceError, TransientError
+from lakeproof.postgres.connection import connect, connect_replication
 
 # As PostgreSQL's own catalogs of messages have them.
 PASSES = [
@@ -72,7 +72,7 @@ def refusing(text: str, severity: str) -> Iterator[SecretStr]:
     ("text", "kind"), [*((text, TransientError) for text in PASSES), *((text, SourceError) for text in STAYS)]
 )
 def test_what_passes_is_told_from_what_a_person_must_put_right(
-    text: str, kind: type[Wal2DeltaError], severity: str
+    text: str, kind: type[LakeproofError], severity: str
 ) -> None:
     """A server that starts, shuts down, recovers or is full names nothing; a role, a database or a setting is named."""
     for make in (connect, connect_replication):

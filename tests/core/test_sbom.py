@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from wal2delta.lake.jars import JARS
+from lakeproof.lake.jars import JARS
 
 ROOT = Path(__file__).resolve().parents[2]
 

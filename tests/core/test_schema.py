@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from wal2delta.names import Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 ID = Column("id", Oid(20), -1, "bigint", "int8", 1, identity=True)
 NOTE = Column("note", Oid(25), -1, "text", "text", 2, identity=False)

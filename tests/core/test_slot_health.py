@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config.model import HealthConfig
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.manifest import ChainSource
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation
-from wal2delta.pipeline.health import Level, slot_health
-from wal2delta.postgres.slot import SlotState
+from lakeproof.config.model import HealthConfig
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
+from lakeproof.pipeline.health import Level, slot_health
+from lakeproof.postgres.slot import SlotState
 
 END = Lsn(10_000_000)
 SLOT = SlotState(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wal2delta.pipeline.pace import Pace
+from lakeproof.pipeline.pace import Pace
 
 
 class _Clock:

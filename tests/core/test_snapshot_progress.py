@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, TableName
-from wal2delta.pipeline.snapshot_progress import SnapshotProgress, read_progress, sentence
-from wal2delta.postgres.catalog import Leaf, PublishedTable
-from wal2delta.postgres.snapshot import chunks
-from wal2delta.report import Event
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName
+from lakeproof.pipeline.snapshot_progress import SnapshotProgress, read_progress, sentence
+from lakeproof.postgres.catalog import Leaf, PublishedTable
+from lakeproof.postgres.snapshot import chunks
+from lakeproof.report import Event
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 T, EMPTY = TableName("s", "t"), TableName("s", "empty")
 
@@ -89,7 +89,7 @@ def test_it_is_told_once_a_second_and_what_is_told_can_be_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "wal2delta.snapshotprogress/1"}', "\x00", "null", "{" * 50]
+    "text", ["", "[]", "{}", '{"format": "lakeproof.snapshotprogress/1"}', "\x00", "null", "{" * 50]
 )
 def test_a_file_that_is_something_else_is_nothing(tmp_path: Path, text: str) -> None:
     """It is for people: nobody fails over it."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.local import LocalStore
-from wal2delta.landing.store import AlreadyExistsError, NotFoundError, Store, local_folder, open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.snapshot_lock import alone
+from lakeproof.errors import ConfigError
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.local import LocalStore
+from lakeproof.landing.store import AlreadyExistsError, NotFoundError, Store, local_folder, open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.snapshot_lock import alone
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_listing_is_sorted_deep_and_without_what_is_not_finished(store: Store, t
     """Hidden names belong to the store."""
     for key in ("a/2", "a/1", "a/b/3", "c/4"):
         store.put(key, b"")
-    (tmp_path / "new/lake/a/.w2d-123").write_bytes(b"half")
+    (tmp_path / "new/lake/a/.lp-123").write_bytes(b"half")
     assert store.list("a") == ["a/1", "a/2", "a/b/3"]
     assert store.list("nothing") == []
     assert store.folders("a") == ["b"]
@@ -105,12 +105,12 @@ def test_listing_is_sorted_deep_and_without_what_is_not_finished(store: Store, t
 def test_sweeping_removes_old_temporary_files_only(store: Store, tmp_path: Path) -> None:
     """A young one may belong to a put that is going on."""
     store.put("a/1", b"")
-    for name, age_s in ((".w2d-old", 7200), (".w2d-young", 1)):
+    for name, age_s in ((".lp-old", 7200), (".lp-young", 1)):
         path = tmp_path / "new/lake/a" / name
         path.write_bytes(b"half")
         os.utime(path, (path.stat().st_mtime - age_s,) * 2)
     assert store.sweep("a", 3600) == 1
-    assert sorted(p.name for p in (tmp_path / "new/lake/a").iterdir()) == [".w2d-young", "1"]
+    assert sorted(p.name for p in (tmp_path / "new/lake/a").iterdir()) == [".lp-young", "1"]
 
 
 def test_deleting_twice_is_no_error(store: Store) -> None:

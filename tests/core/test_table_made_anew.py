@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import LakeError
-from wal2delta.lake.delta_files import table_files, unneeded
-from wal2delta.lake.view_cuts import ViewCut, put_cut, view_path
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import Store, open_store
-from wal2delta.names import CycleNumber
-from wal2delta.views.upkeep import is_settled, kept_cuts, needs_files_together, unneeded_files
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta_files import table_files, unneeded
+from lakeproof.lake.view_cuts import ViewCut, put_cut, view_path
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import Store, open_store
+from lakeproof.names import CycleNumber
+from lakeproof.views.upkeep import is_settled, kept_cuts, needs_files_together, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0

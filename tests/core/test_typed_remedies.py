@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from lakeproof.errors import LakeError
+from lakeproof.lake.lost_history import HistoryLostError, held_for, lost_history
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline import maintain, prove_lake
+from lakeproof.pipeline.maintain_tables import Damaged
+from lakeproof.proof.history import HistoryProof
 from tests.core.test_lake_documents import CUT, TABLE
-from wal2delta.errors import LakeError
-from wal2delta.lake.lost_history import HistoryLostError, held_for, lost_history
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline import maintain, prove_lake
-from wal2delta.pipeline.maintain_tables import Damaged
-from wal2delta.proof.history import HistoryProof
 
 TYPED = "--tables 'public.\"order lines\"'"
 
@@ -30,14 +30,14 @@ def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
     """Whatever was wrong, and when its history is lost: then a copy is not all that is to be done."""
     damaged = Damaged("shop")
     damaged.add(TABLE, LakeError("/x", "its log is damaged", "restore it"))
-    assert damaged[TABLE].remedy == f"run `wal2delta bootstrap shop {TYPED}`, then compact: it is copied again"
+    assert damaged[TABLE].remedy == f"run `lakeproof bootstrap shop {TYPED}`, then compact: it is copied again"
     file = f"{paths.url(paths.history(TABLE))}/part-0.parquet"
     lost = lost_history(paths, TABLE, file)
     assert isinstance(lost, HistoryLostError)
     held = held_for(lost, Lsn(1)).named("shop", TABLE)
     assert held.history_lost
     assert held.reason.endswith(file)
-    assert held.remedy.endswith(f"then run `wal2delta bootstrap shop {TYPED}`, then compact")
+    assert held.remedy.endswith(f"then run `lakeproof bootstrap shop {TYPED}`, then compact")
     assert lost_history(paths, TABLE, f"{paths.url(paths.current(TABLE))}/part-0.parquet") is None
     assert lost_history(paths, TABLE, None) is None
 
@@ -48,10 +48,10 @@ def test_a_table_that_can_not_be_made_from_its_history(paths: LakePaths, monkeyp
     session: Any = None
     with pytest.raises(LakeError) as raised:
         prove_lake.refuse_damaged(session, paths, CUT, [TABLE])
-    assert f"`wal2delta prove shop {TYPED} --repair`" in raised.value.remedy
+    assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy
     store = open_store(paths.lake)
     for name in ("0" * 16, "1" * 16):
         store.put_if_absent(f"{paths.shapes(TABLE)}/{name}.json", b"{}")
     with pytest.raises(LakeError) as raised:
         maintain._check_asked(store, paths, None, [TABLE], [])
-    assert f"`wal2delta prove shop {TYPED} --repair`" in raised.value.remedy
+    assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy

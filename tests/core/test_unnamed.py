@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import LakeError
-from wal2delta.lake import unnamed
-from wal2delta.lake.delta_files import table_files, unneeded
-from wal2delta.lake.delta_log import Commit, LogGapError, commit_file, newest_version
-from wal2delta.lake.durable import sync_commits
-from wal2delta.lake.unnamed import named_through, settle
+from lakeproof.errors import LakeError
+from lakeproof.lake import unnamed
+from lakeproof.lake.delta_files import table_files, unneeded
+from lakeproof.lake.delta_log import Commit, LogGapError, commit_file, newest_version
+from lakeproof.lake.durable import sync_commits
+from lakeproof.lake.unnamed import named_through, settle
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
 

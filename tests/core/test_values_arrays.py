@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
+from lakeproof.values.types import KINDS, arrow_type
 from tests.core.pgoutput_random import VALUES, array_text
 from tests.core.test_values_cast import cast, column
-from wal2delta.values.types import KINDS, arrow_type
 
 
 @pytest.mark.parametrize(

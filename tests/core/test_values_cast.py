@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakeproof.names import Oid
+from lakeproof.schema import Column
+from lakeproof.values.cast import MARK, PINNED_SETTINGS, Cast, CastError, cast_column, text_overflow
+from lakeproof.values.types import KINDS, arrow_type, decimal_typmod, unknown_column
 from tests.core.pgoutput_random import OIDS, VALUES
-from wal2delta.names import Oid
-from wal2delta.schema import Column
-from wal2delta.values.cast import MARK, PINNED_SETTINGS, Cast, CastError, cast_column, text_overflow
-from wal2delta.values.types import KINDS, arrow_type, decimal_typmod, unknown_column
 
 UTC = timezone.utc
 TEXT_KINDS = ("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text")

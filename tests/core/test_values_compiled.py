@@ -12,20 +12,20 @@ import pytest
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.values.compiled import compiled
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import Workload, resolve
-from wal2delta.pgoutput.batch import BatchDecoder
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.warm_up import warm_up
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.values.compiled import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def loops() -> dict[str, Dispatcher]:
     """Every compiled loop that is loaded."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("wal2delta.")]
+    modules = [module for name, module in sys.modules.items() if name.startswith("lakeproof.")]
     return {
         f"{found.py_func.__module__}.{found.py_func.__name__}": found
         for module in modules
@@ -60,7 +60,7 @@ def test_without_a_folder_to_write_loops_are_compiled_all_the_same(monkeypatch: 
 
 def test_what_does_not_decode_does_not_load_the_compiler() -> None:
     """The command line and the drain's own module, before a stream begins."""
-    code = "import sys, wal2delta.cli.main, wal2delta.pipeline.drain; sys.exit('numba' in sys.modules)"
+    code = "import sys, lakeproof.cli.main, lakeproof.pipeline.drain; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -69,14 +69,14 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
     """As a power cut leaves it: the name stands, its bytes do not."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = (
-        "import sys, pathlib; from wal2delta.values import parse_times as loops; import numpy as np\n"
+        "import sys, pathlib; from lakeproof.values import parse_times as loops; import numpy as np\n"
         "args = np.frombuffer(b'2000-01-01', np.uint8), np.zeros(1, np.int32), np.full(1, 10, np.int32)\n"
         "loops.parse_days(*args, np.zeros(1, np.int32))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False).returncode == 0
     for index in tmp_path.rglob("*parse_days*.nbi"):
         index.write_bytes(index.read_bytes()[:-20])
-    failing = "from wal2delta.pgoutput.warm_up import warm_up; warm_up()"
+    failing = "from lakeproof.pgoutput.warm_up import warm_up; warm_up()"
     done = subprocess.run(
         [sys.executable, "-c", failing], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -86,7 +86,7 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path) -> None:
     """Three of them into an empty folder, and one that finds all there."""
-    code = "from wal2delta.pgoutput.warm_up import warm_up; warm_up()"
+    code = "from lakeproof.pgoutput.warm_up import warm_up; warm_up()"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]
     assert [process.wait(120) for process in started] == [0, 0, 0]

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakeproof.names import Oid
+from lakeproof.schema import Column
+from lakeproof.values.cast import cast_column
+from lakeproof.values.spans import NULL, UNCHANGED, Spans, cast_spans
+from lakeproof.values.types import arrow_type, decimal_typmod
 from tests.core.pgoutput_random import KIND_OIDS, VALUES
-from wal2delta.names import Oid
-from wal2delta.schema import Column
-from wal2delta.values.cast import cast_column
-from wal2delta.values.spans import NULL, UNCHANGED, Spans, cast_spans
-from wal2delta.values.types import arrow_type, decimal_typmod
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 PAIRS = [(10, 2), (38, 0), (38, 38), (18, 4), (19, 3), (1, 1), (5, 0), (37, 20)]
 # What stands around the texts must not matter, nor be read.
 AROUND = b"0-9.+:t\\x\xff"
@@ -133,7 +133,7 @@ def test_what_is_not_usual_is_left_to_the_caster(kind: str) -> None:
 @pytest.mark.parametrize("pair", PAIRS)
 def test_decimals_of_any_precision_are_the_casters(pair: tuple[int, int]) -> None:
     """As many digits as fit, as PostgreSQL prints them, and around the borders."""
-    print(f"WAL2DELTA_SEED={SEED}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED)
     precision, scale = pair
     of = column("numeric", decimal_typmod(precision, scale))
@@ -153,7 +153,7 @@ def test_decimals_of_any_precision_are_the_casters(pair: tuple[int, int]) -> Non
 @pytest.mark.parametrize("kind", sorted(KIND_OIDS))
 def test_damaged_texts_give_the_casters_values_or_none(kind: str) -> None:
     """Random values with bytes changed, dropped and put in."""
-    print(f"WAL2DELTA_SEED={SEED}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED} {kind}")
     for _ in range(300):
         texts: list[bytes | None] = [VALUES[kind](rng).encode() if rng.random() > 0.1 else None for _ in range(4)]

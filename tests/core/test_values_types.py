@@ -8,13 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.core.pgoutput_random import KIND_OIDS
-from wal2delta.config.model import TableConfig
-from wal2delta.lake import exact
-from wal2delta.names import Oid
-from wal2delta.schema import Column
-from wal2delta.values import cast
-from wal2delta.values.types import (
+from lakeproof.config.model import TableConfig
+from lakeproof.lake import exact
+from lakeproof.names import Oid
+from lakeproof.schema import Column
+from lakeproof.values import cast
+from lakeproof.values.types import (
     KINDS,
     NOTHING,
     CatalogType,
@@ -28,6 +27,7 @@ from wal2delta.values.types import (
     spark_type,
     unknown_column,
 )
+from tests.core.pgoutput_random import KIND_OIDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 ENUM = CatalogType(Oid(70000), "public", "mood", "e")

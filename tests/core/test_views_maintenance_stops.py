@@ -9,15 +9,15 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.config.load import load
-from wal2delta.config.model import Config
-from wal2delta.errors import TransientError
-from wal2delta.lake.view_cuts import one_refresh
-from wal2delta.landing.fields import time_of
-from wal2delta.landing.retention import Freed
-from wal2delta.pipeline import maintain_views as step
-from wal2delta.pipeline.maintain_views import maintain_views
-from wal2delta.report import Stop, silent
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.errors import TransientError
+from lakeproof.lake.view_cuts import one_refresh
+from lakeproof.landing.fields import time_of
+from lakeproof.landing.retention import Freed
+from lakeproof.pipeline import maintain_views as step
+from lakeproof.pipeline.maintain_views import maintain_views
+from lakeproof.report import Stop, silent
 
 NOW = time_of("2026-11-22T00:00:00Z")
 NO_SPARK = cast("SparkSession", None)
@@ -27,7 +27,7 @@ NO_SPARK = cast("SparkSession", None)
 def config(tmp_path: Path) -> Config:
     """One source with one view, and an empty lake."""
     (tmp_path / "v.sql").write_text("SELECT * FROM o")
-    path = tmp_path / "wal2delta.yaml"
+    path = tmp_path / "lakeproof.yaml"
     path.write_text(
         "lake: lake\nsources:\n  shop:\n    dsn: host=nowhere dbname=shop\n"
         "views:\n  v: {sql: v.sql, reads: {o: shop/shop.orders}}\n"

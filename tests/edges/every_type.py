@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from lakeproof.postgres.connection import Connection
 from tests.edges.exact_values import EXTREMES, Text, array_text
-from wal2delta.postgres.connection import Connection
 
 EXTENSIONS = (
     "citext", "hstore", "ltree", "cube", "seg", "isn", "lo", "intarray", "earthdistance", "pg_trgm", "tablefunc", "vector",

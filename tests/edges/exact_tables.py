@@ -16,16 +16,16 @@ from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakeproof.config.model import TableConfig
+from lakeproof.names import Oid, TableName
+from lakeproof.postgres.catalog import read_types
+from lakeproof.postgres.connection import Connection, connect
+from lakeproof.proof import source_form
+from lakeproof.proof.compare import Bucket
+from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.values.cast import cast_column, text_overflow
+from lakeproof.values.types import make_column
 from tests.edges.exact_values import DEFINITIONS, Text
-from wal2delta.config.model import TableConfig
-from wal2delta.names import Oid, TableName
-from wal2delta.postgres.catalog import read_types
-from wal2delta.postgres.connection import Connection, connect
-from wal2delta.proof import source_form
-from wal2delta.proof.compare import Bucket
-from wal2delta.schema import Identity, SchemaVersion
-from wal2delta.values.cast import cast_column, text_overflow
-from wal2delta.values.types import make_column
 
 _ATTRIBUTES = """
 SELECT attnum, attname::text, atttypmod, atttypid FROM pg_attribute
@@ -75,10 +75,10 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
     casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
     assert all(cast.misshapen is None for cast in casts)
     hidden = text_overflow(list(zip(version.columns, texts, casts, strict=True)), length=len(rows))
-    arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_w2d_text": hidden}
+    arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_lp_text": hidden}
     pq.write_table(pa.table(arrays), folder / "chunk.parquet")
     landed = spark.read.parquet(str(folder / "chunk.parquet"))
-    named = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_w2d_text"))
+    named = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_lp_text"))
     named.write.format("delta").option("delta.columnMapping.mode", "name").save(str(folder / "current"))
     return spark.read.format("delta").load(str(folder / "current"))
 

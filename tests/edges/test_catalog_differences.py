@@ -15,12 +15,12 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
+from lakeproof.differences import DECISIONS, TableChange, Verdict
+from lakeproof.landing.catalog_links import newest_catalog
+from lakeproof.landing.manifest import Kind, Manifest
+from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained
 from tests.fix_postgres import Database
-from wal2delta.differences import DECISIONS, TableChange, Verdict
-from wal2delta.landing.catalog_links import newest_catalog
-from wal2delta.landing.manifest import Kind, Manifest
-from wal2delta.lsn import Lsn
 
 PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
 TABLE: LiteralString = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(8,2), o int)"

@@ -14,11 +14,11 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 
@@ -167,7 +167,7 @@ def test_what_is_not_sent_is_held_and_mended_by_a_snapshot(
     assert {name: found[name][0] for name in CASES} == {n: "equal" if n == "kept" else "held" for n in CASES}, found
     for name, case in CASES.items():
         assert case.told in found[name][1]
-    assert "public.attached: run `wal2delta bootstrap shop --tables public.attached`, then compact" in found["part"][1]
+    assert "public.attached: run `lakeproof bootstrap shop --tables public.attached`, then compact" in found["part"][1]
     for name, case in CASES.items():
         run(database, name, case.undo)
     bootstrap(config, "shop", [TableName("public", name) for name in CASES if name not in (*_GONE, "kept")])

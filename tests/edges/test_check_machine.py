@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.config.model import Config, SparkConfig
-from wal2delta.lake import jars
-from wal2delta.pipeline.check_machine import LakeCheck, check_lake, check_spark, is_refused
-from wal2delta.postgres.findings import Severity
+from lakeproof.config.model import Config, SparkConfig
+from lakeproof.lake import jars
+from lakeproof.pipeline.check_machine import LakeCheck, check_lake, check_spark, is_refused
+from lakeproof.postgres.findings import Severity
 
 
 def _lake(folder: Path) -> LakeCheck:
-    return check_lake(Config(path=folder.parent / "wal2delta.yaml", lake=str(folder), sources={}))
+    return check_lake(Config(path=folder.parent / "lakeproof.yaml", lake=str(folder), sources={}))
 
 
 def test_a_folder_that_is_to_be_made_is_a_note_and_is_not_made(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
-_SECRET = "W2D_TEST_CLI_PASSWORD"  # the variable's name
+_SECRET = "LP_TEST_CLI_PASSWORD"  # the variable's name
 # A minute alone; a start of Spark takes minutes on a machine that is busy.
 _TIMEOUT_S = 600.0
 _COMMANDS = """
 import contextlib, io, json, sys
-from wal2delta.cli.main import main
+from lakeproof.cli.main import main
 
 done = []
 for line in json.loads(sys.argv[1]):
@@ -53,7 +53,7 @@ def configure(database: Database, folder: Path) -> Path:
     (folder / "revenue.sql").write_text(
         "SELECT i.id, sum(i.price) AS revenue FROM items i JOIN sold s ON s.item = i.id GROUP BY i.id\n"
     )
-    file = folder / "wal2delta.yaml"
+    file = folder / "lakeproof.yaml"
     file.write_text(
         "lake: lake\nsources:\n  shop:\n"
         f"    dsn: {json.dumps(psycopg.conninfo.make_conninfo('', **parts))}\n"
@@ -70,7 +70,7 @@ def configure(database: Database, folder: Path) -> Path:
 def run(file: Path, *line: str, **environment: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of one command."""
     done = subprocess.run(
-        [sys.executable, "-m", "wal2delta", "-c", str(file), *line],
+        [sys.executable, "-m", "lakeproof", "-c", str(file), *line],
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,
@@ -135,7 +135,7 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
     assert row.split()[0::4] == ["public.gone", "held"]
     assert re.fullmatch(
         r"public\.gone: held since [0-9A-F]+/[0-9A-F]+: it is not published any more .*; what the lake has of it is kept;"
-        r" .* run `wal2delta bootstrap shop --tables public\.gone`, then compact .*",
+        r" .* run `lakeproof bootstrap shop --tables public\.gone`, then compact .*",
         reason,
     ), reason
 

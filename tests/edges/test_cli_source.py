@@ -18,14 +18,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from lakeproof.cli.main import main
+from lakeproof.lsn import Lsn
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
-from wal2delta.cli.main import main
-from wal2delta.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 
-SECRET = "W2D_TEST_CLI_PASSWORD"  # the variable's name
+SECRET = "LP_TEST_CLI_PASSWORD"  # the variable's name
 _WAIT_S = 90.0
 
 
@@ -84,7 +84,7 @@ def place(
         "INSERT INTO log VALUES ('a'), ('b')",
     )
     monkeypatch.setenv(SECRET, str(conninfo_to_dict(database.dsn)["password"]))
-    made = Place(database, tmp_path / "wal2delta.yaml", capsys)
+    made = Place(database, tmp_path / "lakeproof.yaml", capsys)
     made.configure()
     return made
 
@@ -165,8 +165,8 @@ def test_a_damaged_segment_is_exit_status_2(place: Place) -> None:
     ("changes", "phrase"),
     [
         ({"tables": "[public.items, public.none]"}, "public.none"),
-        ({"password": "{env: W2D_TEST_CLI_UNSET}"}, "W2D_TEST_CLI_UNSET is not set"),
-        ({"password": "{env: W2D_TEST_CLI_WRONG}"}, "password authentication failed"),
+        ({"password": "{env: LP_TEST_CLI_UNSET}"}, "LP_TEST_CLI_UNSET is not set"),
+        ({"password": "{env: LP_TEST_CLI_WRONG}"}, "password authentication failed"),
         ({"dsn": '"host=127.0.0.1 port=1 dbname=x"'}, "127.0.0.1"),
     ],
     ids=["no table", "no secret", "wrong password", "no server"],
@@ -175,8 +175,8 @@ def test_a_source_that_refuses_is_one_line_and_changes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch, command: list[str], changes: dict[str, str], phrase: str
 ) -> None:
     """Status 2, or 3 where nothing listens; no publication, no slot, no lake."""
-    monkeypatch.delenv("W2D_TEST_CLI_UNSET", raising=False)
-    monkeypatch.setenv("W2D_TEST_CLI_WRONG", "hunter2")
+    monkeypatch.delenv("LP_TEST_CLI_UNSET", raising=False)
+    monkeypatch.setenv("LP_TEST_CLI_WRONG", "hunter2")
     place.configure(**changes)
     status, out, err = place.run(*command)
     assert status == (3 if "port=1" in str(changes) else 2)
@@ -230,7 +230,7 @@ def test_a_drain_before_the_first_snapshot_names_the_remedy(place: Place) -> Non
     assert place.run("apply")[0] == 0
     status, _, err = place.run("drain", "--once")
     assert status == 2
-    assert "wal2delta bootstrap" in err
+    assert "lakeproof bootstrap" in err
 
 
 def test_a_slot_that_was_dropped_is_seen_by_status_and_drain(place: Place) -> None:
@@ -269,7 +269,7 @@ def test_teardown_without_a_terminal_needs_yes(place: Place) -> None:
 def background(place: Place, *line: str) -> Iterator[subprocess.Popen[str]]:
     """A command in a process of its own, killed at the end if it still runs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "wal2delta", "-c", str(place.file), *line],
+        [sys.executable, "-m", "lakeproof", "-c", str(place.file), *line],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

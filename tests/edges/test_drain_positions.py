@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
+from lakeproof.drain.totals import Flush
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeError
+from lakeproof.landing.manifest import Kind
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Event, Stop, silent
 from tests.fix_drain import SOURCE, Drained, wait_until
-from wal2delta.drain.totals import Flush
-from wal2delta.drain.until import Until
-from wal2delta.errors import LakeError
-from wal2delta.landing.manifest import Kind
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Event, Stop, silent
 
 pytestmark = pytest.mark.postgres
 ITEMS = TableName("public", "items")

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.lake.driver_start import filtered_stderr
+from lakeproof.lake.driver_start import filtered_stderr
 
 pytestmark = [pytest.mark.spark]
 
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from wal2delta.lake.session import session
+from lakeproof.lake.session import session
 spark = session(Path(sys.argv[1]))
-print(repr(spark._jvm.java.lang.System.getenv("W2D_DRIVER_PASSWORD")), os.environ["W2D_DRIVER_PASSWORD"])
+print(repr(spark._jvm.java.lang.System.getenv("LP_DRIVER_PASSWORD")), os.environ["LP_DRIVER_PASSWORD"])
 print(spark.range(3).count())
 spark.stop()
 """
@@ -45,11 +45,11 @@ def test_a_start_is_quiet_and_its_environment_has_no_secret(tmp_path: Path) -> N
     """Neither Ivy's 90 lines nor the JVM's warnings; a view's SQL could ask for a variable."""
     config = tmp_path / "w.yaml"
     config.write_text(
-        "lake: lake\nsources: {s: {dsn: dbname=a, password: {env: W2D_DRIVER_PASSWORD}}}\n"
+        "lake: lake\nsources: {s: {dsn: dbname=a, password: {env: LP_DRIVER_PASSWORD}}}\n"
         "spark: {master: 'local[1]', driver_memory: 512m}\n",
         encoding="utf-8",
     )
-    environment = {**os.environ, "W2D_DRIVER_PASSWORD": "hunter2"}
+    environment = {**os.environ, "LP_DRIVER_PASSWORD": "hunter2"}
     environment.pop("SPARK_CONF_DIR", None)
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(config)], env=environment, capture_output=True, text=True, check=False

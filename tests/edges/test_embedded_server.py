@@ -46,7 +46,7 @@ def test_a_server_runs_from_a_private_checkout() -> None:
 def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) -> None:
     """The copy's name can be guessed, and the folder for temporary files is everyone's."""
     stamp = (module._installed() / "bin" / "postgres").stat()
-    planted = tmp_path / f"wal2delta-postgres-0-{stamp.st_size}-{int(stamp.st_mtime)}"
+    planted = tmp_path / f"lakeproof-postgres-0-{stamp.st_size}-{int(stamp.st_mtime)}"
     planted.mkdir()
     os.chown(planted, 65534, 65534)
     server = EmbeddedPostgres()

@@ -12,15 +12,15 @@ from psycopg.sql import SQL
 from pyspark.sql import SparkSession
 
 from demo.server import EmbeddedPostgres
+from lakeproof.config.model import Config
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.prove import prove
+from lakeproof.postgres.findings import Severity
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database, new_database
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.prove import prove
-from wal2delta.postgres.findings import Severity
 
 pytestmark = pytest.mark.postgres
 GOOD, BAD, WORSE = (TableName("public", name) for name in ("good", "bad", "worse"))
@@ -30,7 +30,7 @@ _OCTETS = "convert_from('\\x636166e9', 'SQL_ASCII')"
 
 def make_config(database: Database, folder: Path) -> Config:
     """A source on this database."""
-    return Config(path=folder / "wal2delta.yaml", lake=str(folder / "lake"), sources={"shop": database.source()})
+    return Config(path=folder / "lakeproof.yaml", lake=str(folder / "lake"), sources={"shop": database.source()})
 
 
 @pytest.mark.parametrize(("encoding", "text"), [("LATIN1", "Ünï ÿ"), ("LATIN2", "łódź")])

@@ -18,16 +18,16 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 
+from lakeproof.errors import TransientError
+from lakeproof.lsn import Lsn
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import StreamStart
+from lakeproof.postgres.channel import ROOM_BYTES, LibpqChannel, SocketChannel
+from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.copy import copy_blocks
+from lakeproof.postgres.slot import create_slot
+from lakeproof.postgres.stream import ReplicationStream
 from tests.fix_postgres import Database
-from wal2delta.errors import TransientError
-from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import StreamStart
-from wal2delta.postgres.channel import ROOM_BYTES, LibpqChannel, SocketChannel
-from wal2delta.postgres.connection import connect, connect_replication
-from wal2delta.postgres.copy import copy_blocks
-from wal2delta.postgres.slot import create_slot
-from wal2delta.postgres.stream import ReplicationStream
 
 _ROADS = {"disable": SocketChannel, "require": LibpqChannel}
 

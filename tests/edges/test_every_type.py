@@ -19,6 +19,14 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lakeproof.config.model import SourceConfig
+from lakeproof.landing.reader import file_url
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog import PublishedTable, measured, read_tables
+from lakeproof.postgres.connection import Connection, connect
+from lakeproof.postgres.snapshot import SnapshotSession, chunks, copy_chunk, typed
+from lakeproof.proof import source_form
+from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_same import comparable
 from tests.edges.every_type import (
     DEFINITIONS,
@@ -32,14 +40,6 @@ from tests.edges.every_type import (
 from tests.edges.test_exact_forms import assert_same_forms, source_digests
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
-from wal2delta.config.model import SourceConfig
-from wal2delta.landing.reader import file_url
-from wal2delta.names import TableName
-from wal2delta.postgres.catalog import PublishedTable, measured, read_tables
-from wal2delta.postgres.connection import Connection, connect
-from wal2delta.postgres.snapshot import SnapshotSession, chunks, copy_chunk, typed
-from wal2delta.proof import source_form
-from wal2delta.schema import SchemaVersion
 
 pytestmark = pytest.mark.postgres
 
@@ -197,7 +197,7 @@ def _same_forms(
         named = [F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)]
         with connect(SecretStr(source.dsn)) as conn:
             digests = source_digests(conn, source_form.Relation(version))
-        assert_same_forms(digests, landed.select(*named, F.col("_w2d_text")), version)
+        assert_same_forms(digests, landed.select(*named, F.col("_lp_text")), version)
 
 
 def _both_roads(source: Drained, tables: Sequence[TableName]) -> list[tuple[SchemaVersion, pa.Table]]:
@@ -247,5 +247,5 @@ def _copied(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tup
 
 
 def _ordered(version: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
-    names = ["_w2d_text", *(f"c{i}" for i in range(len(version.columns)))]
+    names = ["_lp_text", *(f"c{i}" for i in range(len(version.columns)))]
     return pa.concat_tables([part.select(names) for part in parts]).sort_by("c0").combine_chunks()

@@ -19,16 +19,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
+from lakeproof.config.model import TableConfig
+from lakeproof.lake import exact
+from lakeproof.lake.jvm_functions import jvm_functions
+from lakeproof.postgres.connection import Connection, connect
+from lakeproof.proof import source_form
+from lakeproof.proof.compare import ProofRow
+from lakeproof.proof.lake_form import lake_buckets, lake_rows, proof_forms
+from lakeproof.schema import SchemaVersion
 from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake, version_of
 from tests.edges.exact_values import ARRAYS_OF, Text, columns
-from wal2delta.config.model import TableConfig
-from wal2delta.lake import exact
-from wal2delta.lake.jvm_functions import jvm_functions
-from wal2delta.postgres.connection import Connection, connect
-from wal2delta.proof import source_form
-from wal2delta.proof.compare import ProofRow
-from wal2delta.proof.lake_form import lake_buckets, lake_rows, proof_forms
-from wal2delta.schema import SchemaVersion
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -36,8 +36,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 @pytest.fixture
 def seed() -> int:
     """The seed of the random values; printed, so that a failure can be had again."""
-    value = int(os.environ.get("WAL2DELTA_SEED", str(random.randrange(1 << 32))))
-    print(f"WAL2DELTA_SEED={value}")  # noqa: T201  (pytest shows it beside a failure)
+    value = int(os.environ.get("LAKEPROOF_SEED", str(random.randrange(1 << 32))))
+    print(f"LAKEPROOF_SEED={value}")  # noqa: T201  (pytest shows it beside a failure)
     return value
 
 
@@ -103,7 +103,7 @@ def test_every_type_has_one_form_on_both_sides(
     assert_same_forms(source_digests(conn, source_form.Relation(version)), lake, version)
     keyed = replace(version, key=("id",))
     assert_same_forms(source_digests(conn, source_form.Relation(keyed)), lake, keyed)
-    overflowed = lake.where("_w2d_text IS NOT NULL").count()
+    overflowed = lake.where("_lp_text IS NOT NULL").count()
     assert overflowed > 10, "the values that no lake type holds are among them"
 
 
@@ -144,7 +144,7 @@ def test_buckets_and_key_rows_are_the_same_on_both_sides(
     conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ) -> None:
     """By a key of exact kinds, by one of other kinds with a value that no lake type holds, and for a bag."""
-    conn.execute('CREATE TABLE t (v float8, k int, d date, "_w2d;""odd" text)')
+    conn.execute('CREATE TABLE t (v float8, k int, d date, "_lp;""odd" text)')
     days: list[Text] = ["infinity", "0044-03-15 BC", None, "2024-02-29"]
     fill(
         conn,

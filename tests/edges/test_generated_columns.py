@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.cli.lake_commands import left_out_lines
+from lakeproof.cli.results import to_json
+from lakeproof.config.model import Config
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.compact import CutReport
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.publish import apply, plan
+from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.findings import Severity
+from lakeproof.proof.record import read_proved
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.cli.lake_commands import left_out_lines
-from wal2delta.cli.results import to_json
-from wal2delta.config.model import Config
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.compact import CutReport
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.publish import apply, plan
-from wal2delta.postgres.catalog import read_tables
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.findings import Severity
-from wal2delta.proof.record import read_proved
 
 pytestmark = [pytest.mark.postgres]
 
@@ -45,7 +45,7 @@ _TABLES = (
 
 def _config(database: Database, lake: Path, *tables: TableName) -> Config:
     source = database.source(tables=tables, buckets=8)
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake / "lake"), sources={"shop": source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake / "lake"), sources={"shop": source})
 
 
 def _warnings(config: Config) -> list[str]:
@@ -132,7 +132,7 @@ def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_cha
     )
     (warned,) = [text for text in _warnings(config) if "long" in text]
     assert "ALTER PUBLICATION pub_inserts SET (publish_generated_columns = stored)" in warned
-    assert "wal2delta bootstrap shop --tables public.bag" in warned
+    assert "lakeproof bootstrap shop --tables public.bag" in warned
     apply(config, "shop", planned)
     database.execute("CREATE TABLE more (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)")
     database.execute("ALTER PUBLICATION pub SET (publish_generated_columns = none)")

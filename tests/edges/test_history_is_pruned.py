@@ -13,20 +13,20 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import wal2delta
+import lakeproof
+from lakeproof.lake import optimize
+from lakeproof.lake.delta_jvm import TableFile
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.optimize import Placed, runs
+from lakeproof.lake.vectors_check import why_not
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.report import silent
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import make_config, run_compact
 from tests.properties.test_maintain import policy
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.lake import optimize
-from wal2delta.lake.delta_jvm import TableFile
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.optimize import Placed, runs
-from wal2delta.lake.vectors_check import why_not
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.report import silent
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 WIDE = 40  # more than the 32 columns that Delta keeps statistics of by itself
@@ -56,8 +56,8 @@ def test_files_beyond_a_position_or_a_key_are_not_read(spark: SparkSession, tmp_
     current = lake.table(SOURCE, table.version.table)
     assert (files_read(history), files_read(current)) == (4, 4)
     for number, end in enumerate(ends, start=1):
-        assert files_read(history.where(f"_w2d_lsn <= {int(end)}")) == number
-        assert files_read(history.where(f"_w2d_lsn = {int(end)}")) == 1
+        assert files_read(history.where(f"_lp_lsn <= {int(end)}")) == number
+        assert files_read(history.where(f"_lp_lsn = {int(end)}")) == 1
         assert files_read(current.where(f"id = {number}")) == 1
     assert files_read(history.where("id = 3")) == 1
 
@@ -87,20 +87,20 @@ def test_packed_files_of_history_are_read_by_pruning(
 
     sizes = [row[0] for row in history().selectExpr("_metadata.file_size").collect()]
     monkeypatch.setattr(optimize, "TARGET_BYTES", 2 * sum(sizes) // 6 + min(sizes))
-    before = history().orderBy("_w2d_ord").collect()
+    before = history().orderBy("_lp_ord").collect()
     maintain(config, SOURCE, spark, silent)
     packed = history()
     assert files_read(packed) == 3
-    assert packed.orderBy("_w2d_ord").collect() == before
+    assert packed.orderBy("_lp_ord").collect() == before
     for number, end in enumerate(ends):
-        assert files_read(packed.where(f"_w2d_lsn <= {int(end)}")) == number // 2 + 1
-        assert files_read(packed.where(f"_w2d_lsn = {int(end)}")) == 1
+        assert files_read(packed.where(f"_lp_lsn <= {int(end)}")) == number // 2 + 1
+        assert files_read(packed.where(f"_lp_lsn = {int(end)}")) == 1
         # Commit times are not in the order of commits: a neighbour may reach into another's.
-        at = packed.where(f"_w2d_lsn = {int(end)}").select("_w2d_commit_time")
+        at = packed.where(f"_lp_lsn = {int(end)}").select("_lp_commit_time")
         moment = at.collect()[0][0].astimezone(timezone.utc)
-        assert files_read(packed.where(packed["_w2d_commit_time"] == moment)) <= 2
+        assert files_read(packed.where(packed["_lp_commit_time"] == moment)) <= 2
     position = Lsn(int(ends[2]))
-    found = wal2delta.as_of(spark, config, position).table(name, hidden=True)
+    found = lakeproof.as_of(spark, config, position).table(name, hidden=True)
     assert rows_of(found, table.version) == source.state_at(position)[name]
 
 

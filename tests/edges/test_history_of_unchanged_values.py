@@ -16,7 +16,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import LiteralString
 
-import wal2delta
+import lakeproof
+from lakeproof.config.model import Config
+from lakeproof.lake import holders, small_range
+from lakeproof.lake.columns import FROM, ORD, in_lake
+from lakeproof.lake.holders import ranges_of, resolve_history
+from lakeproof.lake.open import open_lake
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
+from lakeproof.schema import Identity
 from tests.compare import Rows, current_lsn, source_rows
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -24,19 +37,6 @@ from tests.properties.test_apply_cycles import make_config, run_compact
 from tests.properties.test_maintain import policy
 from tests.simulated_rows import Row, rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.config.model import Config
-from wal2delta.lake import holders, small_range
-from wal2delta.lake.columns import FROM, ORD, in_lake
-from wal2delta.lake.holders import ranges_of, resolve_history
-from wal2delta.lake.open import open_lake
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 DOCS = TableName("public", "docs")
@@ -89,12 +89,12 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
         added = {f: size for f, size in files_of(config, "shop", DOCS).items() if f not in before}
         # Two values came; 200 images and 2 key moves name them.
         assert sum(added.values()) < 2 * LARGE + 100 * UPDATES, added
-        assert as_rows(wal2delta.open(spark, config).table("shop", DOCS)) == source_rows(database.dsn, (DOCS,))[DOCS]
+        assert as_rows(lakeproof.open(spark, config).table("shop", DOCS)) == source_rows(database.dsn, (DOCS,))[DOCS]
 
     for position, expected in states.items():
-        assert as_rows(wal2delta.as_of(spark, config, position).table(DOCS)) == expected, position
-    history = wal2delta.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
-    images = history.where("_w2d_op IN ('snapshot', 'insert', 'update')").selectExpr("length(doc) n", "_w2d_from f")
+        assert as_rows(lakeproof.as_of(spark, config, position).table(DOCS)) == expected, position
+    history = lakeproof.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
+    images = history.where("_lp_op IN ('snapshot', 'insert', 'update')").selectExpr("length(doc) n", "_lp_from f")
     found = Counter((row["n"], row["f"] is None) for row in images.collect())
     # Copied or sent: the first three, two given anew, two inserted.
     assert found == {(LARGE, True): 7, (LARGE, False): 4 * UPDATES + 4}
@@ -131,10 +131,10 @@ def test_values_are_known_by_their_column_whatever_becomes_of_the_table(
             connection.execute("UPDATE docs SET n = %s WHERE id < 3", [number])
         (proof,) = prove(config, "shop", None, spark).tables.values()
         assert (proof.status, proof.reason) == ("equal", None), statements
-    history = wal2delta.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
-    (away,) = (name for name in history.columns if name.startswith("_w2d_dropped_"))
-    columns = ("n", "left(body, 1)", "length(body)", "length(late)", f"length({away})", "_w2d_from IS NOT NULL")
-    found = history.where("_w2d_op = 'update' AND id = 1").orderBy(ORD).selectExpr(*columns).collect()
+    history = lakeproof.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
+    (away,) = (name for name in history.columns if name.startswith("_lp_dropped_"))
+    columns = ("n", "left(body, 1)", "length(body)", "length(late)", f"length({away})", "_lp_from IS NOT NULL")
+    found = history.where("_lp_op = 'update' AND id = 1").orderBy(ORD).selectExpr(*columns).collect()
     assert [tuple(row) for row in found] == [
         (1, "d", 5000, None, 4000, True),
         (2, "d", 5000, None, 4000, True),
@@ -216,7 +216,7 @@ def test_more_holders_than_the_driver_takes_are_joined(
 
 def _images(spark: SparkSession, config: Config) -> Counter[tuple[object, ...]]:
     found = open_lake(spark, config).table(SOURCE, notes().version.table, layer="history", hidden=True)
-    return Counter(tuple(row) for row in found.select("_w2d_op", "id", "n", "a", "b").collect())
+    return Counter(tuple(row) for row in found.select("_lp_op", "id", "n", "a", "b").collect())
 
 
 def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedSource) -> None:
@@ -226,7 +226,7 @@ def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedS
     change(simulated, 1, ..., 1, ..., ...)
     run_compact(spark, config)
     history = history_of(spark, config)
-    lost = history.where("_w2d_op != 'snapshot'")
+    lost = history.where("_lp_op != 'snapshot'")
     with pytest.raises(PySparkException, match="an unchanged large value would come from is not in the lake"):
         resolve_history(in_lake(notes().version), lost, lost).collect()
 
@@ -251,7 +251,7 @@ def test_what_should_hold_a_value_and_is_null_holds_the_table(spark: SparkSessio
     assert rows_of(opened.table(SOURCE, table.version.table, hidden=True), table.version) == state
     # The correction holds what it brought, and a later row names it.
     last = history_of(spark, config).orderBy(ORD, ascending=False).limit(1).collect()[0]
-    assert last["_w2d_op"] in {"update", "correct_insert"}
+    assert last["_lp_op"] in {"update", "correct_insert"}
 
 
 def moments(source: SimulatedSource, since: Lsn, count: int) -> Iterator[tuple[Lsn, Mapping[TableName, Counter[Row]]]]:
@@ -282,7 +282,7 @@ def test_values_stay_when_the_rows_that_brought_them_leave_history(
         assert low is not None
         assert history_of(spark, config).where("a IS NULL AND id = 1").count() == 6 - low.cut
         for position, state in moments(simulated, low.at_lsn, 3):
-            found = wal2delta.as_of(spark, lake, position).table(name, hidden=True)
+            found = lakeproof.as_of(spark, lake, position).table(name, hidden=True)
             assert rows_of(found, notes().version) == state[name], position
         assert _images(spark, config) <= whole
         # Current says where its values are as history does: nothing differs.

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from wal2delta.lake.history_sum import HistorySum, Summing, sum_of
-from wal2delta.names import Oid, TableName
-from wal2delta.schema import Column, Identity, SchemaVersion
+from lakeproof.lake.history_sum import HistorySum, Summing, sum_of
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 pytestmark = pytest.mark.spark
 
@@ -35,8 +35,8 @@ _ROWS = (
 def rows(spark: SparkSession) -> DataFrame:
     """Three rows of history."""
     types = [f"cast({n} as {kind}) as {n}" for n, (_, kind) in _KINDS.items()]
-    named = f"(VALUES {', '.join(_ROWS)}) AS v({', '.join(_KINDS)}, _w2d_ord, _w2d_op)"
-    return spark.sql(f"SELECT {', '.join(types)}, _w2d_ord, _w2d_op FROM {named}").persist()  # noqa: S608  constants
+    named = f"(VALUES {', '.join(_ROWS)}) AS v({', '.join(_KINDS)}, _lp_ord, _lp_op)"
+    return spark.sql(f"SELECT {', '.join(types)}, _lp_ord, _lp_op FROM {named}").persist()  # noqa: S608  constants
 
 
 def renamed(old: str, new: str) -> SchemaVersion:
@@ -53,14 +53,14 @@ SAME: dict[str, tuple[SchemaVersion, Callable[[DataFrame], DataFrame]]] = {
     "a column is added": (SHAPE, lambda r: r.withColumn("later", F.lit(None).cast("int"))),
     "an array is added": (SHAPE, lambda r: r.withColumn("later", F.lit(None).cast("array<float>"))),
     "a column is renamed": (renamed("s", "other"), lambda r: r.withColumnRenamed("s", "other")),
-    "a column is put away": (without("s"), lambda r: r.withColumnRenamed("s", "_w2d_dropped_99_4")),
-    "it is put away the second time": (without("s"), lambda r: r.withColumnRenamed("s", "_w2d_dropped_99_4_2")),
+    "a column is put away": (without("s"), lambda r: r.withColumnRenamed("s", "_lp_dropped_99_4")),
+    "it is put away the second time": (without("s"), lambda r: r.withColumnRenamed("s", "_lp_dropped_99_4_2")),
     "a number is widened": (SHAPE, lambda r: r.withColumn("id", F.col("id").cast("bigint"))),
     "a float is widened": (SHAPE, lambda r: r.withColumn("f", F.col("f").cast("double"))),
     "a numeric has more digits": (SHAPE, lambda r: r.withColumn("n", F.col("n").cast("decimal(20,2)"))),
     "the columns stand in another order": (SHAPE, lambda r: r.select(*reversed(r.columns))),
     "the rows do": (SHAPE, lambda r: r.orderBy(F.col("id").desc())),
-    "a hidden column is added": (SHAPE, lambda r: r.withColumn("_w2d_more", F.lit(None).cast("string"))),
+    "a hidden column is added": (SHAPE, lambda r: r.withColumn("_lp_more", F.lit(None).cast("string"))),
 }
 OTHER: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a row is lost": lambda r: r.where("id <> 2"),
@@ -70,8 +70,8 @@ OTHER: dict[str, Callable[[DataFrame], DataFrame]] = {
     "NULL for the empty text": lambda r: r.withColumn("s", F.when(F.col("id") == 1, F.col("s"))),
     "0 for -0": lambda r: r.withColumn("f", F.when(F.col("id") == 2, F.lit(0.0)).otherwise(F.col("f")).cast("float")),
     "an array's NULL elsewhere": lambda r: r.withColumn("a", F.reverse("a")),
-    "an op": lambda r: r.withColumn("_w2d_op", F.lit("insert")),
-    "an ordinal": lambda r: r.withColumn("_w2d_ord", F.col("_w2d_ord") + 1),
+    "an op": lambda r: r.withColumn("_lp_op", F.lit("insert")),
+    "an ordinal": lambda r: r.withColumn("_lp_ord", F.col("_lp_ord") + 1),
     "two texts changed places": lambda r: r.withColumn("s", F.when(F.col("id") == 1, "").when(F.col("id") == 2, "x")),
 }
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.differences import Difference
+from lakeproof.lake.documents import Cut
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber
+from lakeproof.schema import SchemaVersion
 from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
 from tests.simulated_source import SimulatedSource, two_tables
-from wal2delta.differences import Difference
-from wal2delta.lake.documents import Cut
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber
-from wal2delta.schema import SchemaVersion
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`wal2delta init`: what it writes is a configuration that the other commands take as it is, and it has no secret."""
+"""`lakeproof init`: what it writes is a configuration that the other commands take as it is, and it has no secret."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from lakeproof.cli.main import main
+from lakeproof.config.load import load
+from lakeproof.names import TableName
 from tests.fix_postgres import Database
-from wal2delta.cli.main import main
-from wal2delta.config.load import load
-from wal2delta.names import TableName
 
 pytestmark = pytest.mark.postgres
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_taken_by_every_other_command(
     erp: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It lists each table that can be followed, says why others can't, and the source is copied and drained by it."""
-    file = tmp_path / "wal2delta.yaml"
+    file = tmp_path / "lakeproof.yaml"
     secret = str(conninfo_to_dict(erp.dsn)["password"])
     status, out, _ = _run(capsys, "init", "--dsn", erp.dsn, "--name", "erp", "-c", str(file))
     assert status == 0
@@ -79,7 +79,7 @@ def test_what_is_written_is_taken_by_every_other_command(
 
 def test_a_file_that_is_there_stays(erp: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever it holds; the server is not asked."""
-    file = tmp_path / "wal2delta.yaml"
+    file = tmp_path / "lakeproof.yaml"
     file.write_text("mine")
     status, _, err = _run(capsys, "init", "--dsn", make_conninfo(erp.dsn, port=1), "-c", str(file))
     assert (status, file.read_text()) == (2, "mine")
@@ -100,7 +100,7 @@ def test_what_can_not_be_is_refused_without_repeating_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], dsn: str, name: str | None, reason: str
 ) -> None:
     """Before anybody is connected to, and with nothing written."""
-    file = tmp_path / "wal2delta.yaml"
+    file = tmp_path / "lakeproof.yaml"
     named = [] if name is None else ["--name", name]
     status, out, err = _run(capsys, "init", "--dsn", dsn, *named, "-c", str(file))
     assert status == 2

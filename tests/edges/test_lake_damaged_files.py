@@ -11,21 +11,21 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.lake.open import open_lake
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.reader import slices
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
-from wal2delta.lake.open import open_lake
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.reader import slices
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -57,7 +57,7 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     (held,) = done.held.values()
     assert str(path) in held.reason
     assert told in held.reason
-    assert held.remedy == "run `wal2delta bootstrap shop --tables public.items`, then compact"
+    assert held.remedy == "run `lakeproof bootstrap shop --tables public.items`, then compact"
     assert _rows(spark, config, "others") == {(1, "copied"), (2, "streamed")}
 
     bootstrap(config, "shop", [table])

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.differences import Difference
+from lakeproof.errors import LakeError, TableError, TransientError
+from lakeproof.lake.crossing import plan_crossing
+from lakeproof.lake.documents import Cut, CutTable, Held
+from lakeproof.lake.lease import hold_lease, newest_epoch
+from lakeproof.lake.plan import ORDINAL_BITS, Plan, plan_cycle
+from lakeproof.lake.records import cut_at, read_cut, write_cut
+from lakeproof.lake.shape_plan import older_shapes
+from lakeproof.lake.snapshots import pending_snapshots
+from lakeproof.lake.trust import Fingerprints
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import slices
+from lakeproof.landing.retention import put_base, remove_below
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.schema import Identity, SchemaVersion
 from tests.simulated_rows import shape
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
-from wal2delta.differences import Difference
-from wal2delta.errors import LakeError, TableError, TransientError
-from wal2delta.lake.crossing import plan_crossing
-from wal2delta.lake.documents import Cut, CutTable, Held
-from wal2delta.lake.lease import hold_lease, newest_epoch
-from wal2delta.lake.plan import ORDINAL_BITS, Plan, plan_cycle
-from wal2delta.lake.records import cut_at, read_cut, write_cut
-from wal2delta.lake.shape_plan import older_shapes
-from wal2delta.lake.snapshots import pending_snapshots
-from wal2delta.lake.trust import Fingerprints
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.reader import slices
-from wal2delta.landing.retention import put_base, remove_below
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, Oid, TableName
-from wal2delta.schema import Identity, SchemaVersion
 
 A, B = TableName("app", "a"), TableName("app", "b")
 FIRST = CycleNumber(1)

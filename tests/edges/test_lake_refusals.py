@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.errors import InvariantError, LakeError
+from lakeproof.lake.apply import CommitInfo, TableSpec, append, apply
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.open import open_lake
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.errors import InvariantError, LakeError
-from wal2delta.lake.apply import CommitInfo, TableSpec, append, apply
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.open import open_lake
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 ITEM = {"id": "int4", "doc": "text"}

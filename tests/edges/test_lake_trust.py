@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.differences import DECISIONS, Difference, Verdict
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.snapshots import part_key
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Oid
 from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
 from tests.simulated_source import SimulatedSource, two_tables
-from wal2delta.differences import DECISIONS, Difference, Verdict
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.snapshots import part_key
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Oid
 
 # What ends, and what shows in each row: the rows from before are applied first.
 ROWS_FIRST = frozenset({Difference.DROPPED, Difference.RENAMED, Difference.COLUMN_TYPE})

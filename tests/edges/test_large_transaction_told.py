@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lakeproof.drain import large
+from lakeproof.drain.until import Until
+from lakeproof.names import TableName
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained
-from wal2delta.drain import large
-from wal2delta.drain.until import Until
-from wal2delta.names import TableName
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Event
 
 pytestmark = pytest.mark.postgres
 

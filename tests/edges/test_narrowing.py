@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
+from lakeproof.lake.columns import DUP, FROM, KEY, ORD, TEXT, col, current_columns, key_value, pick, row_key
+from lakeproof.lake.correction import correct
+from lakeproof.lake.exact import exact_form
+from lakeproof.lake.narrowing import BUCKETS, narrow, row_hash
+from lakeproof.lake.snapshot_entry import DIGEST
+from lakeproof.names import Oid, TableName
+from lakeproof.postgres.connection import Connection
+from lakeproof.schema import Column, Identity, SchemaVersion
 from tests.edges.exact_tables import exact_schema, fill, to_lake, version_of
 from tests.edges.exact_values import columns
-from wal2delta.lake.columns import DUP, FROM, KEY, ORD, TEXT, col, current_columns, key_value, pick, row_key
-from wal2delta.lake.correction import correct
-from wal2delta.lake.exact import exact_form
-from wal2delta.lake.narrowing import BUCKETS, narrow, row_hash
-from wal2delta.lake.snapshot_entry import DIGEST
-from wal2delta.names import Oid, TableName
-from wal2delta.postgres.connection import Connection
-from wal2delta.schema import Column, Identity, SchemaVersion
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -34,7 +34,7 @@ _COLUMNS = (
     Column("b", Oid(25), -1, "text", "text", 4, identity=False),
     Column("n", Oid(1007), -1, "integer[]", "int4[]", 5, identity=False),
 )
-_TYPES = "k bigint, f double, a string, b string, n array<int>, _w2d_text string"
+_TYPES = "k bigint, f double, a string, b string, n array<int>, _lp_text string"
 _KEYED = SchemaVersion(TableName("s", "t"), Oid(1), Identity.DEFAULT, _COLUMNS, ("k",))
 _BAG = replace(_KEYED, identity=Identity.NOTHING, columns=tuple(replace(c, identity=False) for c in _COLUMNS), key=())
 Row = tuple[int, float | None, str | None, str | None, Sequence[int | None] | None, str | None]
@@ -61,8 +61,8 @@ def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
 @pytest.fixture
 def rng() -> random.Random:
     """Random choices by a printed seed."""
-    seed = int(os.environ.get("WAL2DELTA_SEED", str(random.randrange(1 << 32))))
-    print(f"WAL2DELTA_SEED={seed}")  # noqa: T201  (pytest shows it beside a failure)
+    seed = int(os.environ.get("LAKEPROOF_SEED", str(random.randrange(1 << 32))))
+    print(f"LAKEPROOF_SEED={seed}")  # noqa: T201  (pytest shows it beside a failure)
     return random.Random(seed)
 
 

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.sql import SQL, Composed, Identifier
 
+from lakeproof.drain.until import Until
+from lakeproof.landing.inspect import inspect
+from lakeproof.landing.manifest import Kind
+from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.drain import drain
 from tests.fix_drain import Drained
-from wal2delta.drain.until import Until
-from wal2delta.landing.inspect import inspect
-from wal2delta.landing.manifest import Kind
-from wal2delta.landing.reader import file_url, verify_files
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.drain import drain
 
 pytestmark = pytest.mark.postgres
 ITEMS = TableName("public", "items")
@@ -40,9 +40,9 @@ def _notes(items: Drained) -> list[dict[str, Any]]:
         verify_files(chain, manifest)
         for file in manifest.notes:
             rows = pq.read_table(file_url(chain, file)).to_pylist()
-            assert [row["_w2d_note"] for row in rows] == list(range(file.rows))
+            assert [row["_lp_note"] for row in rows] == list(range(file.rows))
             for row in rows:
-                assert manifest.start_lsn.value < row["_w2d_lsn"] <= manifest.end_lsn.value
+                assert manifest.start_lsn.value < row["_lp_lsn"] <= manifest.end_lsn.value
             found += rows
     return found
 
@@ -81,18 +81,18 @@ def test_messages_land_with_their_bytes_and_their_places(items: Drained) -> None
         conn.execute("INSERT INTO items VALUES (4, 'd')")
     items.drain(messages=PREFIXES)
     notes = _notes(items)
-    assert [(n["kind"], n["name"], n["content"], n["_w2d_seq"]) for n in notes] == [
+    assert [(n["kind"], n["name"], n["content"], n["_lp_seq"]) for n in notes] == [
         ("message", "früh", b"\x00\xff", 0),
         ("message", "", b"", 2),
         ("message", "in", b"\n", 3),
         ("message", "rolled back", b"", 0),
     ]
-    assert notes[1]["_w2d_lsn"] == notes[2]["_w2d_lsn"]
-    assert (notes[0]["_w2d_xid"], notes[0]["_w2d_commit_time"]) == (None, None)
-    assert notes[1]["_w2d_xid"] > 0
+    assert notes[1]["_lp_lsn"] == notes[2]["_lp_lsn"]
+    assert (notes[0]["_lp_xid"], notes[0]["_lp_commit_time"]) == (None, None)
+    assert notes[1]["_lp_xid"] > 0
     assert end is not None
     assert [n["lsn"] for n in notes] == sorted(n["lsn"] for n in notes)
-    assert notes[0]["lsn"] < notes[1]["lsn"] < notes[1]["_w2d_lsn"] < notes[3]["lsn"] <= Lsn.parse(end[0]).value
+    assert notes[0]["lsn"] < notes[1]["lsn"] < notes[1]["_lp_lsn"] < notes[3]["lsn"] <= Lsn.parse(end[0]).value
     (path,) = {f.path for m in items.chain().manifests() for f in m.notes if f.rows > 1}
     described = inspect(Path(items.lake / "shop" / "landing" / "000001" / path))
     assert described["checksum"] == "right"
@@ -147,7 +147,7 @@ def test_origins_are_kept_for_each_transaction(items: Drained) -> None:
     items.database.execute(
         SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(items.database.name))
     )
-    origin = f"w2d_{items.database.name}"
+    origin = f"lp_{items.database.name}"
     with items.database.connect() as conn:
         conn.execute("SELECT pg_replication_origin_create(%s)", [origin])
         try:
@@ -163,6 +163,6 @@ def test_origins_are_kept_for_each_transaction(items: Drained) -> None:
         finally:
             conn.execute("SELECT pg_replication_origin_drop(%s)", [origin])
     notes = _notes(items)
-    assert [(n["kind"], n["name"], n["_w2d_seq"], n["content"]) for n in notes] == [("origin", origin, 0, None)] * 2
+    assert [(n["kind"], n["name"], n["_lp_seq"], n["content"]) for n in notes] == [("origin", origin, 0, None)] * 2
     assert [n["lsn"] for n in notes] == [Lsn.parse("ABC/DEF").value, 0]
-    assert len({n["_w2d_lsn"] for n in notes}) == 2
+    assert len({n["_lp_lsn"] for n in notes}) == 2

@@ -8,23 +8,23 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeError
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.status import status
+from lakeproof.pipeline.work import compaction_has_work
+from lakeproof.report import Stop, silent
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
-from wal2delta.errors import LakeError
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.status import status
-from wal2delta.pipeline.work import compaction_has_work
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -51,7 +51,7 @@ def test_a_compaction_has_work_where_it_writes_more_than_its_position(
         "CREATE PUBLICATION pub FOR TABLE t, other",
     )
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=8)})
-    with pytest.raises(LakeError, match="wal2delta bootstrap shop"):
+    with pytest.raises(LakeError, match="lakeproof bootstrap shop"):
         compaction_has_work(config, "shop")
     bootstrap(config, "shop")
     assert compaction_has_work(config, "shop"), "a snapshot waits"

@@ -14,16 +14,16 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid
+from lakeproof.pgoutput.messages import Relation, RelationColumn
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.fingerprint import Settling, read
+from lakeproof.postgres.relation_shapes import Around, version_of
+from lakeproof.schema import Identity
 from tests.fix_drain import SOURCE, Drained, landed_rows, make_config
 from tests.fix_postgres import Database
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid
-from wal2delta.pgoutput.messages import Relation, RelationColumn
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.fingerprint import Settling, read
-from wal2delta.postgres.relation_shapes import Around, version_of
-from wal2delta.schema import Identity
 
 PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
 ROW: LiteralString = "INSERT INTO {t} DEFAULT VALUES"

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.landing.parquet import encoding, open_parquet
-from wal2delta.landing.store import open_store
+from lakeproof.landing.parquet import encoding, open_parquet
+from lakeproof.landing.store import open_store
 
 ROWS = 3_000
 

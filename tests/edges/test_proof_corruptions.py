@@ -12,12 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
-from tests.edges.exact_tables import exact_schema, to_lake, version_of
-from wal2delta.lake import exact
-from wal2delta.lake.jvm_functions import jvm_functions
-from wal2delta.postgres.connection import Connection
-from wal2delta.proof import lake_form
-from wal2delta.proof.compare import (
+from lakeproof.lake import exact
+from lakeproof.lake.jvm_functions import jvm_functions
+from lakeproof.postgres.connection import Connection
+from lakeproof.proof import lake_form
+from lakeproof.proof.compare import (
     KEY_TEXT_MAX,
     KEYS_MAX,
     NARROW_ROWS_MAX,
@@ -27,8 +26,9 @@ from wal2delta.proof.compare import (
     differing_keys,
     to_narrow,
 )
-from wal2delta.proof.source_form import Relation, rows_query
-from wal2delta.schema import SchemaVersion
+from lakeproof.proof.source_form import Relation, rows_query
+from lakeproof.schema import SchemaVersion
+from tests.edges.exact_tables import exact_schema, to_lake, version_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -65,7 +65,7 @@ def _hidden(key: int, column: str, text: str) -> Corruption:
     """NULL in one column of one row, and an exact text in place of the value."""
 
     def change(lake: DataFrame) -> DataFrame:
-        return _set(key, "_w2d_text", f"'{text}'")(_set(key, column, "NULL")(lake))
+        return _set(key, "_lp_text", f"'{text}'")(_set(key, column, "NULL")(lake))
 
     return change
 
@@ -87,12 +87,12 @@ _CORRUPTIONS: dict[str, tuple[int, Corruption]] = {
     "another Unicode normal form": (3, _set(3, "s", "'e\u0301'")),
     "a blank trimmed": (4, _set(4, "s", "'a'")),
     "an octet changed": (3, _set(3, "b", "X'01'")),
-    "the exact text lost": (3, _set(3, "_w2d_text", "NULL")),
-    "the exact text changed": (4, _set(4, "_w2d_text", "replace(_w2d_text, '0044', '0045')")),
-    "an empty exact text for NULL": (2, _set(2, "_w2d_text", """'{"3":""}'""")),
-    "an exact text with the row's own delimiter": (2, _set(2, "_w2d_text", """'{"3":"|"}'""")),
-    "an exact text beside a value": (1, _set(1, "_w2d_text", """'{"3":"infinity"}'""")),
-    "an exact text beside an instant": (6, _set(6, "_w2d_text", """'{"8":"infinity"}'""")),
+    "the exact text lost": (3, _set(3, "_lp_text", "NULL")),
+    "the exact text changed": (4, _set(4, "_lp_text", "replace(_lp_text, '0044', '0045')")),
+    "an empty exact text for NULL": (2, _set(2, "_lp_text", """'{"3":""}'""")),
+    "an exact text with the row's own delimiter": (2, _set(2, "_lp_text", """'{"3":"|"}'""")),
+    "an exact text beside a value": (1, _set(1, "_lp_text", """'{"3":"infinity"}'""")),
+    "an exact text beside an instant": (6, _set(6, "_lp_text", """'{"8":"infinity"}'""")),
     "a day that readers don't see": (5, _hidden(5, "d", '{"3":"2024-02-29"}')),
     "an instant that readers don't see": (6, _hidden(6, "at", '{"8":"2024-02-29 12:00:00.5+00"}')),
     "an instant's octets for a text": (6, _hidden(6, "at", '{"8":"0002b582c47fb120"}')),
@@ -172,9 +172,9 @@ def test_only_the_differing_keys_are_named() -> None:
 
 
 def test_a_bag_is_named_by_digests_and_never_by_values() -> None:
-    """Its rows have no key; the first 60 bits of the digest find them in `_w2d_key`."""
+    """Its rows have no key; the first 60 bits of the digest find them in `_lp_key`."""
     (found,) = differing_keys((), [ProofRow(0xABC, ())] * 2, [ProofRow(0xABC, ())])
-    assert found.key == {"_w2d_key": "000000000000abc"}
+    assert found.key == {"_lp_key": "000000000000abc"}
     assert (found.source_rows, found.lake_rows) == (2, 1)
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, SnapshotConfig, TableConfig
+from lakeproof.errors import ConfigError, TransientError
+from lakeproof.lake.lease import hold_lease
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import check_prove, prove
+from lakeproof.report import Event
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, SnapshotConfig, TableConfig
-from wal2delta.errors import ConfigError, TransientError
-from wal2delta.lake.lease import hold_lease
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import check_prove, prove
-from wal2delta.report import Event
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -71,7 +71,7 @@ def config(database: Database, tmp_path: Path) -> Config:
         buckets=16,
         snapshot=SnapshotConfig(lock_timeout_s=1.0),
     )
-    made = Config(path=tmp_path / "wal2delta.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    made = Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(made, "shop")
     database.execute(*_CHANGES)
     return made
@@ -116,7 +116,7 @@ def test_what_leaves_no_trace_at_all_differs_and_is_repaired(
         "CREATE PUBLICATION pub FOR TABLES IN SCHEMA seen",
     )
     source = database.source(buckets=16)
-    config = Config(path=tmp_path / "wal2delta.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    config = Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
     assert prove(config, "shop", None, spark).equal
     database.execute(
@@ -155,7 +155,7 @@ def _what_the_catalog_tells_holds_the_table(database: Database, config: Config, 
     assert not held.equal
     told = re.fullmatch(
         r"held since [0-9A-F]+/[0-9A-F]+: a partition was truncated, or rewritten .*; run"
-        r" `wal2delta bootstrap shop --tables public\.parts`, then compact",
+        r" `lakeproof bootstrap shop --tables public\.parts`, then compact",
         held.tables[parts].reason or "",
     )
     assert told, held.tables[parts].reason
@@ -196,7 +196,7 @@ def _unknown_names_are_refused(database: Database, config: Config, spark: SparkS
     found = prove(config, "shop", [table("late")], spark).tables[table("late")]
     assert found.status == "missing"
     assert found.reason is not None
-    assert "run `wal2delta bootstrap shop --tables public.late`" in found.reason
+    assert "run `lakeproof bootstrap shop --tables public.late`" in found.reason
     database.execute("ALTER TABLE days ADD COLUMN w int")
     found = prove(config, "shop", [table("days")], spark).tables[table("days")]
     if found.status == "blocked":

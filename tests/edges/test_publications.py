@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.config.model import Config, TableConfig
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database, new_database
-from wal2delta.config.model import Config, TableConfig
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.mark.since(15)]
 

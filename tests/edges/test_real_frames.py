@@ -15,20 +15,20 @@ from psycopg.pq import abc
 from psycopg.sql import SQL, Identifier
 
 from demo.server import EmbeddedPostgres
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pgoutput.assemble import assemble
+from lakeproof.pgoutput.batch import Batch, BatchDecoder, TableChanges
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.postgres.catalog import read_types
+from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.values.cast import PINNED_SETTINGS
+from lakeproof.values.types import make_column
 from tests.core.pgoutput_same import assert_same
 from tests.fix_postgres import MakeServer
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pgoutput.assemble import assemble
-from wal2delta.pgoutput.batch import Batch, BatchDecoder, TableChanges
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
-from wal2delta.pgoutput.relations import RelationCache
-from wal2delta.pgoutput.wire import Wire
-from wal2delta.postgres.catalog import read_types
-from wal2delta.schema import Identity, SchemaVersion
-from wal2delta.values.cast import PINNED_SETTINGS
-from wal2delta.values.types import make_column
 
 pytestmark = pytest.mark.postgres
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_has_the_servers_text_in_the_hidden_column(server: Emb
     """NaN, infinity, BC and far years, by attribute number."""
     [row] = _table(_decoded(server, FAR), "typed").rows.to_pylist()
     expected = '{"8":"NaN","15":"infinity","16":"0044-03-15 12:00:00 BC","17":"294276-12-31 23:59:59+00","19":"NaN"}'
-    assert row["_w2d_text"] == expected
+    assert row["_lp_text"] == expected
     assert [row[f"c{i}"] for i in (7, 14, 15, 16, 18)] == [None] * 5
 
 
@@ -132,7 +132,7 @@ def test_updates_bring_what_the_identity_says(server: EmbeddedPostgres) -> None:
         "INSERT INTO keyed VALUES (8, '', ''); COMMIT",
     )
     wide, huge = "y" * 9000, "w" * 9000
-    assert _values(_table(batch, "keyed"), "_w2d_op", "_w2d_unchanged", "c0", "c1", "c2") == [
+    assert _values(_table(batch, "keyed"), "_lp_op", "_lp_unchanged", "c0", "c1", "c2") == [
         ("insert", None, 1, "x", wide),
         ("insert", None, 2, "x", "small"),
         ("before", None, 1, "x", None),
@@ -143,7 +143,7 @@ def test_updates_bring_what_the_identity_says(server: EmbeddedPostgres) -> None:
         ("update", [2], 1, "z", None),
         ("insert", None, 8, "", ""),
     ]
-    assert _values(_table(batch, "Full"), "_w2d_op", "_w2d_seq", "_w2d_unchanged", "c0", "c1") == [
+    assert _values(_table(batch, "Full"), "_lp_op", "_lp_seq", "_lp_unchanged", "c0", "c1") == [
         ("insert", 0, None, 1, huge),
         ("before", 1, None, 1, huge),
         ("update", 1, None, 2, huge),
@@ -166,7 +166,7 @@ def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server:
         ("Full", 3),
     ]
     rows = [(t.version.table.name, row) for t in batch.changes for row in t.rows.to_pylist()]
-    places = sorted((row["_w2d_row"], row["_w2d_seq"], row["_w2d_op"]) for _, row in rows)
+    places = sorted((row["_lp_row"], row["_lp_seq"], row["_lp_op"]) for _, row in rows)
     truncates = [seq for _, seq, operation in places if operation == "truncate"]
     assert [row for row, _, _ in places] == list(range(5))
     assert len(truncates) == 2
@@ -178,7 +178,7 @@ def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server:
     # The others' shapes come again too: the server repeats them after a TRUNCATE's invalidation at the latest.
     assert [s.from_seq for s in batch.schemas if s.version.table.name == "Full"] == [1, 2]
     with psycopg.connect(server.dsn()) as conn:
-        assert conn.execute("SELECT xmin::text::bigint FROM nothing").fetchone() == (rows[0][1]["_w2d_xid"],)
+        assert conn.execute("SELECT xmin::text::bigint FROM nothing").fetchone() == (rows[0][1]["_lp_xid"],)
 
 
 def _values(table: TableChanges, *names: str) -> list[tuple[Any, ...]]:

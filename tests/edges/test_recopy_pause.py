@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.lake.documents import RESNAPSHOT, Held
+from lakeproof.lake.records import newest_cut, write_cut
+from lakeproof.lake.snapshots import Wanted, wanted_key
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.pipeline.recopy import Recopy, recopy
 from tests.edges.test_lake_plan import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.lake.documents import RESNAPSHOT, Held
-from wal2delta.lake.records import newest_cut, write_cut
-from wal2delta.lake.snapshots import Wanted, wanted_key
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
-from wal2delta.pipeline.recopy import Recopy, recopy
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 

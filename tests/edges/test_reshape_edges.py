@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.differences import Difference
+from lakeproof.errors import TransientError
+from lakeproof.lake import delta_schema, memory
+from lakeproof.lake.apply import append
+from lakeproof.lake.contract import CommitInfo, TableSpec
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.delta_schema import SchemaChange, change_schema
+from lakeproof.lake.records import newest_cut
+from lakeproof.schema import SchemaVersion
 from tests.properties.test_apply_cycles import make_config, run_compact
 from tests.simulated_source import SimulatedSource, two_tables
-from wal2delta.differences import Difference
-from wal2delta.errors import TransientError
-from wal2delta.lake import delta_schema, memory
-from wal2delta.lake.apply import append
-from wal2delta.lake.contract import CommitInfo, TableSpec
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.delta_schema import SchemaChange, change_schema
-from wal2delta.lake.records import newest_cut
-from wal2delta.schema import SchemaVersion
 
 pytestmark = pytest.mark.spark
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.lake import memory
+from lakeproof.lake.open import open_lake
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.lake import memory
-from wal2delta.lake.open import open_lake
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 ITEM = {"id": "int4", "doc": "text"}

@@ -16,21 +16,21 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.lake import shape_plan
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import newest_cut, read_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
-from wal2delta.lake import shape_plan
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import newest_cut, read_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import CycleNumber, TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import GapError
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline import side_by_side
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import check_sources
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.status import status
 from tests.fix_postgres import Database, MakeServer
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.errors import GapError
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline import side_by_side
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import check_sources
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.status import status
 
 pytestmark = pytest.mark.postgres
 A, B, BOTH = TableName("public", "a"), TableName("public", "b"), TableName("public", "shared")

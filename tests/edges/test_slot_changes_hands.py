@@ -13,12 +13,12 @@ from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 
+from lakeproof.drain.until import Until
+from lakeproof.errors import GapError
+from lakeproof.postgres.connection import Connection, close_quietly, connect_replication
+from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.wire import start_copy
 from tests.fix_drain import Drained, wait_until
-from wal2delta.drain.until import Until
-from wal2delta.errors import GapError
-from wal2delta.postgres.connection import Connection, close_quietly, connect_replication
-from wal2delta.postgres.stream import ReplicationStream
-from wal2delta.postgres.wire import start_copy
 
 pytestmark = pytest.mark.postgres
 

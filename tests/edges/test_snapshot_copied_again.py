@@ -15,12 +15,12 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
+from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
-from wal2delta.report import Event
 
 pytestmark = pytest.mark.postgres
 T, U, RENAMED = (TableName("public", name) for name in ("t", "u", "t_old"))

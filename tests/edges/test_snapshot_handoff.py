@@ -15,18 +15,18 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet as pq
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.lake.snapshots import read_snapshot
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import Commit, Insert
+from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
+from lakeproof.postgres.stream import ReplicationStream
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.lake.snapshots import read_snapshot
-from wal2delta.landing.chain import Chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import Commit, Insert
-from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
-from wal2delta.postgres.stream import ReplicationStream
 
 TABLES = (TableName("public", "a"), TableName("public", "b"))
 WRITERS = 3
@@ -47,7 +47,7 @@ def test_each_commit_is_in_the_snapshot_or_in_the_stream_and_both_tables_agree(
         "CREATE PUBLICATION pub FOR TABLE a, b",
     )
     source = database.source(snapshot=SnapshotConfig(chunk_pages=2, connections=2))
-    config = Config(path=tmp_path / "wal2delta.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    config = Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     with _writers(database):
         reports = [bootstrap(config, "shop") for _ in range(5)]
     first = reports[0]

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from lakeproof.cli.status_page import page
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.errors import TransientError
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
+from lakeproof.pipeline.snapshot_status import SnapshotStatus
+from lakeproof.pipeline.status import status
+from lakeproof.report import Event, Stop
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.cli.status_page import page
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.errors import TransientError
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from wal2delta.pipeline.snapshot_status import SnapshotStatus
-from wal2delta.pipeline.status import status
-from wal2delta.report import Event, Stop
 
 pytestmark = pytest.mark.postgres
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -124,7 +124,7 @@ def test_after_it_was_stopped_status_says_what_counts_and_what_is_missing(shop: 
     shown = page(status(_config(shop)))
     assert "interrupted (it was stopped before it was complete), at " in shown
     assert "1 of 2 tables count, 50 rows" in shown
-    assert "missing: public.t; run `wal2delta bootstrap shop`, which copies what is missing" in shown
+    assert "missing: public.t; run `lakeproof bootstrap shop`, which copies what is missing" in shown
     assert not list(shop.lake.rglob("progress.json*"))
     report = bootstrap(_config(shop), SOURCE)
     assert (set(report.tables), set(report.kept)) == ({T}, {U})

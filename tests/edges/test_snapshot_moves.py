@@ -18,23 +18,23 @@ import pytest
 from psycopg.pq import TransactionStatus
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.errors import GapError, LakeError, SourceError, TransientError
+from lakeproof.lake.documents import SourceDoc
+from lakeproof.lake.snapshot_documents import SnapshotDoc
+from lakeproof.lake.snapshots import part_key, read_snapshot, snapshot_folders
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
+from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.slot import create_slot
+from lakeproof.postgres.snapshot import SnapshotSession, TableMovedError, chunks, copy_chunk
+from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.report import Event
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
-from wal2delta.errors import GapError, LakeError, SourceError, TransientError
-from wal2delta.lake.documents import SourceDoc
-from wal2delta.lake.snapshot_documents import SnapshotDoc
-from wal2delta.lake.snapshots import part_key, read_snapshot, snapshot_folders
-from wal2delta.landing.chain import Chain, newest_incarnation
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from wal2delta.postgres.catalog import read_tables
-from wal2delta.postgres.connection import connect, connect_replication
-from wal2delta.postgres.slot import create_slot
-from wal2delta.postgres.snapshot import SnapshotSession, TableMovedError, chunks, copy_chunk
-from wal2delta.postgres.stream import ReplicationStream
-from wal2delta.report import Event
 
 T, U = TableName("public", "t"), TableName("public", "u")
 _SCHEMA: tuple[LiteralString, ...] = (
@@ -52,7 +52,7 @@ def _config(database: Database, lake: Path, **settings: object) -> Config:
     source: SourceConfig = database.source(
         snapshot=SnapshotConfig(chunk_pages=2, lock_timeout_s=0.5, attempts=3), **settings
     )
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"shop": source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"shop": source})
 
 
 def _snapshots(config: Config) -> list[SnapshotDoc]:

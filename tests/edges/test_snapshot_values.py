@@ -13,13 +13,13 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.errors import TableError
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog import measured, read_tables
+from lakeproof.postgres.copy import copy_blocks
+from lakeproof.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
+from lakeproof.postgres.table_checks import table_findings
 from tests.fix_postgres import Database
-from wal2delta.errors import TableError
-from wal2delta.names import TableName
-from wal2delta.postgres.catalog import measured, read_tables
-from wal2delta.postgres.copy import copy_blocks
-from wal2delta.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
-from wal2delta.postgres.table_checks import table_findings
 
 Rows = list[tuple[Any, ...]]
 
@@ -27,7 +27,7 @@ Rows = list[tuple[Any, ...]]
 def _snapshot(
     database: Database, *, pages: int = 2, block_bytes: int = 1 << 16, **settings: Any
 ) -> dict[TableName, tuple[Rows, int]]:
-    """Every published table: its rows (with `_w2d_text` first) and the number of its chunks."""
+    """Every published table: its rows (with `_lp_text` first) and the number of its chunks."""
     source = database.source(**settings)
     found: dict[TableName, tuple[Rows, int]] = {}
     session = SnapshotSession(database.secret, database.name, temporary=True)
@@ -86,7 +86,7 @@ def test_odd_texts_come_as_they_are(database: Database) -> None:
 
 
 def test_typed_values_come_as_they_are(database: Database) -> None:
-    """Every typed kind, its extremes and its NULL, equals what SELECT gives; what does not fit stands in _w2d_text."""
+    """Every typed kind, its extremes and its NULL, equals what SELECT gives; what does not fit stands in _lp_text."""
     database.execute(
         """CREATE TABLE typed (id int PRIMARY KEY, b bool, i2 int2, i8 int8, f4 float4, f8 float8, n numeric(10,2),
            d date, ts timestamp, tz timestamptz, y bytea, t text)""",

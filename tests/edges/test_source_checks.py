@@ -15,19 +15,19 @@ from pydantic import SecretStr
 from typing_extensions import LiteralString
 
 from demo.server import free_port
+from lakeproof.config import load
+from lakeproof.config.model import Config, DrainConfig, TableConfig
+from lakeproof.errors import ConfigError, SourceError
+from lakeproof.lake.documents import SourceDoc
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import CheckReport, check_source
+from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.connection import connect_replication
+from lakeproof.postgres.findings import Severity
+from lakeproof.postgres.slot import create_slot
+from lakeproof.postgres.stream import ReplicationStream
 from tests.fix_postgres import Database, MakeServer, new_database
-from wal2delta.config import load
-from wal2delta.config.model import Config, DrainConfig, TableConfig
-from wal2delta.errors import ConfigError, SourceError
-from wal2delta.lake.documents import SourceDoc
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import CheckReport, check_source
-from wal2delta.postgres.catalog import read_tables
-from wal2delta.postgres.connection import connect_replication
-from wal2delta.postgres.findings import Severity
-from wal2delta.postgres.slot import create_slot
-from wal2delta.postgres.stream import ReplicationStream
 
 T = TableName("public", "t")
 _GOOD: tuple[LiteralString, ...] = ("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE t")
@@ -211,7 +211,7 @@ def test_slots_that_can_not_serve_are_errors(database: Database, tmp_path: Path)
         _only(_check(database, tmp_path, slot=other.name), "belongs to database", other.name)
     with connect_replication(database.secret) as walsender:
         start = create_slot(walsender, database.name, temporary=False)
-    for name, error in (("someone", True), ("wal2delta drain shop", False)):
+    for name, error in (("someone", True), ("lakeproof drain shop", False)):
         with ReplicationStream.open(database.secret, database.name, ["pub"], start, application_name=name, wait_s=5):
             report = _check(database, tmp_path)
         assert report.refused is error
@@ -222,7 +222,7 @@ def test_things_worth_knowing_are_warnings_and_notes(database: Database, tmp_pat
     """FOR ALL TABLES, missing actions, an unused key, bare numerics with the line that pins them, bags."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, amount numeric, fine numeric(8,2))",
-        'CREATE TABLE f (v text, "V" text, _w2d_op text)',
+        'CREATE TABLE f (v text, "V" text, _lp_op text)',
         "ALTER TABLE f REPLICA IDENTITY FULL",
         "CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert, update, delete')",
     )
@@ -234,7 +234,7 @@ def test_things_worth_knowing_are_warnings_and_notes(database: Database, tmp_pat
         assert words in warnings
     assert "table: {public.t: {numeric: {amount: [38, 10]}}}" in notes
     assert "multiset" in notes
-    assert "V is #2#V, _w2d_op is #3#_w2d_op" in notes
+    assert "V is #2#V, _lp_op is #3#_lp_op" in notes
     assert "fine" not in notes
 
 
@@ -252,7 +252,7 @@ def test_the_line_for_bare_numerics_pins_them_all(database: Database, tmp_path: 
     report = _check(database, tmp_path, table={odd: wish})
     [finding] = [f for f in report.findings if "without precision" in f.reason]
     line = finding.remedy[finding.remedy.index("table: ") :]
-    file = tmp_path / "wal2delta.yaml"
+    file = tmp_path / "lakeproof.yaml"
     file.write_text(
         f"lake: ./lake\nsources:\n  shop:\n    dsn: host=localhost dbname=x\n    {line}\n", encoding="utf-8"
     )

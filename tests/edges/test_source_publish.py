@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError, SourceError, TransientError
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.publish import apply, plan
+from lakeproof.pipeline.teardown import teardown
+from lakeproof.postgres.catalog import publications_of, read_tables
+from lakeproof.postgres.connection import connect
+from lakeproof.postgres.findings import Severity
+from lakeproof.postgres.stream import ReplicationStream
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.errors import ConfigError, SourceError, TransientError
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.publish import apply, plan
-from wal2delta.pipeline.teardown import teardown
-from wal2delta.postgres.catalog import publications_of, read_tables
-from wal2delta.postgres.connection import connect
-from wal2delta.postgres.findings import Severity
-from wal2delta.postgres.stream import ReplicationStream
 
 KEYED, BAG, ODD = TableName("public", "keyed"), TableName("public", "history"), TableName("public", 'o"dd {x}')
 
@@ -61,7 +61,7 @@ def test_a_plan_changes_nothing_and_apply_does_what_it_says(
         ),
     )
     assert any("history has no replica identity" in note for note in planned.notes)
-    assert any("made by `wal2delta bootstrap`" in note for note in planned.notes)
+    assert any("made by `lakeproof bootstrap`" in note for note in planned.notes)
     apply(config, "shop", planned)
     assert plan(config, "shop").empty
     with connect(database.secret) as conn:
@@ -137,9 +137,9 @@ def test_apply_is_all_or_nothing_and_says_who_may_not(database: Database, tmp_pa
     assert refused.value.reason.endswith(
         f"it has not CREATE on database {database.name}, nor the ownership of public.history, public.keyed"
     )
-    assert "wal2delta plan shop | psql" in refused.value.remedy
+    assert "lakeproof plan shop | psql" in refused.value.remedy
     noted = [str(f) for f in check_source(weak, "shop").findings if f.severity is Severity.NOTE]
-    assert any("it can't run what `wal2delta apply` runs" in text for text in noted)
+    assert any("it can't run what `lakeproof apply` runs" in text for text in noted)
     database.execute("CREATE PUBLICATION pub_inserts")
     with pytest.raises(SourceError, match="42710"):
         apply(config, "shop", planned)
@@ -173,7 +173,7 @@ def test_a_teardown_by_who_may_not_drop_the_publication_leaves_the_slot(database
     with pytest.raises(SourceError) as refused:
         teardown(weak, "shop")
     assert "nothing was dropped" in refused.value.reason
-    assert "DROP PUBLICATION pub; DROP PUBLICATION pub_inserts; then `wal2delta teardown shop`" in refused.value.remedy
+    assert "DROP PUBLICATION pub; DROP PUBLICATION pub_inserts; then `lakeproof teardown shop`" in refused.value.remedy
     assert database.slots() == {database.name}
     database.execute("DROP PUBLICATION pub", "DROP PUBLICATION pub_inserts")
     assert teardown(weak, "shop").slot == database.name

@@ -13,13 +13,13 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.names import TableName
+from lakeproof.pipeline.check import check_source
+from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.findings import Severity
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.names import TableName
-from wal2delta.pipeline.check import check_source
-from wal2delta.postgres.catalog import read_tables
-from wal2delta.postgres.connection import Connection
-from wal2delta.postgres.findings import Severity
 
 pytestmark = [pytest.mark.postgres, pytest.mark.since(15)]
 T = TableName("public", "t")

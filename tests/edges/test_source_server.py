@@ -10,12 +10,12 @@ import pytest
 from pydantic import SecretStr
 
 from demo.server import free_port
+from lakeproof.errors import LakeproofError, SourceError, TransientError
+from lakeproof.postgres.connection import _pin, connect, connect_replication, describe, source_errors
+from lakeproof.postgres.server import identify
+from lakeproof.postgres.slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
+from lakeproof.values.cast import PINNED_SETTINGS
 from tests.fix_postgres import Database
-from wal2delta.errors import SourceError, TransientError, Wal2DeltaError
-from wal2delta.postgres.connection import _pin, connect, connect_replication, describe, source_errors
-from wal2delta.postgres.server import identify
-from wal2delta.postgres.slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
-from wal2delta.values.cast import PINNED_SETTINGS
 
 PASSWORD = "pa55/w@rd:#%"
 
@@ -34,7 +34,7 @@ def test_a_server_says_who_it_is_on_both_makes_of_connection(database: Database)
 
 @pytest.mark.parametrize("make", [connect, connect_replication])
 def test_settings_of_database_and_role_do_not_reach_our_connections(database: Database, make: type) -> None:
-    """ALTER DATABASE … SET changes what texts look like everywhere but on a connection of wal2delta."""
+    """ALTER DATABASE … SET changes what texts look like everywhere but on a connection of lakeproof."""
     hostile = ["DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "bytea_output = 'escape'"]
     hostile += ["client_min_messages = 'error'", "statement_timeout = '1h'", "idle_session_timeout = '1h'"]
     has_limit = database.value("SELECT current_setting('transaction_timeout', true)") is not None
@@ -111,11 +111,11 @@ def test_a_wrong_password_is_definite_and_not_shown(database: Database) -> None:
         ({"port": "closed"}, TransientError),
         ({"dbname": "no_such_database"}, SourceError),
         ({"user": "no_such_role"}, SourceError),
-        ({"host": "no-such-host.invalid", "hostaddr": None}, Wal2DeltaError),
+        ({"host": "no-such-host.invalid", "hostaddr": None}, LakeproofError),
     ],
 )
 def test_each_wrong_part_of_a_dsn_has_its_error(
-    database: Database, change: dict[str, str | None], kind: type[Wal2DeltaError]
+    database: Database, change: dict[str, str | None], kind: type[LakeproofError]
 ) -> None:
     """A port nobody listens on may be tried again; a database or role that does not exist may not."""
     given = {k: (str(free_port()) if v == "closed" else v) for k, v in change.items()}

@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.errors import RECOVER, GapError, InvariantError, SourceError, TransientError
+from lakeproof.lsn import Lsn
+from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
+from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.slot import create_slot, read_slot
+from lakeproof.postgres.stream import Received, ReplicationStream
 from tests.fix_postgres import Database, MakeServer
-from wal2delta.errors import RECOVER, GapError, InvariantError, SourceError, TransientError
-from wal2delta.lsn import Lsn
-from wal2delta.pgoutput.decoder import decode
-from wal2delta.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
-from wal2delta.postgres.connection import connect, connect_replication
-from wal2delta.postgres.slot import create_slot, read_slot
-from wal2delta.postgres.stream import Received, ReplicationStream
 
 
 def _slot(database: Database) -> Lsn:

@@ -13,13 +13,13 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.drain.until import Until
+from lakeproof.landing.manifest import Kind
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 from tests.fix_drain import Drained, landed_rows, wait_until
-from wal2delta.drain.until import Until
-from wal2delta.landing.manifest import Kind
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
 
 pytestmark = pytest.mark.postgres
 ITEMS = TableName("public", "items")
@@ -105,7 +105,7 @@ def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items
     assert _streamed(items) >= 2
     rows = dict.fromkeys(items.folded()[ITEMS])
     assert sorted((*r, None)[:4] for r in rows) == sorted(items.source_rows(ITEMS))
-    assert len({r["_w2d_lsn"] for v, r in landed_rows(items.chain()) if v.table == ITEMS}) == 2
+    assert len({r["_lp_lsn"] for v, r in landed_rows(items.chain()) if v.table == ITEMS}) == 2
 
 
 @pytest.mark.since(15)  # column lists
@@ -141,7 +141,7 @@ def test_an_older_shape_does_not_come_back_when_its_streamed_transaction_commits
     assert _ids(items, 2) == [2, 3]
     entries = [(e.from_lsn, e.from_seq, len(e.version.columns)) for m in items.chain().manifests() for e in m.schemas]
     for version, row in landed_rows(items.chain()):
-        place = Lsn(row["_w2d_lsn"]), row["_w2d_seq"]
+        place = Lsn(row["_lp_lsn"]), row["_lp_seq"]
         assert max(e for e in entries if e[:2] <= place)[2] == len(version.columns)
 
 
@@ -183,7 +183,7 @@ def test_a_prepared_transaction_arrives_whole_at_commit_prepared(items: Drained,
     )
     items.drain()
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
-    landed = [(row["c0"], row["_w2d_lsn"]) for _, row in landed_rows(items.chain())]
+    landed = [(row["c0"], row["_lp_lsn"]) for _, row in landed_rows(items.chain())]
     prepared = [lsn for key, lsn in landed if key >= 1000]
     assert (len(prepared), len(set(prepared))) == (rows, 1)
     assert [key for key, _ in landed if key < 1000] == [1, 2, 3]
@@ -207,9 +207,9 @@ def test_an_open_streamed_transaction_does_not_hold_the_slot_up(items: Drained) 
 def test_a_transactions_origin_may_come_in_its_first_chunk(items: Drained) -> None:
     """Or behind its begin."""
     with items.database.connect() as conn:
-        conn.execute("SELECT pg_replication_origin_create('w2d_elsewhere')")
+        conn.execute("SELECT pg_replication_origin_create('lp_elsewhere')")
         try:
-            conn.execute("SELECT pg_replication_origin_session_setup('w2d_elsewhere')")
+            conn.execute("SELECT pg_replication_origin_session_setup('lp_elsewhere')")
             conn.execute("INSERT INTO items " + LARGE, (1, 300))
             conn.execute("INSERT INTO items VALUES (1000, 'a', 1)")
             items.drain()
@@ -217,4 +217,4 @@ def test_a_transactions_origin_may_come_in_its_first_chunk(items: Drained) -> No
             assert items.folded()[ITEMS] == items.source_rows(ITEMS)
         finally:
             conn.execute("SELECT pg_replication_origin_session_reset()")
-            conn.execute("SELECT pg_replication_origin_drop('w2d_elsewhere')")
+            conn.execute("SELECT pg_replication_origin_drop('lp_elsewhere')")

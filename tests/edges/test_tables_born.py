@@ -12,15 +12,15 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.differences import Difference
+from lakeproof.lake.births import Birth, births
+from lakeproof.lake.documents import Cut, CutTable
+from lakeproof.lake.plan import plan_cycle
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
 from tests.edges.born_cases import CASES, FILLED, LATER, do
 from tests.fix_drain import Drained, fold, landed_rows, told_to_stop, wait_until
 from tests.fix_postgres import Database
-from wal2delta.differences import Difference
-from wal2delta.lake.births import Birth, births
-from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.plan import plan_cycle
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, TableName
 
 pytestmark = pytest.mark.postgres
 
@@ -52,7 +52,7 @@ def believed(drained: Drained) -> dict[TableName, Birth]:
     found = {t: b for t, b in births(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
     for table, birth in found.items():
         rows = [(v, row) for v, row in landed_rows(chain) if v.oid == birth.version.oid]
-        assert all(row["_w2d_lsn"] > birth.since.value for _, row in rows), table
+        assert all(row["_lp_lsn"] > birth.since.value for _, row in rows), table
         assert {v.table for v, _ in rows} <= {table}
         assert {v.id for v, _ in rows} <= {birth.version.id} or birth.version.is_bag
         columns = SQL(", ").join(Identifier(c.name) for c in birth.version.columns)

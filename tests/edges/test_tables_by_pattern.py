@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.cli.status_page import page
+from lakeproof.config.model import Config
+from lakeproof.config.table_names import TablePattern, parse_selected
+from lakeproof.errors import SourceError
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import CheckReport, check_source
+from lakeproof.pipeline.publish import apply, plan
+from lakeproof.pipeline.status import status
+from lakeproof.postgres.findings import Severity
 from orchestration.build import build
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.cli.status_page import page
-from wal2delta.config.model import Config
-from wal2delta.config.table_names import TablePattern, parse_selected
-from wal2delta.errors import SourceError
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import CheckReport, check_source
-from wal2delta.pipeline.publish import apply, plan
-from wal2delta.pipeline.status import status
-from wal2delta.postgres.findings import Severity
 
 pytestmark = pytest.mark.postgres
 
@@ -56,7 +56,7 @@ def _config(database: Database, lake: Path, tables: str, exclude: str = "") -> C
         patterns=tuple(entry for entry in listed if isinstance(entry, TablePattern)),
         exclude=tuple(parse_selected(text) for text in exclude.split()),
     )
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={SOURCE: source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
 
 
 def _found(report: CheckReport, severity: Severity) -> list[str]:
@@ -127,7 +127,7 @@ def test_a_table_that_is_made_later_waits_for_apply_and_its_copy(
         graph = build(config).resolve_asset_graph()
         return {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == "current"}
 
-    with caplog.at_level(logging.WARNING, "wal2delta.dagster"):
+    with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
         assert shown() == set()
     assert "which tables its patterns match is not in the lake yet" in caplog.text
     apply(config, SOURCE, plan(config, SOURCE))
@@ -138,7 +138,7 @@ def test_a_table_that_is_made_later_waits_for_apply_and_its_copy(
     (warning,) = _found(check_source(config, SOURCE), Severity.WARNING)
     assert warning.startswith("table erp.coupons: it matches erp.* and is not published")
     assert status(config).sources[SOURCE].unpublished == (coupons,)
-    assert "erp.coupons: not published, though a pattern matches; run `wal2delta apply shop`" in page(status(config))
+    assert "erp.coupons: not published, though a pattern matches; run `lakeproof apply shop`" in page(status(config))
     planned = plan(config, SOURCE)
     assert planned.statements == ('ALTER PUBLICATION "shop" ADD TABLE "erp"."coupons"',)
     apply(config, SOURCE, planned)

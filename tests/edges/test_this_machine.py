@@ -22,7 +22,7 @@ def _program(path: Path, script: str) -> Path:
 
 
 def _preflight(*arguments: str, **environment: str) -> tuple[int, str]:
-    env = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "WAL2DELTA_PG_USER")}
+    env = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "LAKEPROOF_PG_USER")}
     command = [sys.executable, str(PREFLIGHT), *arguments]
     done = subprocess.run(command, env=env | environment, capture_output=True, text=True, check=False)
     assert done.stdout == ""
@@ -31,7 +31,7 @@ def _preflight(*arguments: str, **environment: str) -> tuple[int, str]:
 
 def _one_line(status: int, said: str, *words: str) -> None:
     assert status == 2
-    assert said.startswith("wal2delta: ")
+    assert said.startswith("lakeproof: ")
     assert said.count("\n") == 1
     for word in words:
         assert word in said
@@ -85,7 +85,7 @@ def test_what_is_no_port_is_refused(port: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user")
 def test_root_without_an_unprivileged_user_is_told_so() -> None:
     """PostgreSQL refuses to run as root."""
-    _one_line(*_preflight("--server", WAL2DELTA_PG_USER="nobody-of-this-name"), "refuses to run as root", "useradd")
+    _one_line(*_preflight("--server", LAKEPROOF_PG_USER="nobody-of-this-name"), "refuses to run as root", "useradd")
 
 
 def _find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

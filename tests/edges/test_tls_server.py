@@ -25,15 +25,15 @@ from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres, unprivileged_user
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import SourceError, TransientError
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.transport import is_exposed
 from scripts.servers import fetch
-from wal2delta.config.model import Config, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.errors import SourceError, TransientError
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.drain import drain
-from wal2delta.postgres.connection import connect, connect_replication
-from wal2delta.postgres.transport import is_exposed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.config.model import ViewConfig
-from wal2delta.errors import ConfigError
-from wal2delta.names import TableName
-from wal2delta.views.definition import bind
+from lakeproof.config.model import ViewConfig
+from lakeproof.errors import ConfigError
+from lakeproof.names import TableName
+from lakeproof.views.definition import bind
 
 pytestmark = [pytest.mark.spark]
 

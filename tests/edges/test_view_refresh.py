@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.config.model import ViewConfig
+from lakeproof.errors import ConfigError, LakeError, TransientError
+from lakeproof.lake.delta_files import table_files
+from lakeproof.lake.delta_log import newest_version, read_commit
+from lakeproof.lake.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
+from lakeproof.landing.store import open_store
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.views import upkeep
+from lakeproof.views.refresh import app_id, refresh_view
+from lakeproof.views.upkeep import files_together, kept_cuts, unneeded_files
 from tests.fix_lake import SPARK
-from wal2delta.config.model import ViewConfig
-from wal2delta.errors import ConfigError, LakeError, TransientError
-from wal2delta.lake.delta_files import table_files
-from wal2delta.lake.delta_log import newest_version, read_commit
-from wal2delta.lake.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
-from wal2delta.landing.store import open_store
-from wal2delta.names import CycleNumber, TableName
-from wal2delta.views import upkeep
-from wal2delta.views.refresh import app_id, refresh_view
-from wal2delta.views.upkeep import files_together, kept_cuts, unneeded_files
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +66,7 @@ class Shop:
 
     def rows(self) -> Counter[Any]:
         """The view's rows without hidden columns, as text."""
-        return Counter(tuple(map(str, r)) for r in self.stored().drop("_w2d_key", "_w2d_dup").collect())
+        return Counter(tuple(map(str, r)) for r in self.stored().drop("_lp_key", "_lp_dup").collect())
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_each_refresh_writes_the_signed_difference_only(shop: Shop) -> None:
     second = shop.refresh(sales(("a", 1.0), (None, 2.0), (None, 2.0), ("c", 3.0)))
     assert (second.inserted, second.retracted, second.delta_version) == (2, 2, 1)
     assert shop.rows() == Counter({("a", "1.0"): 1, ("None", "2.0"): 2, ("c", "3.0"): 1})
-    assert shop.stored().select("_w2d_key", "_w2d_dup").distinct().count() == 4
+    assert shop.stored().select("_lp_key", "_lp_dup").distinct().count() == 4
     commit = read_commit(shop.path, 1)
     assert commit is not None
     assert commit.txns == {app_id("revenue"): int(second.number)}
@@ -129,9 +129,9 @@ _DAMAGES = (
     "UPDATE v SET amount = 7 WHERE product = 'a'",
     "DELETE FROM v WHERE product = 'b'",
     "INSERT INTO v SELECT * FROM v WHERE product = 'a'",
-    "INSERT INTO v SELECT 'x', 1D, _w2d_key, _w2d_dup + 1 FROM v",
-    "UPDATE v SET _w2d_key = NULL",
-    "UPDATE v SET _w2d_dup = 1",
+    "INSERT INTO v SELECT 'x', 1D, _lp_key, _lp_dup + 1 FROM v",
+    "UPDATE v SET _lp_key = NULL",
+    "UPDATE v SET _lp_dup = 1",
     "DELETE FROM v",
 )
 
@@ -152,7 +152,7 @@ def test_a_damaged_view_heals(shop: Shop) -> None:
 
 def _refresh_and_die(folder: str) -> None:
     """In a process of its own: one refresh, killed at the failpoint that the environment names."""
-    from wal2delta.lake.session import build_session
+    from lakeproof.lake.session import build_session
 
     shop = Shop(build_session(SPARK, "killed"), Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
     shop.cuts = 1
@@ -166,7 +166,7 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
 ) -> None:
     """The commit without a cut is taken out of the log, and the refresh made again."""
     shop.refresh(sales(("a", 1.0)))
-    monkeypatch.setenv("WAL2DELTA_FAILPOINT", at)
+    monkeypatch.setenv("LAKEPROOF_FAILPOINT", at)
     process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder),))
     process.start()
     process.join(600)
@@ -184,7 +184,7 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
-        ("SELECT product AS _w2d_x FROM sales", "begins with _w2d_"),
+        ("SELECT product AS _lp_x FROM sales", "begins with _lp_"),
         ("SELECT product, amount AS Product FROM sales", "same name"),
         ("SELECT nothing FROM sales", "UNRESOLVED_COLUMN"),
         ("SELEC product FROM sales", "PARSE_SYNTAX_ERROR"),

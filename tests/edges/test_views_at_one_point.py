@@ -14,24 +14,24 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.errors import LakeError, NoRoomError
+from lakeproof.lake.apply import append
+from lakeproof.lake.contract import CommitInfo, TableSpec
+from lakeproof.lake.documents import Cut, CutTable
+from lakeproof.lake.open import OpenedLake, open_lake
+from lakeproof.lake.records import write_cut
+from lakeproof.lake.view_cuts import view_path
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.pipeline import refresh as step
+from lakeproof.views.audit import audit_view
+from lakeproof.views.open import open_views
+from lakeproof.views.refresh import refresh_view
 from tests.core.test_lake_documents import VERSION
 from tests.damage import alter, data_files
-from wal2delta.config.model import Config, ViewConfig
-from wal2delta.errors import LakeError, NoRoomError
-from wal2delta.lake.apply import append
-from wal2delta.lake.contract import CommitInfo, TableSpec
-from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.open import OpenedLake, open_lake
-from wal2delta.lake.records import write_cut
-from wal2delta.lake.view_cuts import view_path
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation, TableName
-from wal2delta.pipeline import refresh as step
-from wal2delta.views.audit import audit_view
-from wal2delta.views.open import open_views
-from wal2delta.views.refresh import refresh_view
 
 pytestmark = pytest.mark.spark
 T = TableName("public", "t")
@@ -54,7 +54,7 @@ class Shop:
 
     def cut(self) -> None:
         """One row more, and a cut that has it."""
-        rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _w2d_text string")
+        rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _lp_text string")
         commit = CommitInfo("test", self.cuts + 1, "{}")
         append(self.spark, self.paths.url(self.paths.current(T)), rows, commit, create=TableSpec())
         at = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
@@ -106,7 +106,7 @@ def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
     def opened(at: int) -> OpenedLake:
         return open_lake(shop.spark, shop.lake, at)
 
-    with pytest.raises(LakeError, match="no view of this name; run `wal2delta refresh`"):
+    with pytest.raises(LakeError, match="no view of this name; run `lakeproof refresh`"):
         opened(1).view("a")
     shop.refresh()
     for number in (2, 3):

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.errors import LakeError
+from lakeproof.lake.exact import quoted
+from lakeproof.lake.view_cuts import view_path
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.refresh import refresh
+from lakeproof.proof.record import read_proved, read_views
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, ViewConfig
-from wal2delta.errors import LakeError
-from wal2delta.lake.exact import quoted
-from wal2delta.lake.view_cuts import view_path
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.refresh import refresh
-from wal2delta.proof.record import read_proved, read_views
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

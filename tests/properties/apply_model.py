@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from wal2delta.lake.apply import Applied, CommitInfo, TableSpec, apply
-from wal2delta.lake.contract import Make
-from wal2delta.lake.presupposed import FIRST
+from lakeproof.lake.apply import Applied, CommitInfo, TableSpec, apply
+from lakeproof.lake.contract import Make
+from lakeproof.lake.presupposed import FIRST
 
 ODD = [
     "",

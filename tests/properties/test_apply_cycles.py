@@ -17,18 +17,18 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import CompactionConfig, Config, SourceConfig
+from lakeproof.lake.contract import Make
+from lakeproof.lake.open import OpenedLake, open_lake
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.compact import CutReport, compact
+from lakeproof.report import Stop, silent
+from lakeproof.schema import Identity
 from tests.simulated_rows import Cell, Exact, Row, images_of, rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.config.model import CompactionConfig, Config, SourceConfig
-from wal2delta.lake.contract import Make
-from wal2delta.lake.open import OpenedLake, open_lake
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.compact import CutReport, compact
-from wal2delta.report import Stop, silent
-from wal2delta.schema import Identity
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 ODD = ["", "~", "a'b", "x\\y", "日本", "tab\tnew\nline", "`q`", '"', "NULL", " "]
 FLOATS = [0.0, -0.0, float("nan"), float("inf"), 1.5, 5e-324]
 pytestmark = pytest.mark.spark
@@ -64,7 +64,7 @@ def make_config(lake: Path, cycle_rows: int = 2_000_000, make: Make = "auto") ->
         slot="shop",
         compaction=CompactionConfig(cycle_rows=cycle_rows, apply=make),
     )
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={SOURCE: source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
 
 
 def random_row(rng: random.Random, table: SimulatedTable) -> Row:
@@ -228,7 +228,7 @@ def _check_history(spark: SparkSession, config: Config, source: SimulatedSource,
         table = source.table(name)
         history = lake.table(SOURCE, table.version.table, layer="history", hidden=True)
         assert images_of(history, table.version) == table.images, f"history of {name}, seed {SEED}"
-        ordinals = [r[0] for r in history.select("_w2d_ord").collect()]
+        ordinals = [r[0] for r in history.select("_lp_ord").collect()]
         assert len(ordinals) == len(set(ordinals)), f"ordinals of {name}"
     table = source.table("order lines")
     current = Counter(repr(tuple(r)) for r in lake.table(SOURCE, table.version.table).collect())
@@ -236,14 +236,14 @@ def _check_history(spark: SparkSession, config: Config, source: SimulatedSource,
 
 
 def _folded(lake: OpenedLake, table: SimulatedTable) -> Counter[str]:
-    """The table that its history makes, read row by row in the order of `_w2d_ord`."""
+    """The table that its history makes, read row by row in the order of `_lp_ord`."""
     history = lake.table(SOURCE, table.version.table, layer="history", hidden=True)
     names = [c.name for c in table.version.columns]
     rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for change in history.orderBy("_w2d_ord").collect():
+    for change in history.orderBy("_lp_ord").collect():
         values = tuple(change[n] for n in names)
         key = tuple(change[k] for k in table.version.key)
-        match change["_w2d_op"]:
+        match change["_lp_op"]:
             case "insert" | "update" | "snapshot" | "correct_insert":
                 rows[key] = values
             case "delete" | "before" | "correct_delete":

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof import failpoints
+from lakeproof.errors import InvariantError, LakeError, TransientError
+from lakeproof.lake import by_vectors
+from lakeproof.lake.apply import apply
+from lakeproof.lake.contract import CommitInfo, Make, TableSpec
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.presupposed import DriftedError
+from lakeproof.lake.unnamed import settle
+from lakeproof.lake.vectors_check import why_not
 from tests.properties.apply_model import Batch, Kind, Table
-from wal2delta import failpoints
-from wal2delta.errors import InvariantError, LakeError, TransientError
-from wal2delta.lake import by_vectors
-from wal2delta.lake.apply import apply
-from wal2delta.lake.contract import CommitInfo, Make, TableSpec
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.presupposed import DriftedError
-from wal2delta.lake.unnamed import settle
-from wal2delta.lake.vectors_check import why_not
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 MAKES: tuple[Make, ...] = get_args(Make)
 V = ("v", "string")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL, Composed, Identifier
 
+from lakeproof.differences import Verdict
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained
 from tests.fix_postgres import Database
-from wal2delta.differences import Verdict
-from wal2delta.landing.catalog_record import CatalogRecord
-from wal2delta.lsn import Lsn
 
 SEED = random.SystemRandom().randrange(1 << 32)
 PLAIN = [f"t{i}" for i in range(6)]

@@ -19,7 +19,21 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import wal2delta
+import lakeproof
+from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.errors import LakeError, TransientError
+from lakeproof.lake.delta_files import table_files, unneeded
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import cut_numbers, newest_cut, write_cut
+from lakeproof.landing.chain import Chain, verify_chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.pipeline.maintain import maintain, maintenance_plan
+from lakeproof.proof.history import prove_history
+from lakeproof.report import Stop, silent
 from tests.properties.test_apply_cycles import (
     SEED,
     check,
@@ -31,20 +45,6 @@ from tests.properties.test_apply_cycles import (
 )
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from wal2delta.config.model import Config, RetentionConfig
-from wal2delta.errors import LakeError, TransientError
-from wal2delta.lake.delta_files import table_files, unneeded
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import cut_numbers, newest_cut, write_cut
-from wal2delta.landing.chain import Chain, verify_chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, TableName
-from wal2delta.pipeline.maintain import maintain, maintenance_plan
-from wal2delta.proof.history import prove_history
-from wal2delta.report import Stop, silent
 
 pytestmark = pytest.mark.spark
 TABLES = ("order lines", "bag")
@@ -197,14 +197,14 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     check(spark, config, source, list(TABLES))
     histories_are_whole(spark, config)
     for place in [p for p in sorted(source.states) if low.at_lsn <= Lsn(p) <= cut.position][::4]:
-        found = wal2delta.as_of(spark, config, Lsn(place))
+        found = lakeproof.as_of(spark, config, Lsn(place))
         for t in (LINES, BAG):
             if t in found.tables:
                 assert rows_of(found.table(t, hidden=True), source.tables[t].version) == source.state_at(Lsn(place))[t]
     # The cut before the trim is gone with the next run: until then its history is whole.
     maintain(policy(tmp_path, cuts_s=0, small_files=1000), SOURCE, spark, silent)
     with pytest.raises(LakeError, match="is not in the lake at"):
-        wal2delta.as_of(spark, config, Lsn(int(low.at_lsn) - 1)).table(LINES)
+        lakeproof.as_of(spark, config, Lsn(int(low.at_lsn) - 1)).table(LINES)
 
     if damaged:
         _damage(spark, config, source)
@@ -238,7 +238,7 @@ def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession,
         low = newest_cut_of(config).tables[LINES].history_low
         assert low is not None
         assert low.at_lsn == truncated
-    found = wal2delta.changes(spark, config, 1).table(LINES)
+    found = lakeproof.changes(spark, config, 1).table(LINES)
     assert [(row["cut"], row["kind"]) for row in found.collect()] == [(2, "delete")] * count, f"seed {SEED}"
 
 
@@ -250,7 +250,7 @@ def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
         path, at = source.paths.url(source.paths.current(table)), cut.tables[table]
         frame = spark.read.format("delta").option("versionAsOf", at.current_version).load(path)
         lost = frame.limit(2).localCheckpoint()
-        kept = frame.join(lost, ["_w2d_key"] if table == BAG else ["region", "id"], "left_anti").select(frame.columns)
+        kept = frame.join(lost, ["_lp_key"] if table == BAG else ["region", "id"], "left_anti").select(frame.columns)
         rows = kept.unionAll(frame.limit(3))
         rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
         tables[table] = replace(at, current_version=at.current_version + 1)

@@ -8,10 +8,10 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from wal2delta.lake.columns import ORD
-from wal2delta.lake.lineage import _with_epoch, root_runs
+from lakeproof.lake.columns import ORD
+from lakeproof.lake.lineage import _with_epoch, root_runs
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 
 
@@ -33,7 +33,7 @@ def test_both_makes_find_the_same_roots(spark: SparkSession) -> None:
         while root in parents:
             root = parents[root]
         expected[run] = root
-    links = spark.createDataFrame(list(parents.items()), "_w2d_child bigint, _w2d_parent bigint")
+    links = spark.createDataFrame(list(parents.items()), "_lp_child bigint, _lp_parent bigint")
     for driver_max in (1000, 0):
         found = {int(r[0]): int(r[1]) for r in root_runs(spark, links, driver_max).collect()}
         assert found == expected, f"seed {SEED}, at most {driver_max} on the driver"

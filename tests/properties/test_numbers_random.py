@@ -1,7 +1,7 @@
 """DDL at random among changes of rows, drained now and then: every row lands with the numbers that its columns had.
 
 The oracle is PostgreSQL: within the transaction of each row the catalog is asked for the numbers. That the lake then equals
-the source is in `test_schema_random.py`. `WAL2DELTA_SEED` repeats a run.
+the source is in `test_schema_random.py`. `LAKEPROOF_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.fix_drain import Drained, landed_rows
 
 pytestmark = pytest.mark.postgres
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 _NUMBERS: LiteralString = """SELECT attname::text, attnum FROM pg_attribute
 WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"""
 # Each change of rows leaves one here, with what the catalog said.
@@ -71,5 +71,5 @@ def test_rows_land_with_the_numbers_that_they_had(drained: Drained, rounds: int,
         rows = landed_rows(drained.chain())
         after = {attnum for _, attnum in database.rows(_NUMBERS)}
         wrong = _wrong(rows[landed:], after, apart=apart)
-        assert not wrong, f"round {number}, WAL2DELTA_SEED={SEED}: {wrong[:5]}"
+        assert not wrong, f"round {number}, LAKEPROOF_SEED={SEED}: {wrong[:5]}"
         landed = len(rows)

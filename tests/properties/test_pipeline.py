@@ -1,6 +1,6 @@
 """The whole pipeline under a random workload: at every position the lake is what PostgreSQL was.
 
-Single rooms are tested elsewhere; here nothing is taken apart. `WAL2DELTA_SEED` repeats a run. `make test` publishes the
+Single rooms are tested elsewhere; here nothing is taken apart. `LAKEPROOF_SEED` repeats a run. `make test` publishes the
 table with all that keys and large values do, and two others by chance, and looks at one position in the stream and at the
 end; `make test-all` publishes all five, looks at more positions and snapshots again under load.
 """
@@ -19,23 +19,23 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, DrainConfig, SnapshotConfig
+from lakeproof.drain.until import Until
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 from tests.random_workload import TABLES, RandomWorkload
-from wal2delta.config.model import Config, DrainConfig, SnapshotConfig
-from wal2delta.drain.until import Until
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 _STEPS_PER_ROUND = 150
 _SOURCE = "shop"
 Tables: TypeAlias = tuple[TableName, ...]
@@ -71,7 +71,7 @@ def _config(database: Database, lake: Path) -> Config:
         drain=DrainConfig(flush_interval_s=0.2, flush_rows=150, progress_interval_s=0.5),
         snapshot=SnapshotConfig(chunk_pages=1),
     )
-    return Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={_SOURCE: source})
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={_SOURCE: source})
 
 
 def _publish(database: Database, tables: Tables) -> None:
@@ -130,13 +130,13 @@ def test_the_lake_equals_the_source_at_every_position_looked_at(
             compact(config, _SOURCE, spark, silent, Stop(), end=position)
             at, found = _lake_at_newest_cut(config, database, tables)
             assert at == position
-            assert _differences(found, expected) == {}, f"at {position}, WAL2DELTA_SEED={SEED}"
+            assert _differences(found, expected) == {}, f"at {position}, LAKEPROOF_SEED={SEED}"
         proof = prove(config, _SOURCE, None, spark, silent, Stop())
     workload.close()
     assert {str(t): (p.status, p.reason) for t, p in proof.tables.items()} == {str(t): ("equal", None) for t in tables}
     at, found = _lake_at_newest_cut(config, database, tables)
     assert at == proof.position
-    assert _differences(found, source_rows(database.dsn, tables)) == {}, f"at the end, WAL2DELTA_SEED={SEED}"
+    assert _differences(found, source_rows(database.dsn, tables)) == {}, f"at the end, LAKEPROOF_SEED={SEED}"
 
 
 @pytest.mark.full
@@ -165,6 +165,6 @@ def test_a_second_snapshot_changes_nothing_but_what_differs(
         compact(config, _SOURCE, spark, silent, Stop())
         proof = prove(config, _SOURCE, None, spark, silent, Stop())
     workload.close()
-    assert {p.status for p in proof.tables.values()} == {"equal"}, f"WAL2DELTA_SEED={SEED}"
+    assert {p.status for p in proof.tables.values()} == {"equal"}, f"LAKEPROOF_SEED={SEED}"
     _, found = _lake_at_newest_cut(config, database, TABLES)
-    assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"WAL2DELTA_SEED={SEED}"
+    assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"LAKEPROOF_SEED={SEED}"

@@ -18,7 +18,19 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-import wal2delta
+import lakeproof
+from lakeproof.drain.until import Until
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.lake.as_of import LakeAsOf
+from lakeproof.lake.changes_between import CutChanges
+from lakeproof.lake.open import OpenedLake
+from lakeproof.lake.records import cut_numbers, read_cut
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 from tests.properties.test_apply_cycles import SEED, make_config, make_tables, random_row, run_compact, run_transactions
@@ -26,18 +38,6 @@ from tests.properties.test_pipeline import _config, _publish
 from tests.random_workload import TABLES, RandomWorkload
 from tests.simulated_rows import Row, row_of, rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from wal2delta.drain.until import Until
-from wal2delta.errors import ConfigError, LakeError
-from wal2delta.lake.as_of import LakeAsOf
-from wal2delta.lake.changes_between import CutChanges
-from wal2delta.lake.open import OpenedLake
-from wal2delta.lake.records import cut_numbers, read_cut
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
 
 pytestmark = pytest.mark.spark
 
@@ -90,13 +90,13 @@ def _places(past: Past, count: int) -> list[int]:
 def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: int) -> None:
     """At cuts, between them, before the first one: every table that was copied by then is what the source was."""
     for place in _places(past, count):
-        found = wal2delta.as_of(spark, past.lake, str(Lsn(place)))
+        found = lakeproof.as_of(spark, past.lake, str(Lsn(place)))
         assert found.position == Lsn(place)
         state = past.source.state_at(Lsn(place))
         for table in found.tables:
             rows = rows_of(found.table(table, hidden=True), past.source.tables[table].version)
             assert rows == state[table], f"{table} at {found.position}, seed {SEED}"
-    assert {t.name for t in wal2delta.as_of(spark, past.lake, past.source.chain.end).tables} == {
+    assert {t.name for t in lakeproof.as_of(spark, past.lake, past.source.chain.end).tables} == {
         t.name for t in past.source.tables
     }
 
@@ -112,7 +112,7 @@ def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession,
         prefix = [p for p in commits if all(past.times[q] <= at for q in commits if q <= p)]
         if not prefix or Lsn(prefix[-1]) < first.position:
             continue
-        found = wal2delta.as_of(spark, past.lake, at)
+        found = lakeproof.as_of(spark, past.lake, at)
         state = past.source.states[prefix[-1]]
         for table in found.tables:
             rows = rows_of(found.table(table, hidden=True), past.source.tables[table].version)
@@ -125,8 +125,8 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
 
-    def given(at: wal2delta.lake.open.At) -> int:
-        return int(wal2delta.open(spark, past.lake, at).cut(SOURCE).number)
+    def given(at: lakeproof.lake.open.At) -> int:
+        return int(lakeproof.open(spark, past.lake, at).cut(SOURCE).number)
 
     assert given("newest") == 4
     assert given(2) == 2
@@ -154,26 +154,26 @@ def test_what_can_not_be_opened_says_why(
 ) -> None:
     """A place that the lake does not have is refused, never replaced by a near one that is later."""
     with pytest.raises(error, match=reason):
-        wal2delta.open(spark, past.lake, at)
+        lakeproof.open(spark, past.lake, at)
 
 
 def test_as_of_refuses_what_the_lake_does_not_reach(spark: SparkSession, past: Past) -> None:
     """A position after the newest cut, a table before it was copied, a number."""
     with pytest.raises(LakeError, match="the lake has come to"):
-        wal2delta.as_of(spark, past.lake, Lsn(int(past.source.chain.end) + 1))
-    early = wal2delta.as_of(spark, past.lake, Lsn(sorted(past.source.states)[7]))
+        lakeproof.as_of(spark, past.lake, Lsn(int(past.source.chain.end) + 1))
+    early = lakeproof.as_of(spark, past.lake, Lsn(sorted(past.source.states)[7]))
     with pytest.raises(LakeError, match="it is not in the lake at"):
         early.table("app.log")
     with pytest.raises(ConfigError, match="takes a position or a time"):
-        wal2delta.as_of(spark, past.lake, "newest")
+        lakeproof.as_of(spark, past.lake, "newest")
 
 
 def test_views_in_sql_stay_at_their_cut(spark: SparkSession, past: Past) -> None:
     """No hidden column; all at one cut; made again at another one they show that; SQL joins them."""
     table = past.source.table("order lines").version
     for number in (1, 4):
-        opened: OpenedLake = wal2delta.open(spark, past.lake, number)
-        names = wal2delta.register(opened, "at_a_cut")
+        opened: OpenedLake = lakeproof.open(spark, past.lake, number)
+        names = lakeproof.register(opened, "at_a_cut")
         assert names[table.table] == "`at_a_cut`.`app_order_lines`"
         view = spark.table("at_a_cut.app_order_lines")
         assert view.columns == [c.name for c in table.columns]
@@ -182,18 +182,18 @@ def test_views_in_sql_stay_at_their_cut(spark: SparkSession, past: Past) -> None
         joined = spark.sql("SELECT count(*) FROM at_a_cut.app_order_lines CROSS JOIN at_a_cut.app_bag").collect()[0][0]
         assert joined == sum(expected.values()) * opened.table(SOURCE, "app.bag").count()
         told = {r[0]: r[1] for r in spark.sql("SHOW TBLPROPERTIES at_a_cut.app_bag").collect()}
-        assert told["wal2delta.cut"] == str(number)
+        assert told["lakeproof.cut"] == str(number)
     spark.sql("DROP SCHEMA at_a_cut CASCADE")
 
 
 def test_two_tables_with_one_view_name_are_refused(spark: SparkSession, past: Past) -> None:
     """`a.b c` and `a.b_c` would be one view: nothing is guessed."""
-    opened: OpenedLake = wal2delta.open(spark, past.lake)
+    opened: OpenedLake = lakeproof.open(spark, past.lake)
     cut = opened.cut(SOURCE)
     tables = {**cut.tables, TableName("app", "order_lines"): cut.tables[TableName("app", "bag")]}
     opened = replace(opened, cuts={SOURCE: replace(cut, tables=tables)})
     with pytest.raises(ConfigError, match=re.escape("app.order lines and app.order_lines")):
-        wal2delta.register(opened, "at_a_cut")
+        lakeproof.register(opened, "at_a_cut")
 
 
 def _delivered(given: CutChanges, past: Past) -> dict[tuple[str, int], list[tuple[str, Row | None, Row | None]]]:
@@ -213,7 +213,7 @@ def _delivered(given: CutChanges, past: Past) -> dict[tuple[str, int], list[tupl
 
 def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past) -> None:
     """From nothing: what comes and goes with each cut makes the next one, and nothing goes that was not there."""
-    found = _delivered(wal2delta.changes(spark, past.lake, 0), past)
+    found = _delivered(lakeproof.changes(spark, past.lake, 0), past)
     for table, simulated in past.source.tables.items():
         rows: Counter[Row] = Counter()
         for number in cut_numbers(past.source.store, past.source.paths):
@@ -222,7 +222,7 @@ def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past)
                 rows.subtract([] if before is None else [before])
                 assert min(rows.values(), default=0) >= 0, f"{table} at cut {number}, seed {SEED}"
                 rows.update([] if after is None else [after])
-            opened = wal2delta.open(spark, past.lake, int(number))
+            opened = lakeproof.open(spark, past.lake, int(number))
             if table in opened.cut(SOURCE).tables:
                 state = rows_of(opened.table(SOURCE, table, hidden=True), simulated.version)
                 assert +rows == state, f"{table} at cut {number}, seed {SEED}"
@@ -241,7 +241,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, t
         kept[given[-1]] = found
 
     def run() -> None:
-        query = wal2delta.subscribe(
+        query = lakeproof.subscribe(
             spark, past.lake, deliver, checkpoint=tmp_path / "checkpoint", cuts_per_batch=1, available_now=True
         )
         query.awaitTermination(300)
@@ -253,7 +253,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, t
     assert given == [(0, 1), (1, 2), (1, 2), (2, 3), (3, 4)]
     run()
     assert len(given) == 5
-    whole = _delivered(wal2delta.changes(spark, past.lake, 0), past)
+    whole = _delivered(lakeproof.changes(spark, past.lake, 0), past)
     together = {place: rows for found in kept.values() for place, rows in found.items()}  # type: ignore[attr-defined]  # a dict
     assert {p: Counter(map(repr, r)) for p, r in together.items()} == {
         p: Counter(map(repr, r)) for p, r in whole.items()
@@ -288,7 +288,7 @@ def test_as_of_is_what_postgresql_was(
     drain(config, SOURCE, Until.caught_up(), silent, Stop())
     compact(config, SOURCE, spark, silent, Stop())
     for position, expected in recorded.items():
-        found = wal2delta.as_of(spark, config, position)
+        found = lakeproof.as_of(spark, config, position)
         for number, table in enumerate(tables):
             rows = _rows_at(found, database, table, tmp_path / f"{int(position)}-{number}")
-            assert rows == expected[table], f"{table} at {position}, WAL2DELTA_SEED={SEED}"
+            assert rows == expected[table], f"{table} at {position}, LAKEPROOF_SEED={SEED}"

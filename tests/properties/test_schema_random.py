@@ -1,6 +1,6 @@
 """DDL at random among changes of rows, through the whole pipeline: the lake follows, or the table is held until a snapshot.
 
-One kind of change at a time is in `tests/edges/test_schema_change.py`. `WAL2DELTA_SEED` repeats a run.
+One kind of change at a time is in `tests/edges/test_schema_change.py`. `LAKEPROOF_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, DrainConfig
+from lakeproof.drain import flush, watch
+from lakeproof.drain.until import Until
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.report import Stop, silent
 from tests.altering import Altering
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, DrainConfig
-from wal2delta.drain import flush, watch
-from wal2delta.drain.until import Until
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 # Where a drain is killed, or nowhere.
 _PLACES = ("", "drain.before_fingerprint", "drain.after_fingerprint", "drain.decoded", "drain.after_manifest")
 
@@ -77,14 +77,14 @@ def test_a_lake_under_random_ddl_ends_equal(
     told = {}
     for _ in range(2):
         report = prove(config, "shop", None, spark, history=True)
-        assert report.damaged == {}, f"WAL2DELTA_SEED={SEED}"
+        assert report.damaged == {}, f"LAKEPROOF_SEED={SEED}"
         proof = report.tables
         told = {str(t): (p.status, p.reason) for t, p in proof.items()}
         held = [t for t in names if proof[t].status == "held"]
-        assert {p.status for p in proof.values()} <= {"equal", "held"}, f"{told}, WAL2DELTA_SEED={SEED}"
+        assert {p.status for p in proof.values()} <= {"equal", "held"}, f"{told}, LAKEPROOF_SEED={SEED}"
         if held:
             bootstrap(config, "shop", held)
-    assert {status for status, _ in told.values()} == {"equal"}, f"{told}, WAL2DELTA_SEED={SEED}"
+    assert {status for status, _ in told.values()} == {"equal"}, f"{told}, LAKEPROOF_SEED={SEED}"
 
 
 class KilledError(Exception):
@@ -129,4 +129,4 @@ def test_a_lake_that_is_drained_now_and_then_costs_no_copy(
         with _killed_at(chance.choice(_PLACES)), suppress(KilledError):
             drain(config, "shop", Until.lsn(middle), silent, Stop())
         told = {str(t): (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
-        assert set(told.values()) == {("equal", None)}, f"{told}, round {number}, WAL2DELTA_SEED={SEED}"
+        assert set(told.values()) == {("equal", None)}, f"{told}, round {number}, LAKEPROOF_SEED={SEED}"

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.lake import small_range
+from lakeproof.lake.changes import Changes, count_changes, read_changes
+from lakeproof.lake.columns import TEXT, history_columns, in_lake
+from lakeproof.lake.history import change_rows
+from lakeproof.lake.net_change import Folded, fold
+from lakeproof.lake.small_range import fold_small
+from lakeproof.lake.small_toast import within
+from lakeproof.landing.reader import slices
+from lakeproof.lsn import Lsn
 from tests.properties.test_apply_cycles import make_tables, run_transactions
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
-from wal2delta.lake import small_range
-from wal2delta.lake.changes import Changes, count_changes, read_changes
-from wal2delta.lake.columns import TEXT, history_columns, in_lake
-from wal2delta.lake.history import change_rows
-from wal2delta.lake.net_change import Folded, fold
-from wal2delta.lake.small_range import fold_small
-from wal2delta.lake.small_toast import within
-from wal2delta.landing.reader import slices
-from wal2delta.lsn import Lsn
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 
 

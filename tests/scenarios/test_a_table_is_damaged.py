@@ -12,19 +12,19 @@ import pytest
 from psycopg.sql import SQL, Identifier, Literal
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeError
+from lakeproof.lake import broken_log
+from lakeproof.lake.open import open_lake
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.maintain import maintain, maintenance_plan
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.sizes import lake_sizes
+from lakeproof.report import silent
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.errors import LakeError
-from wal2delta.lake import broken_log
-from wal2delta.lake.open import open_lake
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.maintain import maintain, maintenance_plan
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.sizes import lake_sizes
-from wal2delta.report import silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeError
+from lakeproof.lake.as_of import as_of
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.drain import drain
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.drain.until import Until
-from wal2delta.errors import LakeError
-from wal2delta.lake.as_of import as_of
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.drain import drain
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 T = TableName("public", "t")

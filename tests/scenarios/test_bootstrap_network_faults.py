@@ -16,19 +16,19 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.errors import TransientError
+from lakeproof.lake.snapshots import part_key, read_snapshot, snapshot_folders
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
-from wal2delta.errors import TransientError
-from wal2delta.lake.snapshots import part_key, read_snapshot, snapshot_folders
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 ITEMS = TableName("public", "items")
 ATTEMPTS_MAX = 30
 
@@ -81,7 +81,7 @@ def _until_whole(shop: Drained, proxy: Proxy, faults: Faults) -> tuple[SnapshotR
         slot=shop.slot,
         snapshot=SnapshotConfig(connections=2, chunk_pages=20),
     )
-    config = Config(path=shop.lake / "wal2delta.yaml", lake=str(shop.lake), sources={SOURCE: source})
+    config = Config(path=shop.lake / "lakeproof.yaml", lake=str(shop.lake), sources={SOURCE: source})
     proxy.faults = faults
     failed: list[BaseException] = []
     while True:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lakeproof.landing.catalog_links import newest_catalog, newest_link
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
-from wal2delta.landing.catalog_links import newest_catalog, newest_link
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

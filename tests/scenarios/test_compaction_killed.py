@@ -18,6 +18,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.failpoints import VARIABLE
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import newest_number, read_cut
+from lakeproof.names import CycleNumber, Oid
 from tests.fix_drain import wait_until
 from tests.properties.test_apply_cycles import (
     SEED,
@@ -31,10 +35,6 @@ from tests.properties.test_apply_cycles import (
 )
 from tests.simulated_rows import images_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from wal2delta.failpoints import VARIABLE
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import newest_number, read_cut
-from wal2delta.names import CycleNumber, Oid
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
 from tests.fix_proxy import Proxy
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

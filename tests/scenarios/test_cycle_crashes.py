@@ -23,22 +23,22 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.errors import TransientError
+from lakeproof.lake import cycle, history_commit, table_commits
+from lakeproof.lake.changes import Counts
+from lakeproof.lake.documents import Cut, CutTable
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import newest_number, read_cut
+from lakeproof.lake.work import CycleContext, Work, Written
+from lakeproof.landing.reader import Slice, slices
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import canonical, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.errors import TransientError
-from wal2delta.lake import cycle, history_commit, table_commits
-from wal2delta.lake.changes import Counts
-from wal2delta.lake.documents import Cut, CutTable
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import newest_number, read_cut
-from wal2delta.lake.work import CycleContext, Work, Written
-from wal2delta.landing.reader import Slice, slices
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, TableName
-from wal2delta.schema import Identity
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLES = ("a", "b", "late")
 State: TypeAlias = dict[int, str]
 
@@ -148,9 +148,9 @@ def _snapshot(context: CycleContext, work: Work) -> State:
 
 def _events(pieces: list[Slice], start: Lsn, end: Lsn) -> Iterator[tuple[Any, ...]]:
     for piece in sorted(pieces, key=lambda p: p.number):
-        for row in sorted(pq.read_table(piece.url).to_pylist(), key=lambda r: int(r["_w2d_row"])):
-            if int(start) < row["_w2d_lsn"] <= int(end):
-                yield row["_w2d_lsn"], row["_w2d_row"], row["_w2d_op"], row["c0"], row["c1"]
+        for row in sorted(pq.read_table(piece.url).to_pylist(), key=lambda r: int(r["_lp_row"])):
+            if int(start) < row["_lp_lsn"] <= int(end):
+                yield row["_lp_lsn"], row["_lp_row"], row["_lp_op"], row["c0"], row["c1"]
 
 
 def _fold(state: State, events: list[tuple[Any, ...]]) -> State:
@@ -212,7 +212,7 @@ def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: lake.step("in sync"))
     spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=SimpleNamespace(_gateway=None))
     # There is no driver that could be lost, and no JVM in which another make could be tried.
-    monkeypatch.setattr("wal2delta.pipeline.compact.driver_lives", lambda _: nullcontext())
+    monkeypatch.setattr("lakeproof.pipeline.compact.driver_lives", lambda _: nullcontext())
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(cycle, name, lambda *_: None)
     config = make_config(tmp_path, cycle_rows=20, make="merge")
@@ -284,6 +284,6 @@ def test_the_same_holds_of_real_commits(
     for table in source.tables.values():
         history = open_lake(spark, config).table(SOURCE, table.version.table, layer="history", hidden=True)
         places = [
-            tuple(r) for r in history.where("_w2d_seq IS NOT NULL").select("_w2d_lsn", "_w2d_seq", "_w2d_op").collect()
+            tuple(r) for r in history.where("_lp_seq IS NOT NULL").select("_lp_lsn", "_lp_seq", "_lp_op").collect()
         ]
         assert len(places) == len(set(places)), f"{table.version.table} has a change twice, seed {SEED}"

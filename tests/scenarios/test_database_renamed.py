@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.errors import LakeError, SourceError
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.status import status
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.errors import LakeError, SourceError
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.status import status
 
 pytestmark = [pytest.mark.postgres]
 ITEMS = TableName("public", "items")

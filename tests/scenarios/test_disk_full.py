@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import NoRoomError
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
 from tests.fix_drain import Drained, told_to_stop, wait_until
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
-from wal2delta.drain.until import Until
-from wal2delta.errors import NoRoomError
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
 
 pytestmark = [
     pytest.mark.postgres,
@@ -158,7 +158,7 @@ def test_a_bootstrap_without_room_leaves_nothing_that_counts(database: Database,
         slot=database.name,
         snapshot=SnapshotConfig(chunk_pages=64),
     )
-    config = Config(path=lake / "wal2delta.yaml", lake=str(lake), sources={"shop": source})
+    config = Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"shop": source})
     lake.mkdir()
     with _filled(disk, 256 << 10), pytest.raises(NoRoomError, match="No space left on device"):
         bootstrap(config, "shop")

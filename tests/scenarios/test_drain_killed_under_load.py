@@ -16,12 +16,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 WRITERS = 3
 FAILPOINTS = ("drain.received", "drain.decoded", "drain.after_data_files", "drain.after_manifest", "drain.after_ack")
 TABLES = {

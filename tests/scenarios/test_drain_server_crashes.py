@@ -22,13 +22,13 @@ import psycopg
 import pytest
 
 from demo.server import EmbeddedPostgres, ServerError
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
 from tests.fix_postgres import MakeServer, new_database
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 LOG = TableName("public", "log")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1}
 
@@ -36,7 +36,7 @@ LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1}
 @pytest.fixture
 def server(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
     """One of its own, which syncs what it commits and keeps its cluster when it is stopped."""
-    folder = Path(tempfile.mkdtemp(prefix="wal2delta-crash-"))
+    folder = Path(tempfile.mkdtemp(prefix="lakeproof-crash-"))
     folder.chmod(0o755)
     made = make_server(state=folder / "pg")
     made.start()
@@ -78,7 +78,7 @@ def test_a_drain_outlives_crashes_and_restarts_of_its_server(
 
 
 def _history(shop: Drained) -> list[tuple[int, int, int]]:
-    return [(row["_w2d_lsn"], row["_w2d_seq"], row["c0"]) for _, row in landed_rows(shop.chain())]
+    return [(row["_lp_lsn"], row["_lp_seq"], row["c0"]) for _, row in landed_rows(shop.chain())]
 
 
 def _start(server: EmbeddedPostgres) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
 from tests.fix_postgres import MakeServer, new_database
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")
@@ -27,7 +27,7 @@ SHUTDOWN_MAX_S = 30.0
 @pytest.fixture
 def state() -> Iterator[Path]:
     """A cluster's folder that an unprivileged server can reach (pytest's own are private) and that a stop leaves."""
-    folder = Path(tempfile.mkdtemp(prefix="wal2delta-restart-"))
+    folder = Path(tempfile.mkdtemp(prefix="lakeproof-restart-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.names import TableName
+from lakeproof.postgres.stream import ReplicationStream
 from tests.fix_drain import Drained, wait_until
 from tests.fix_proxy import End, Fault, Proxy
-from wal2delta.names import TableName
-from wal2delta.postgres.stream import ReplicationStream
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.landing.catalog_links import newest_link
+from lakeproof.landing.chain import verify_chain
+from lakeproof.landing.retention import first_needed, put_base, remove_below
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
-from wal2delta.landing.catalog_links import newest_link
-from wal2delta.landing.chain import verify_chain
-from wal2delta.landing.retention import first_needed, put_base, remove_below
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

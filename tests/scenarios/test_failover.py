@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from demo.server import EmbeddedPostgres
+from lakeproof.drain.until import Until
+from lakeproof.errors import GapError, TransientError
+from lakeproof.landing.timelines import newest_followed
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 from tests.fix_drain import landed_rows, wait_until
 from tests.fix_postgres import MakeServer
 from tests.fix_recover import Shop
 from tests.fix_standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
-from wal2delta.drain.until import Until
-from wal2delta.errors import GapError, TransientError
-from wal2delta.landing.timelines import newest_followed
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.full, pytest.mark.since(17)]
 SLOT = "shop_slot"
@@ -61,7 +61,7 @@ def _begin(pair: Pair, *, failover: bool) -> Shop:
 
 
 def _landed(shop: Shop) -> list[int]:
-    return [row["c0"] for _, row in landed_rows(shop.chain()) if row["_w2d_op"] == "insert"]
+    return [row["c0"] for _, row in landed_rows(shop.chain()) if row["_lp_op"] == "insert"]
 
 
 def test_a_drain_goes_on_at_the_promoted_standby(pair: Pair) -> None:

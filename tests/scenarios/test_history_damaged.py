@@ -9,20 +9,20 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.errors import LakeError
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.pipeline.prove import prove
+from lakeproof.proof.record import read_proved
+from lakeproof.report import silent
 from tests.damage import alter, data_files
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config, RetentionConfig
-from wal2delta.errors import LakeError
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.pipeline.prove import prove
-from wal2delta.proof.record import read_proved
-from wal2delta.report import silent
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 _TABLES = ("altered", "doubled", "lost", "bag", "shaped")

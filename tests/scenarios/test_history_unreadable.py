@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.lake import memory
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.records import newest_cut
+from lakeproof.names import TableName
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.proof.history import check_history
+from lakeproof.report import silent
+from lakeproof.schema import Identity
 from tests.damage import data_files
 from tests.properties.test_apply_cycles import check, run_compact
 from tests.properties.test_maintain import policy
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.lake import memory
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.records import newest_cut
-from wal2delta.names import TableName
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.proof.history import check_history
-from wal2delta.report import silent
-from wal2delta.schema import Identity
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ITEM = {"id": "int4", "doc": "text"}
@@ -68,7 +68,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     assert set(damaged) == {str(GONE), str(RESTORED)}
     told = damaged[str(GONE)]
     assert told.reason == f"its history can't be read: {kept[GONE]}"
-    assert f"`wal2delta bootstrap {SOURCE} --tables 'app.\"gone one\"'`" in told.remedy
+    assert f"`lakeproof bootstrap {SOURCE} --tables 'app.\"gone one\"'`" in told.remedy
     assert {t for t, held in _cut(source).held.items() if held.history_lost} == {GONE, RESTORED}
     assert maintain(config, SOURCE, spark, silent).damaged == {}, "they are held, and that says it"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from typing_extensions import LiteralString
 
+from lakeproof.landing.manifest import Kind
 from tests.fix_drain import Drained, told_to_stop, wait_until
 from tests.fix_postgres import new_database
-from wal2delta.landing.manifest import Kind
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ROUNDS = 4

@@ -13,12 +13,12 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
 from tests.edges.test_schema_change import cut_of
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

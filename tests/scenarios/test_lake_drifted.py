@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.differences import Difference
+from lakeproof.fingerprint import Fingerprint, PublicationFacts, TableFacts
+from lakeproof.lake import small_range
+from lakeproof.lake.contract import Make
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.presupposed import NULL_KEY
+from lakeproof.lake.records import newest_cut
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, Event, SimulatedSource, SimulatedTable
-from wal2delta.differences import Difference
-from wal2delta.fingerprint import Fingerprint, PublicationFacts, TableFacts
-from wal2delta.lake import small_range
-from wal2delta.lake.contract import Make
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.presupposed import NULL_KEY
-from wal2delta.lake.records import newest_cut
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 RNG = random.Random(1)

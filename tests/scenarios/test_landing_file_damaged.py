@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeError, SourceError
+from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.recover import plan_recover
+from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained
-from wal2delta.drain.until import Until
-from wal2delta.errors import LakeError, SourceError
-from wal2delta.landing.reader import file_url, verify_files
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.recover import plan_recover
-from wal2delta.report import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import wal2delta
+import lakeproof
+from lakeproof.config.model import Config
+from lakeproof.lake import by_vectors, upkeep
+from lakeproof.lake.records import newest_number
+from lakeproof.lake.vectors_check import why_not
+from lakeproof.landing import retention
+from lakeproof.landing.chain import Chain, verify_chain
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline import maintain as pipeline
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.report import silent
 from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
 from tests.properties.test_maintain import BAG, LINES, MUCH_LATER, TABLES, begun, policy
 from tests.scenarios.test_cycle_crashes import Crash
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE
-from wal2delta.config.model import Config
-from wal2delta.lake import by_vectors, upkeep
-from wal2delta.lake.records import newest_number
-from wal2delta.lake.vectors_check import why_not
-from wal2delta.landing import retention
-from wal2delta.landing.chain import Chain, verify_chain
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline import maintain as pipeline
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.report import silent
 
 STEPS = (
     "apply.before_commit",
@@ -87,7 +87,7 @@ def test_an_interrupted_maintenance_is_made_good(
         verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation))
         check(spark, config, source, list(TABLES))
         position = Lsn(source.lsn)
-        found = wal2delta.as_of(spark, config, position)
+        found = lakeproof.as_of(spark, config, position)
         for table in (LINES, BAG):
             rows = rows_of(found.table(table, hidden=True), source.tables[table].version)
             assert rows == source.state_at(position)[table], place

@@ -1,4 +1,4 @@
-"""`wal2delta maintain` is killed with SIGKILL between its steps, or at any moment; the next one ends what it began.
+"""`lakeproof maintain` is killed with SIGKILL between its steps, or at any moment; the next one ends what it began.
 
 In-process crashes at every step, with changes and an archive in between, are in `test_maintenance_crashes.py`.
 """
@@ -19,24 +19,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.failpoints import VARIABLE
+from lakeproof.lake.open import open_lake
+from lakeproof.lake.records import cut_numbers, newest_number, read_cut
+from lakeproof.lake.view_cuts import newest_cut as newest_view_cut
+from lakeproof.landing.chain import Chain, verify_chain
+from lakeproof.landing.fields import canonical, parse_object
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import CycleNumber
+from lakeproof.pipeline.maintain import maintain, maintenance_plan
+from lakeproof.pipeline.refresh import refresh
+from lakeproof.report import silent
 from tests.fix_lake import SPARK
 from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
 from tests.properties.test_maintain import BAG, LINES, TABLES, begun
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from wal2delta.config.load import load
-from wal2delta.config.model import Config
-from wal2delta.failpoints import VARIABLE
-from wal2delta.lake.open import open_lake
-from wal2delta.lake.records import cut_numbers, newest_number, read_cut
-from wal2delta.lake.view_cuts import newest_cut as newest_view_cut
-from wal2delta.landing.chain import Chain, verify_chain
-from wal2delta.landing.fields import canonical, parse_object
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import CycleNumber
-from wal2delta.pipeline.maintain import maintain, maintenance_plan
-from wal2delta.pipeline.refresh import refresh
-from wal2delta.report import silent
 
 ROOT = Path(__file__).resolve().parents[2]
 # In this order each is passed by the process that resumes what the one before left.
@@ -79,15 +79,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 def configured(folder: Path) -> Config:
     """A configuration file with one view over the lake's table, as the command reads it."""
-    (folder / "wal2delta.yaml").write_text(CONFIGURATION, encoding="utf-8")
+    (folder / "lakeproof.yaml").write_text(CONFIGURATION, encoding="utf-8")
     (folder / "notes.sql").write_text("SELECT note, count(*) AS n FROM lines GROUP BY note", encoding="utf-8")
-    return load(folder / "wal2delta.yaml")
+    return load(folder / "lakeproof.yaml")
 
 
 def command(config: Config, step: str = "") -> subprocess.Popen[bytes]:
-    """`wal2delta maintain` in a process of its own, killed at a step."""
+    """`lakeproof maintain` in a process of its own, killed at a step."""
     return subprocess.Popen(
-        [sys.executable, "-m", "wal2delta", "-c", str(config.path), "maintain", SOURCE],
+        [sys.executable, "-m", "lakeproof", "-c", str(config.path), "maintain", SOURCE],
         cwd=ROOT,
         env={**os.environ, VARIABLE: step},
         stdout=subprocess.DEVNULL,

@@ -20,14 +20,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from lakeproof.landing.chain import verify_chain
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
 from tests.fix_postgres import Database
 from tests.fix_proxy import End, Fault, Proxy, random_faults
-from wal2delta.landing.chain import verify_chain
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 ITEMS, LOG = TableName("public", "items"), TableName("public", "log")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1, "spill_bytes": 100_000}
 
@@ -100,7 +100,7 @@ def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: E
     assert proxy.ends == [end]
     assert "drain.reconnect" in err
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
-    assert sum(1 for _, row in landed_rows(shop.chain()) if row["_w2d_op"] == "insert") == 20000
+    assert sum(1 for _, row in landed_rows(shop.chain()) if row["_lp_op"] == "insert") == 20000
 
 
 def test_a_server_that_is_heard_no_more_is_given_up_and_tried_again(shop: Drained, proxy: Proxy) -> None:
@@ -161,7 +161,7 @@ def _through(shop: Drained, proxy: Proxy) -> Drained:
 def _history(shop: Drained) -> list[tuple[str, dict[str, Any]]]:
     """Every change with its commit's position and its place there; which segment it came in is the network's affair."""
     return [
-        (str(version.table), {name: value for name, value in row.items() if name != "_w2d_row"})
+        (str(version.table), {name: value for name, value in row.items() if name != "_lp_row"})
         for version, row in landed_rows(shop.chain())
     ]
 

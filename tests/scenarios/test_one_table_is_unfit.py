@@ -15,19 +15,19 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
-import wal2delta
+import lakeproof
+from lakeproof.cli.main import main
+from lakeproof.config import load
+from lakeproof.config.model import Config
+from lakeproof.names import TableName
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.recopy import never_copied
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.cli.main import main
-from wal2delta.config import load
-from wal2delta.config.model import Config
-from wal2delta.names import TableName
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.recopy import never_copied
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-SECRET = "W2D_TEST_UNFIT_PASSWORD"  # the variable's name
+SECRET = "LP_TEST_UNFIT_PASSWORD"  # the variable's name
 # Updates without identity, no column, a key that is generated and so not sent, columns listed differently, a wrong pin.
 UNFIT = {"bare", "empty", "made", "listed", "pinned"}
 FIT = {"good", "cased"}
@@ -39,7 +39,7 @@ class Commands:
     def __init__(self, database: Database, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
         parts = conninfo_to_dict(database.dsn)
         parts.pop("password")
-        self.file = folder / "wal2delta.yaml"
+        self.file = folder / "lakeproof.yaml"
         self.capture = capture
         lines = [
             f"dsn: {json.dumps(psycopg.conninfo.make_conninfo('', **parts))}",
@@ -73,7 +73,7 @@ def commands(
     monkeypatch.setenv(SECRET, str(conninfo_to_dict(database.dsn)["password"]))
     database.execute(
         "CREATE TABLE good (id int PRIMARY KEY, v text)",
-        'CREATE TABLE cased (id int PRIMARY KEY, "Name" text, name text, "NAME" text, _w2d_op text)',
+        'CREATE TABLE cased (id int PRIMARY KEY, "Name" text, name text, "NAME" text, _lp_op text)',
         "CREATE TABLE bare (v text)",
         "CREATE TABLE empty ()",
         "CREATE TABLE made (a int, id int GENERATED ALWAYS AS (a + 1) STORED PRIMARY KEY)",
@@ -107,7 +107,7 @@ def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
     status, found = commands.run("bootstrap")
     assert (status, set(found["tables"]), set(found["failed"])) == (1, {"public.cased"}, _names(UNFIT))
     database.execute(
-        "UPDATE cased SET \"Name\" = name, name = 'n', \"NAME\" = 'N', _w2d_op = 'delete' WHERE id < 4",
+        "UPDATE cased SET \"Name\" = name, name = 'n', \"NAME\" = 'N', _lp_op = 'delete' WHERE id < 4",
         "DELETE FROM cased WHERE id = 9",
         "INSERT INTO good VALUES (10, 'new')",
         "INSERT INTO bare VALUES ('y')",
@@ -123,9 +123,9 @@ def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
     tables = [TableName("public", name) for name in sorted(FIT)]
     proof = prove(commands.config, "shop", tables, spark)
     assert {str(t): p.status for t, p in proof.tables.items()} == dict.fromkeys(_names(FIT), "equal")
-    lake = wal2delta.open(spark, commands.config)
-    shown = [c for c in lake.table("shop", tables[0]).columns if not c.startswith("_w2d_")]
-    assert shown == ["id", "Name", "#3#name", "#4#NAME", "#5#_w2d_op"]
+    lake = lakeproof.open(spark, commands.config)
+    shown = [c for c in lake.table("shop", tables[0]).columns if not c.startswith("_lp_")]
+    assert shown == ["id", "Name", "#3#name", "#4#NAME", "#5#_lp_op"]
 
 
 def test_a_source_whose_tables_are_all_unfit_is_refused(database: Database, commands: Commands) -> None:

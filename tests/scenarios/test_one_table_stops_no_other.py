@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.errors import TransientError
+from lakeproof.lake import attempts, cycle
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.delta_files import table_files
+from lakeproof.lake.delta_log import newest_version
+from lakeproof.lake.documents import Cut
+from lakeproof.lake.open import completing, open_lake, read_layer
+from lakeproof.lake.replay import replayed
+from lakeproof.lake.work import CycleContext, Work, Written
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.reader import slices
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.report import silent
+from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.properties.test_maintain import MUCH_LATER, policy
 from tests.scenarios.test_stray_commit import begun, write
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.config.model import Config
-from wal2delta.errors import TransientError
-from wal2delta.lake import attempts, cycle
-from wal2delta.lake.columns import in_lake
-from wal2delta.lake.delta_files import table_files
-from wal2delta.lake.delta_log import newest_version
-from wal2delta.lake.documents import Cut
-from wal2delta.lake.open import completing, open_lake, read_layer
-from wal2delta.lake.replay import replayed
-from wal2delta.lake.work import CycleContext, Work, Written
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.reader import slices
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.report import silent
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 BAD, GOOD = "bag", "good"
@@ -78,7 +78,7 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
     told = r"it could not be written, 2 times: Spark fails with [A-Z_.]+ reading /\S+/current/\S+\.parquet"
     assert re.fullmatch(told, held(spark, config)[BAD]), held(spark, config)
     remedy = newest(spark, config).held[BAD_TABLE].remedy
-    assert remedy == f"run `wal2delta bootstrap {SOURCE} --tables app.bag`, then compact"
+    assert remedy == f"run `lakeproof bootstrap {SOURCE} --tables app.bag`, then compact"
     check(spark, config, source, [GOOD])
     maintain(config, SOURCE, spark, silent, rebuild=[BAD_TABLE])
     source.snapshot([BAD])
@@ -97,7 +97,7 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
     write(source, range(40, 50))
     run_compact(spark, config)
     assert held(spark, config) == {}
-    ops = open_lake(spark, config).table(SOURCE, BAD_TABLE, layer="history", hidden=True).where("_w2d_op = 'reset'")
+    ops = open_lake(spark, config).table(SOURCE, BAD_TABLE, layer="history", hidden=True).where("_lp_op = 'reset'")
     assert ops.count() == 1
     replays(spark, config, source)
     check(spark, config, source, list(NAMES))

@@ -16,26 +16,26 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.lake import cycle
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.open import completing, open_lake, read_layer
+from lakeproof.lake.replay import replayed
+from lakeproof.lake.view_cuts import newest_cut, view_path
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.pipeline.refresh import refresh
+from lakeproof.report import silent
 from tests.power_cut import PowerCut
 from tests.properties.test_apply_cycles import check, insert_random_row, make_tables, run_compact, run_transactions
 from tests.properties.test_maintain import policy
 from tests.scenarios.test_cycle_crashes import Crash
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from wal2delta.config.model import Config, ViewConfig
-from wal2delta.lake import cycle
-from wal2delta.lake.columns import in_lake
-from wal2delta.lake.open import completing, open_lake, read_layer
-from wal2delta.lake.replay import replayed
-from wal2delta.lake.view_cuts import newest_cut, view_path
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.pipeline.refresh import refresh
-from wal2delta.report import silent
 
-SEED = int(os.environ.get("WAL2DELTA_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 RESHAPED, OTHER = "order lines", "bag"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -102,7 +102,7 @@ def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
     rows = replayed(spark, in_lake(at.version), history, completing(at, history))
     assert rows_of(rows, at.version) == source.state_at(cut.position)[TableName("app", OTHER)]
     history = read_layer(spark, paths, TableName("app", RESHAPED), cut.tables[TableName("app", RESHAPED)], "history")
-    ordinals = [r[0] for r in history.select("_w2d_ord").collect()]
+    ordinals = [r[0] for r in history.select("_lp_ord").collect()]
     assert len(ordinals) == len(set(ordinals))
     told = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
     assert len(told) == len(set(told)) == 1

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.lake.snapshots import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
+from lakeproof.landing.chain import verify_chain
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.reader import verify
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import bootstrap
 from tests.fix_drain import SOURCE, Drained
 from tests.power_cut import PowerCut, State
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.lake.snapshots import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
-from wal2delta.landing.chain import verify_chain
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.reader import verify
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import bootstrap
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 ONE = Incarnation(1)
 ITEMS, LOG = TableName("public", "items"), TableName("public", "log")
 STATES, STATES_GONE_ON_FROM = 150, 3
@@ -37,7 +37,7 @@ def test_a_power_cut_at_any_sync_of_a_bootstrap_leaves_nothing_half(
     drained: Drained, tmp_path: Path, number: int
 ) -> None:
     """Record, fingerprint, head, chunks, parts; the slot is on the server, and nobody has moved it."""
-    print(f"WAL2DELTA_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
+    print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED}/{number}")
     drained.database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, note text)",

@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL
 
+from lakeproof.differences import Difference
+from lakeproof.drain.publications import recorded_names
+from lakeproof.drain.until import Until
+from lakeproof.errors import SourceError, TransientError
+from lakeproof.lake.trust import doubts
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.drain import drain
+from lakeproof.report import Stop, silent
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import Database
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.differences import Difference
-from wal2delta.drain.publications import recorded_names
-from wal2delta.drain.until import Until
-from wal2delta.errors import SourceError, TransientError
-from wal2delta.lake.trust import doubts
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.drain import drain
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS, LOG = TableName("public", "items"), TableName("public", "log")

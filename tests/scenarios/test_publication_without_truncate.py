@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
+from lakeproof.proof.result import TableProof
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
-from wal2delta.proof.result import TableProof
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 _T = TableName("public", "t")

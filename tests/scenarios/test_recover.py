@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.errors import GapError, SourceError
+from lakeproof.lake.open import open_lake
+from lakeproof.pipeline.check import check_source
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.recover import plan_recover, recover
+from lakeproof.pipeline.refresh import refresh
+from lakeproof.postgres.findings import Severity
+from lakeproof.report import silent
 from tests.fix_postgres import Database, MakeServer
 from tests.fix_recover import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
-from wal2delta.errors import GapError, SourceError
-from wal2delta.lake.open import open_lake
-from wal2delta.pipeline.check import check_source
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.recover import plan_recover, recover
-from wal2delta.pipeline.refresh import refresh
-from wal2delta.postgres.findings import Severity
-from wal2delta.report import silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 
@@ -42,7 +42,7 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
     end = shop.chain().end
     _lose_slot(database)
     shop.change(200)
-    with pytest.raises(GapError, match=r"does not exist; the landing ends at .*wal2delta recover"):
+    with pytest.raises(GapError, match=r"does not exist; the landing ends at .*lakeproof recover"):
         shop.drain()
 
     plan = plan_recover(shop.config, "shop")
@@ -58,16 +58,16 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
 
     for table in TABLES:
         rows = shop.history(spark, table)
-        ops = [r["_w2d_op"] for r in rows]
+        ops = [r["_lp_op"] for r in rows]
         (at,) = [i for i, op in enumerate(ops) if op == "gap"]
-        told = json.loads(rows[at]["_w2d_text"])
+        told = json.loads(rows[at]["_lp_text"])
         assert told == {"from": f"1:{end}", "to": f"2:{shop.chain().head.end_lsn}"}
         assert {"insert", "delete"} <= set(ops[:at])
         assert not any(op.startswith("correct") for op in ops[:at])
         assert {"correct_insert", "correct_delete"} <= set(ops[at + 1 :])
         assert {"insert", "delete"} <= set(ops[at + 1 :])
-        assert len({r["_w2d_ord"] for r in rows}) == len(rows)
-    gone = Counter(r["id"] for r in shop.history(spark, ITEMS) if r["_w2d_op"] == "correct_insert")
+        assert len({r["_lp_ord"] for r in rows}) == len(rows)
+    gone = Counter(r["id"] for r in shop.history(spark, ITEMS) if r["_lp_op"] == "correct_insert")
     assert {200, 201, 202, 203, 204} <= set(gone)
 
     refresh(shop.config, None, spark, silent)
@@ -143,7 +143,7 @@ def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tm
     assert shop.cut().incarnation == 2
     assert shop.lake_rows() == shop.source_rows()
     for table in (ITEMS, LOG):
-        assert sum(r["_w2d_op"] == "gap" for r in shop.history(spark, table)) == 1
+        assert sum(r["_lp_op"] == "gap" for r in shop.history(spark, table)) == 1
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: Sho
     assert cuts[-1].position < cuts[0].position
     assert shop.lake_rows() == shop.source_rows()
     rows = shop.history(spark, ITEMS)
-    assert {r["id"] for r in rows if r["_w2d_op"] == "correct_delete"} >= set(range(1000, 2001))
+    assert {r["id"] for r in rows if r["_lp_op"] == "correct_delete"} >= set(range(1000, 2001))
     shop.change(400)
     shop.drain()
     shop.compact(spark)

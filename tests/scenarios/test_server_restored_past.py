@@ -14,14 +14,14 @@ from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.drain.until import Until
+from lakeproof.errors import GapError, SourceError
+from lakeproof.lsn import Lsn
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.recover import plan_recover, recover
+from lakeproof.report import Event
 from tests.fix_postgres import MakeServer
 from tests.fix_recover import Shop, restore_files, save_files
-from wal2delta.drain.until import Until
-from wal2delta.errors import GapError, SourceError
-from wal2delta.lsn import Lsn
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.recover import plan_recover, recover
-from wal2delta.report import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -113,7 +113,7 @@ def test_what_landed_is_no_more_on_the_server(stage: Stage) -> None:
         with pytest.raises(GapError, match="has written on since") as caught:
             shop.drain()
         assert shop.chain().end == end
-    assert "wal2delta recover" in str(caught.value)
+    assert "lakeproof recover" in str(caught.value)
     assert "has written on since" in plan_recover(shop.config, "shop").reason
     recover(shop.config, "shop")
     shop.change(300)

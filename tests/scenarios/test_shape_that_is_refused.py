@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.model import Config
+from lakeproof.lake.exact import quoted
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
 from tests.edges.test_schema_change import cut_of
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.lake.exact import quoted
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

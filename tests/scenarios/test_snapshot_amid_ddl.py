@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 KEPT = TableName("public", "kept")
 CHANGES = 60
 

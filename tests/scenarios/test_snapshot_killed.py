@@ -18,12 +18,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.snapshot_process import start_bootstrap
-from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.errors import TransientError
-from wal2delta.lake.snapshots import (
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.errors import TransientError
+from lakeproof.lake.snapshots import (
     finished_tables,
     missing_tables,
     part_key,
@@ -31,14 +28,17 @@ from wal2delta.lake.snapshots import (
     read_snapshot,
     snapshot_folders,
 )
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import SnapshotReport, bootstrap
-from wal2delta.report import Event, Stop
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
+from lakeproof.report import Event, Stop
+from tests.fix_drain import SOURCE, Drained, wait_until
+from tests.snapshot_process import start_bootstrap
+from tests.snapshot_rows import copied_and_landed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = int(os.environ.get("WAL2DELTA_SEED", "1"))
+SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 ONE = Incarnation(1)
 ITEMS, LOG, PARTS, NONE = (TableName("public", name) for name in ("items", "log", "parts", "none"))
 TABLES = (ITEMS, LOG, PARTS, NONE)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.lake.snapshots import finished_tables
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_process import start_bootstrap
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.lake.snapshots import finished_tables
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 _MB = 1 << 20

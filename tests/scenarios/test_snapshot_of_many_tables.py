@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_proxy import Proxy
-from wal2delta.config.model import Config, SnapshotConfig, SourceConfig
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.report import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 CONNECTIONS = 2
@@ -36,7 +36,7 @@ def test_the_work_does_not_grow_with_the_number_of_tables(drained: Drained, prox
         slot=drained.slot,
         snapshot=SnapshotConfig(connections=CONNECTIONS),
     )
-    config = Config(path=drained.lake / "wal2delta.yaml", lake=str(drained.lake), sources={SOURCE: source})
+    config = Config(path=drained.lake / "lakeproof.yaml", lake=str(drained.lake), sources={SOURCE: source})
     told: list[Event] = []
     report = bootstrap(config, SOURCE, None, told.append)
     assert report.tables.keys() == {TableName("public", f"t{i}") for i in range(number)}

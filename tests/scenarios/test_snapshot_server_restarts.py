@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.errors import TransientError
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import MakeServer, new_database
 from tests.snapshot_rows import copied_and_landed
-from wal2delta.config.model import Config, SnapshotConfig
-from wal2delta.errors import TransientError
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.report import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 BIG, SMALL = TableName("public", "big"), TableName("public", "small")
@@ -29,7 +29,7 @@ BIG, SMALL = TableName("public", "big"), TableName("public", "small")
 @pytest.fixture
 def state() -> Iterator[Path]:
     """A cluster's folder that an unprivileged server can reach (pytest's own are private) and that a stop leaves."""
-    folder = Path(tempfile.mkdtemp(prefix="wal2delta-restart-"))
+    folder = Path(tempfile.mkdtemp(prefix="lakeproof-restart-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

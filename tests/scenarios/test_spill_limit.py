@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.errors import LakeError
+from lakeproof.names import TableName
 from tests.fix_drain import Drained, told_to_stop, wait_until
-from wal2delta.errors import LakeError
-from wal2delta.names import TableName
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

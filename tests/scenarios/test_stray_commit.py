@@ -10,27 +10,27 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-import wal2delta
+import lakeproof
+from lakeproof.config.model import Config
+from lakeproof.lake import history_commit, strays
+from lakeproof.lake.exact import quoted
+from lakeproof.lake.open import open_lake
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.maintain import maintain
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.status import status
+from lakeproof.report import Stop, silent
+from lakeproof.schema import Identity
 from tests.fix_postgres import Database
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.properties.test_maintain import MUCH_LATER, policy
 from tests.scenarios.test_cycle_crashes import Crash
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from wal2delta.config.model import Config
-from wal2delta.lake import history_commit, strays
-from wal2delta.lake.exact import quoted
-from wal2delta.lake.open import open_lake
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.lsn import Lsn
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.maintain import maintain
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.status import status
-from wal2delta.report import Stop, silent
-from wal2delta.schema import Identity
 
 pytestmark = pytest.mark.spark
 NAMES = ("deleted", "told", "bag", "good")
@@ -92,7 +92,7 @@ def commit_strays(spark: SparkSession, source: SimulatedSource) -> None:
 
 def states_equal(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...], at: Lsn) -> None:
     """What history makes of a place between cuts is what the source was."""
-    found = wal2delta.as_of(spark, config, at)
+    found = lakeproof.as_of(spark, config, at)
     for name in names:
         table = source.table(name).version
         assert rows_of(found.table(table.table, hidden=True), table) == source.state_at(at)[table.table], (
@@ -117,7 +117,7 @@ def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Spar
         "bag": "its history table: version 1 was committed by someone else",
     }
     assert {h.remedy for h in held.values()} == {
-        f"run `wal2delta bootstrap {SOURCE} --tables app.{n}`, then compact" for n in held
+        f"run `lakeproof bootstrap {SOURCE} --tables app.{n}`, then compact" for n in held
     }
     check(spark, config, source, ["good"])
     for name in held:
@@ -240,7 +240,7 @@ def commit_as_ours(spark: SparkSession, source: SimulatedSource, config: Config,
     """What a process would commit that has been asleep since this cycle."""
     table = TableName("app", "deleted")
     rows = open_lake(spark, config).table(SOURCE, table, hidden=True).limit(2)
-    told = {"txnAppId": f"wal2delta/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
+    told = {"txnAppId": f"lakeproof/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
     rows.write.format("delta").options(**told).mode("append").save(source.paths.url(source.paths.current(table)))
 
 
@@ -298,7 +298,7 @@ def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spar
     assert {name: told[0] for name, told in found.items() if name != "good"} == {"cut": "held", "invented": "held"}
     (told,) = status(config, ["shop"]).sources.values()
     assert {t.name: h.remedy for t, h in told.held.items()} == {
-        name: f"run `wal2delta bootstrap shop --tables public.{name}`, then compact" for name in ("cut", "invented")
+        name: f"run `lakeproof bootstrap shop --tables public.{name}`, then compact" for name in ("cut", "invented")
     }
     assert all("was committed by someone else" in h.reason for h in told.held.values())
 
@@ -306,5 +306,5 @@ def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spar
     compact(config, "shop", spark, silent, Stop())
     assert prove(config, "shop", None, spark).equal
     for name in names:
-        rows = wal2delta.open(spark, config).table("shop", f"public.{name}").collect()
+        rows = lakeproof.open(spark, config).table("shop", f"public.{name}").collect()
         assert sorted(map(tuple, rows)) == sorted(database.rows(SQL("SELECT id, v FROM {}").format(Identifier(name))))

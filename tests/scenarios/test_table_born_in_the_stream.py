@@ -16,21 +16,21 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.config.model import Config
+from lakeproof.drain import flush
+from lakeproof.drain.until import Until
+from lakeproof.lake import cycle
+from lakeproof.lake.snapshots import snapshot_folders
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import Incarnation, TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.drain import drain
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.recopy import recopy
 from tests.edges.born_cases import CASES, do
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from wal2delta.config.model import Config
-from wal2delta.drain import flush
-from wal2delta.drain.until import Until
-from wal2delta.lake import cycle
-from wal2delta.lake.snapshots import snapshot_folders
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import Incarnation, TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.drain import drain
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.recopy import recopy
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)

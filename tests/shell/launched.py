@@ -106,7 +106,7 @@ def dagster(folder: Path, config: Path) -> Iterator[Dagster]:
     at_once = {"run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"}}
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WAL2DELTA_CONFIG", str(config))
+        patch.setenv("LAKEPROOF_CONFIG", str(config))
         patch.setenv("PYTHONPATH", str(_ROOT))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
         with (

@@ -13,7 +13,7 @@ lake: lake
 sources:
   shop:
     dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
+    password: {{env: LP_SHELL_PASSWORD}}
     tables: [shop.orders, 'shop."order lines"']
     table:
       shop.orders:
@@ -25,12 +25,12 @@ sources:
           - {{type: expect_compound_columns_to_be_unique, kwargs: {{column_list: [id, "a b"]}}}}
     compaction: {{interval_s: 90}}
   crm:
-    dsn: {{env: W2D_SHELL_CRM}}
+    dsn: {{env: LP_SHELL_CRM}}
     publication: crm
     slot: crm
     tables: [public.customers]
   unlisted:
-    dsn: {{env: W2D_SHELL_UNLISTED}}
+    dsn: {{env: LP_SHELL_UNLISTED}}
 views:
   per_customer:
     sql: q.sql
@@ -46,16 +46,16 @@ lake: lake
 sources:
   shop:
     dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
+    password: {{env: LP_SHELL_PASSWORD}}
     publication: pub
     slot: {slot}
 """
 
 
-def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop user=wal2delta") -> Path:
+def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop user=lakeproof") -> Path:
     """The configuration's path."""
     (folder / "q.sql").write_text("SELECT * FROM o\n", encoding="utf-8")
-    path = folder / "wal2delta.yaml"
+    path = folder / "lakeproof.yaml"
     path.write_text(_YAML.format(dsn=dsn), encoding="utf-8")
     return path
 
@@ -63,16 +63,16 @@ def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop use
 def write_source(folder: Path, database: Database, rest: str, port: int | None = None) -> Path:
     """The path of a configuration whose source `shop` is the database, or what answers at `port` in its place.
 
-    `rest` goes on where the source's tables stand. The password comes from W2D_SHELL_PASSWORD, which the test sets.
+    `rest` goes on where the source's tables stand. The password comes from LP_SHELL_PASSWORD, which the test sets.
     """
     parts = conninfo_to_dict(database.dsn)
     del parts["password"]
     dsn = make_conninfo("", **parts | ({} if port is None else {"port": port}))
-    path = folder / "wal2delta.yaml"
+    path = folder / "lakeproof.yaml"
     path.write_text(_SOURCE.format(dsn=dsn, slot=database.name) + rest, encoding="utf-8")
     return path
 
 
 def password_of(database: Database) -> str:
-    """What W2D_SHELL_PASSWORD has to be for `write_source`'s configuration."""
+    """What LP_SHELL_PASSWORD has to be for `write_source`'s configuration."""
     return str(conninfo_to_dict(database.dsn)["password"])

@@ -13,15 +13,15 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
+from lakeproof.config.load import load
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.refresh import refresh
 from orchestration.build import build
 from resources import LakeSpark, Settings
 from resources.settings import PATIENCE_S
 from tests.fix_postgres import Database, new_database
 from tests.shell.sample import password_of
 from tests.shell.shared_spark import SharedSpark
-from wal2delta.config.load import load
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.refresh import refresh
 
 pytestmark = pytest.mark.postgres
 
@@ -30,7 +30,7 @@ _BAD = ("dead", "lost", "mute", "damaged")
 _SOURCE = """\
   {name}:
     dsn: {dsn}
-    password: {{env: W2D_SHELL_PASSWORD}}
+    password: {{env: LP_SHELL_PASSWORD}}
     publication: pub
     slot: {slot}
     tables: [public.orders]
@@ -82,7 +82,7 @@ def place(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         )
         path = _write(folder, database, mute.getsockname()[1])
         with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.local_temp(str(folder)) as instance:
-            patch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+            patch.setenv("LP_SHELL_PASSWORD", password_of(database))
             for source in ("well", "lost", "damaged"):
                 bootstrap(load(path), source)
             database.value("SELECT pg_drop_replication_slot(%s)::text", [f"{database.name}_lost"])
@@ -101,7 +101,7 @@ def _write(folder: Path, database: Database, mute: int) -> Path:
         text += _SOURCE.format(name=name, dsn=dsn, slot=f"{database.name}_{name}")
     text += "views:\n" + "".join(_VIEW.format(name=name) for name in (*_BAD, "well"))
     (folder / "total.sql").write_text("SELECT count(*) AS n, sum(amount) AS amount FROM orders\n", encoding="utf-8")
-    path = folder / "wal2delta.yaml"
+    path = folder / "lakeproof.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_a_source_is_seen_in_its_own_runs(place: Place, sourc
         ((passed, severity, description),) = checks
         assert (passed, severity) == (False, dg.AssetCheckSeverity.ERROR)
         assert reason in description
-        assert "wal2delta recover" in description
+        assert "lakeproof recover" in description
     else:
         assert not result.success
         failure = next(event for event in result.all_events if event.is_step_failure)

@@ -8,11 +8,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.config.load import load
+from lakeproof.errors import ConfigError
+from lakeproof.names import TableName
 from orchestration.build import build, location
 from tests.shell.sample import write_sample
-from wal2delta.config.load import load
-from wal2delta.errors import ConfigError
-from wal2delta.names import TableName
 
 
 @pytest.fixture(scope="module")
@@ -233,18 +233,18 @@ def test_proofs_can_be_switched_off(path: Path) -> None:
 
 def test_a_source_that_lists_no_tables_is_left_out_and_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Dagster must know the assets before it may ask a server."""
-    with caplog.at_level(logging.WARNING, "wal2delta.dagster"):
+    with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
         location(path)
     assert "sources.unlisted lists no tables" in caplog.text
 
 
 def test_without_a_configuration_the_location_is_empty_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     """A fresh clone comes up in the UI all the same."""
-    with caplog.at_level(logging.WARNING, "wal2delta.dagster"):
+    with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
         made = location(None)
     dg.Definitions.validate_loadable(made)
     assert not made.resolve_asset_graph().get_all_asset_keys()
-    assert "WAL2DELTA_CONFIG" in caplog.text
+    assert "LAKEPROOF_CONFIG" in caplog.text
 
 
 def test_a_configuration_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:

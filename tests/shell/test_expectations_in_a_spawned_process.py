@@ -10,15 +10,15 @@ import dagster as dg
 import pytest
 
 from assets.expectations import Expectation, validate
+from lakeproof.lake.session import build_session
 from tests.fix_lake import SPARK
-from wal2delta.lake.session import build_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _in_a_worker(answers: Any) -> None:
     bare = not hasattr(sys.modules["__main__"], "__file__")
-    session = build_session(SPARK, "wal2delta tests: a worker")
+    session = build_session(SPARK, "lakeproof tests: a worker")
     try:
         frame = session.createDataFrame([(1,), (2,), (2,)], "id int")
         unique = Expectation(

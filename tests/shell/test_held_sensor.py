@@ -9,23 +9,23 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.lake.records import newest_cut
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import open_store
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.compact import compact
+from lakeproof.pipeline.prove import prove
+from lakeproof.pipeline.recopy import recopy
+from lakeproof.report import Stop, silent
 from orchestration.build import build
 from orchestration.sensors import held_sensor
 from resources import Settings
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from tests.shell.sample import password_of, write_source
-from wal2delta.config.load import load
-from wal2delta.config.model import Config
-from wal2delta.lake.records import newest_cut
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import open_store
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.compact import compact
-from wal2delta.pipeline.prove import prove
-from wal2delta.pipeline.recopy import recopy
-from wal2delta.report import Stop, silent
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 _REST = """\
@@ -45,11 +45,11 @@ def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         "INSERT INTO retyped SELECT i, i FROM generate_series(1, 20) i",
         "CREATE PUBLICATION pub FOR TABLE kept, retyped",
     )
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     config = load(write_source(folder, database, _REST))
     long_ago = (datetime.now(timezone.utc) - timedelta(days=2)).isoformat()
     with monkeypatch.context() as then:
-        then.setattr("wal2delta.pipeline.attempts.now_text", lambda: long_ago)
+        then.setattr("lakeproof.pipeline.attempts.now_text", lambda: long_ago)
         bootstrap(config, "shop", [TableName("public", "kept"), RETYPED])
     return config
 

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from assets.changes import DrainRun
+from lakeproof.config.load import load
 from orchestration.build import build
 from resources import LakeSpark, Settings
 from tests.fix_postgres import Database, new_database
 from tests.shell.sample import password_of, write_source
 from tests.shell.shared_spark import SharedSpark
-from wal2delta.config.load import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -89,7 +89,7 @@ def location(source: Database, spark: SparkSession, tmp_path_factory: pytest.Tem
     path = write_source(folder, source, _REST)
     settings = Settings(config_path=str(path))
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.local_temp(str(folder)) as instance:
-        patch.setenv("W2D_SHELL_PASSWORD", password_of(source))
+        patch.setenv("LP_SHELL_PASSWORD", password_of(source))
         yield Location(build(load(path)), instance, SharedSpark(config_path=str(path)), source, settings)
 
 
@@ -212,7 +212,7 @@ def test_a_history_and_a_view_are_proved_without_the_source(journey: Location) -
     chosen = {dg.AssetKey(["proof", "history", "shop", "shop", "orders"]), dg.AssetKey(["proof", "views", "total"])}
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("W2D_SHELL_PASSWORD", "wrong")
+        patch.setenv("LP_SHELL_PASSWORD", "wrong")
         result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
     assert {e.asset_key for e in result.get_asset_check_evaluations() if e.passed} == chosen
     assert {event.asset_key for event in result.get_asset_materialization_events()} == chosen
@@ -224,7 +224,7 @@ def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> 
     before = journey.metadata(key.to_user_string())
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection={key})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("W2D_SHELL_PASSWORD", "wrong")
+        patch.setenv("LP_SHELL_PASSWORD", "wrong")
         patch.setattr("assets.stopping._RETRIES_MAX", 0)
         result = job.execute_in_process(
             instance=journey.instance, resources={"lake_spark": journey.spark}, raise_on_error=False
@@ -271,7 +271,7 @@ def test_the_sensor_asks_for_a_drain_where_nobody_reads_the_slot(journey: Locati
         tick = sensor.evaluate_tick(context)
     assert tick.run_requests is not None
     (request,) = tick.run_requests
-    assert request.tags["wal2delta/keeper"] == "true"
+    assert request.tags["lakeproof/keeper"] == "true"
     job = journey.defs.resolve_job_def("shop_drain")
     assert dg.validate_run_config(job, request.run_config)
 

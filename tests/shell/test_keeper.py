@@ -11,7 +11,7 @@ from orchestration.keeper import Decision, Memory, Phase, Run, Slot, decide
 NOW = 1_000_000.0
 HELD = Slot("s", 4711)
 FREE = Slot("s", None)
-LOST = Slot("s", None, "the server has invalidated it; run `wal2delta recover`")
+LOST = Slot("s", None, "the server has invalidated it; run `lakeproof recover`")
 
 
 def _run(phase: Phase, started_ago: float | None = None, ended_ago: float | None = None, name: str = "r1") -> Run:
@@ -46,7 +46,7 @@ CASES = [
     Case("no slot", _decide(None), False, "bootstrap first"),
     Case("no slot, whatever runs", _decide(None, AT_WORK), False, "bootstrap first"),
     Case("nobody reads", _decide(FREE), True, "nobody reads the slot"),
-    Case("a gap", _decide(LOST), False, "no drain can go on: the server has invalidated it; run `wal2delta recover`"),
+    Case("a gap", _decide(LOST), False, "no drain can go on: the server has invalidated it; run `lakeproof recover`"),
     Case("a gap under a drain at work", _decide(LOST, AT_WORK, unheld_s=10), False, "is at work"),
     Case("a gap under a dead drain", _decide(LOST, AT_WORK, unheld_s=31), False, "no drain can go on", ("r1",)),
     Case("somebody else reads", _decide(HELD), False, "process 4711"),

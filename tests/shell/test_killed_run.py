@@ -16,14 +16,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.config.load import load
+from lakeproof.landing import lake_paths
 from orchestration import guard, runs
 from orchestration.build import build
 from orchestration.keeper import Phase
 from resources import Settings, run_lock
 from tests.fix_drain import wait_until
 from tests.shell.sample import write_sample
-from wal2delta.config.load import load
-from wal2delta.landing import lake_paths
 
 JOB = "shop_compaction"
 # A run in a process of its own, as Dagster's launcher makes it; it says so by a file and works for ever.
@@ -72,9 +72,9 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its age: both are older here than a run may be that has not come to its lock."""
     monkeypatch.setattr(guard, "UNLOCKED_S_MAX", 0.0)
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", "-")
-    monkeypatch.setenv("W2D_SHELL_CRM", "host=127.0.0.1 port=1")
-    monkeypatch.setenv("W2D_SHELL_UNLISTED", "host=127.0.0.1 port=1")
+    monkeypatch.setenv("LP_SHELL_PASSWORD", "-")
+    monkeypatch.setenv("LP_SHELL_CRM", "host=127.0.0.1 port=1")
+    monkeypatch.setenv("LP_SHELL_UNLISTED", "host=127.0.0.1 port=1")
     config, storage = write_sample(tmp_path), tmp_path / "instance"
     storage.mkdir()
     settings = Settings(config_path=str(config))

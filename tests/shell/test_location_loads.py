@@ -47,27 +47,27 @@ def _load(folder: Path, **environment: str) -> tuple[dict[str, list[str]], str]:
 
 def test_it_loads_from_another_folder_without_database_java_or_secrets(tmp_path: Path) -> None:
     """Loading reads the configuration and nothing else: neither an environment variable of a secret nor a socket."""
-    found, _ = _load(tmp_path, WAL2DELTA_CONFIG=str(write_sample(tmp_path)))
+    found, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(write_sample(tmp_path)))
     assert "current/shop/shop/orders" in found["keys"]
     assert "great_expectations" not in found["loaded"]
 
 
 def test_without_a_configuration_it_loads_empty_and_says_so(tmp_path: Path) -> None:
     """What to do stands in the log of the code server."""
-    if (ROOT / "wal2delta.yaml").exists():
-        found, _ = _load(tmp_path, WAL2DELTA_CONFIG=str(ROOT / "wal2delta.yaml"))
+    if (ROOT / "lakeproof.yaml").exists():
+        found, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(ROOT / "lakeproof.yaml"))
         assert found["keys"]
         return
     found, said = _load(tmp_path)
     assert found["keys"] == []
-    assert "WAL2DELTA_CONFIG" in said
+    assert "LAKEPROOF_CONFIG" in said
 
 
 def test_dagster_validates_the_workspace_from_another_folder(tmp_path: Path) -> None:
     """`workspace.yaml` names the file relative to itself, so it works wherever the command is called."""
     environment = os.environ | {
         "DAGSTER_HOME": str(tmp_path),
-        "WAL2DELTA_CONFIG": str(write_sample(tmp_path)),
+        "LAKEPROOF_CONFIG": str(write_sample(tmp_path)),
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }
     done = subprocess.run(
@@ -80,17 +80,17 @@ def test_dagster_validates_the_workspace_from_another_folder(tmp_path: Path) -> 
         timeout=180,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "wal2delta" in done.stdout + done.stderr
+    assert "lakeproof" in done.stdout + done.stderr
 
 
 def test_a_wrong_configuration_is_named_with_its_line(tmp_path: Path) -> None:
     """Dagster shows the mistakes in place of the location."""
-    path = tmp_path / "wal2delta.yaml"
+    path = tmp_path / "lakeproof.yaml"
     path.write_text("lake: lake\nsources:\n  shop:\n    dsn: dbname=x\n    tabels: [a.b]\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", _LOAD, str(ROOT / "orchestration" / "definitions.py")],
         cwd=tmp_path,
-        env=_bare_environment(tmp_path, WAL2DELTA_CONFIG=str(path)),
+        env=_bare_environment(tmp_path, LAKEPROOF_CONFIG=str(path)),
         capture_output=True,
         text=True,
         check=False,

@@ -10,18 +10,18 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.names import TableName
+from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.pipeline.prove import prove
 from orchestration.build import build
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database
 from tests.shell.launched import Dagster, dagster
 from tests.shell.sample import password_of, write_source
 from tests.shell.shared_spark import SharedSpark
-from wal2delta.config.load import load
-from wal2delta.config.model import Config
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.names import TableName
-from wal2delta.pipeline.bootstrap import bootstrap
-from wal2delta.pipeline.prove import prove
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 _REST = """\
@@ -54,7 +54,7 @@ def config(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "INSERT INTO orders SELECT n, n, repeat('note ' || n, 9) FROM generate_series(1, 100) AS n",
         "CREATE PUBLICATION pub FOR TABLE orders",
     )
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     (tmp_path / "total.sql").write_text("SELECT count(*) AS n FROM orders\n", encoding="utf-8")
     made = load(write_source(tmp_path, database, _REST))
     bootstrap(made, "shop")

@@ -9,14 +9,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.config.load import load
+from lakeproof.names import TableName
+from lakeproof.pipeline.recopy import DAY, Recopy, not_before
 from orchestration.build import build
 from orchestration.guard import UNLOCKED_S_MAX
 from orchestration.keeper import Phase, Run
 from orchestration.recopying import Copy, decide
 from tests.shell.sample import write_sample
-from wal2delta.config.load import load
-from wal2delta.names import TableName
-from wal2delta.pipeline.recopy import DAY, Recopy, not_before
 
 NOW = 1_700_000_000.0
 A, B, C = (TableName("public", name) for name in "abc")

@@ -159,7 +159,7 @@ def test_dagsters_own_server_stands_behind_the_guard(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(tmp_path),
-        "WAL2DELTA_CONFIG": str(write_sample(tmp_path)),
+        "LAKEPROOF_CONFIG": str(write_sample(tmp_path)),
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-W", "ignore", "-m", "orchestration.webserver", "-w", str(ROOT / "workspace.yaml")]

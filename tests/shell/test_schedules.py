@@ -6,6 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.pipeline.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
+from lakeproof.pipeline.work import compaction_is_pointless, refresh_is_pointless
 from orchestration.guard import (
     IN_PROGRESS_S_MAX,
     UNLOCKED_S_MAX,
@@ -14,11 +19,6 @@ from orchestration.guard import (
 )
 from orchestration.keeper import Phase, Run
 from orchestration.schedules import cron_every
-from wal2delta.lake.view_cuts import ViewCut
-from wal2delta.lsn import Lsn
-from wal2delta.names import CycleNumber, Incarnation
-from wal2delta.pipeline.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
-from wal2delta.pipeline.work import compaction_is_pointless, refresh_is_pointless
 
 NOW = 2_000_000.0
 LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00+00:00")

@@ -10,14 +10,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.config.load import load
+from lakeproof.pipeline.bootstrap import bootstrap
 from orchestration.sensors import slot_drain_sensor
 from orchestration.slot_check import OK, OUTAGE_S, PAUSE_S, UNSEEN, Told, decide
 from resources import Settings
 from tests.fix_postgres import Database
 from tests.shell.launched import dagster
 from tests.shell.sample import password_of, write_source
-from wal2delta.config.load import load
-from wal2delta.pipeline.bootstrap import bootstrap
 
 NOW = 1_000_000.0
 
@@ -107,7 +107,7 @@ def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
     """As the asset's page shows it, beside the results of the slot's own runs."""
     database.execute("CREATE TABLE orders (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE orders")
     path = write_source(tmp_path, database, _REST)
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     bootstrap(load(path), "shop")
     with dagster(tmp_path / "dagster", path) as running:
         keeper = Keeper(path, running.instance)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.snapshot_progress import INTERVAL_S, SnapshotProgress
-from wal2delta.names import TableName
-from wal2delta.report import Event
+from lakeproof.names import TableName
+from lakeproof.report import Event
 
 ORDERS, LINES = TableName("shop", "orders"), TableName("shop", "lines")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.config.load import load
+from lakeproof.lake.snapshots import finished_tables, part_key, read_snapshot, snapshot_folders
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import Store, open_store
+from lakeproof.names import Incarnation, TableName
 from orchestration.build import build
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
 from tests.shell.sample import password_of, write_source
-from wal2delta.config.load import load
-from wal2delta.lake.snapshots import finished_tables, part_key, read_snapshot, snapshot_folders
-from wal2delta.landing.lake_paths import LakePaths
-from wal2delta.landing.store import Store, open_store
-from wal2delta.names import Incarnation, TableName
 
 pytestmark = pytest.mark.postgres
 ONE = Incarnation(1)
@@ -69,9 +69,9 @@ def location(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "CREATE TABLE other (id int PRIMARY KEY)",
         "CREATE PUBLICATION pub FOR TABLE small, big, other",
     )
-    path = tmp_path / "wal2delta.yaml"
-    monkeypatch.setenv("WAL2DELTA_CONFIG", str(path))
-    monkeypatch.setenv("W2D_SHELL_PASSWORD", password_of(database))
+    path = tmp_path / "lakeproof.yaml"
+    monkeypatch.setenv("LAKEPROOF_CONFIG", str(path))
+    monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield Location(path, instance, database)
 

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from assets.stopping import call, call_in_turn
-from wal2delta.errors import ConfigError, TransientError, Wal2DeltaError
-from wal2delta.report import Stop
+from lakeproof.errors import ConfigError, LakeproofError, TransientError
+from lakeproof.report import Stop
 
 
 def test_the_result_is_the_engines() -> None:
@@ -28,7 +28,7 @@ def test_the_engine_works_in_another_thread() -> None:
 
 @pytest.mark.parametrize(("kind", "retried"), [(TransientError, True), (ConfigError, False)])
 def test_an_engine_error_becomes_a_failure_with_thing_reason_and_remedy(
-    kind: type[Wal2DeltaError], retried: bool
+    kind: type[LakeproofError], retried: bool
 ) -> None:
     """Dagster tries again only what may succeed when nothing is changed."""
 
@@ -90,7 +90,7 @@ def test_an_error_in_what_is_done_meanwhile_stops_the_engine_too() -> None:
 
 
 @pytest.mark.parametrize(("kind", "ends_as"), [(TransientError, dg.RetryRequested), (ConfigError, dg.Failure)])
-def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[Wal2DeltaError], ends_as: type[Exception]) -> None:
+def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[LakeproofError], ends_as: type[Exception]) -> None:
     """Another process's lease is waited for; anything else is told at once."""
 
     def fail(_stop: Stop) -> None:

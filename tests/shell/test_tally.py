@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from assets.tally import Stretch, Tally
-from wal2delta.drain.totals import Counts, Flush
-from wal2delta.lsn import Lsn
-from wal2delta.names import Oid, TableName
-from wal2delta.schema import Identity, SchemaVersion
+from lakeproof.drain.totals import Counts, Flush
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Identity, SchemaVersion
 
 A, B = TableName("s", "a"), TableName("s", "b")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assets.telling import FREE_LINES, QUIET_S, to_run_log
-from wal2delta.report import Event
+from lakeproof.report import Event
 
 
 def test_every_event_is_in_the_captured_stderr(capsys: pytest.CaptureFixture[str]) -> None:

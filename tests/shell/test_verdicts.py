@@ -7,12 +7,12 @@ import pytest
 
 from assets.proof import result
 from assets.verdicts import Verdict, of_history, of_table, of_view
-from wal2delta.lsn import Lsn
-from wal2delta.names import Incarnation, TableName
-from wal2delta.proof.history import HistoryProof
-from wal2delta.proof.record import Compared, LakeProved, Proved
-from wal2delta.proof.result import LakeProof, ProofReport, Status, TableProof
-from wal2delta.views.audit import ViewProof, ViewStatus
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.record import Compared, LakeProved, Proved
+from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof
+from lakeproof.views.audit import ViewProof, ViewStatus
 
 T = TableName("s", "t")
 AT = "2026-01-01T00:00:00.000000Z"

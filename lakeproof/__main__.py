@@ -1,0 +1,11 @@
+"""`python -m lakeproof`: the same as the command `lakeproof`.
+
+Everything is in `lakeproof.cli`.
+"""
+
+import sys
+
+from lakeproof.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What every command is given: the configuration, a way to tell its progress, the request to stop, Spark when it is needed.
+
+What the command line looks like belongs to `arguments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakeproof.cli.interruption import Interruption
+from lakeproof.config.load import load
+from lakeproof.config.mistakes import unknown_key
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError
+from lakeproof.report import Report, Stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run of one command. `config` is read at its first use, so `inspect` needs none."""
+
+    command: str
+    config_file: Path | None
+    as_json: bool
+    report: Report
+    stop: Stop
+    interruption: Interruption
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration; raises ConfigError."""
+        return load(self.config_file)
+
+    def source(self, name: str | None) -> str:
+        """The source to work on: `name`, or the only one there is; raises ConfigError."""
+        names = list(self.config.sources)
+        if name is None:
+            if len(names) == 1:
+                return names[0]
+            raise ConfigError(
+                f"lakeproof {self.command}",
+                "there are several sources",
+                f"name one of them: {', '.join(sorted(names))}",
+            )
+        self._known("source", name, names)
+        return name
+
+    def sources(self, name: str | None) -> list[str]:
+        """The sources to look at: `name`, or all; raises ConfigError."""
+        return list(self.config.sources) if name is None else [self.source(name)]
+
+    def view(self, name: str | None) -> str | None:
+        """The view to work on, None for all; raises ConfigError."""
+        if name is not None:
+            self._known("view", name, list(self.config.views))
+        return name
+
+    def show(self, text: str) -> None:
+        """Print before the work is done what people should see before it; programs get it with the result."""
+        if not self.as_json:
+            print(text, flush=True)
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        """A Spark session that ends with the block; raises DefiniteError where it does not start."""
+        from lakeproof.lake.session import session as start
+        from lakeproof.lake.session import stop_session
+
+        session = start(self.config, f"lakeproof {self.command}")
+        self.interruption.arm()
+        try:
+            yield session
+        finally:
+            stop_session(session)
+
+    def _known(self, kind: str, name: str, names: list[str]) -> None:
+        if name not in names:
+            hint = unknown_key(name, names).removeprefix("unknown key; ") if names else f"it has no {kind}s"
+            raise ConfigError(f"{kind} {name[:80]}", "the configuration does not have it", hint)

@@ -1,0 +1,106 @@
+"""The command `lakeproof`: parses, runs one command, turns whatever it raises into one line and an exit status.
+
+The commands are in `commands`; nothing here knows what they do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakeproof.cli.arguments import parser
+from lakeproof.cli.commands import COMMANDS
+from lakeproof.cli.context import Context
+from lakeproof.cli.interruption import Interruption
+from lakeproof.cli.progress import progress
+from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, plain, to_json
+from lakeproof.config.mistakes import ConfigFileError
+from lakeproof.errors import InvariantError, LakeproofError
+from lakeproof.report import Stop
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `lakeproof` with `argv` (the process's arguments by default) and return its exit status."""
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as leaving:  # argparse has printed the help, the version or what is wrong
+        return leaving.code if isinstance(leaving.code, int) else REFUSED
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return _fail("interrupted", TRY_AGAIN)
+    except BrokenPipeError:
+        # Nobody reads the result. Python would complain once more while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return TRY_AGAIN
+    except ConfigFileError as error:
+        for line in error.lines():
+            _fail(line, error.exit_status)
+        return error.exit_status
+    except LakeproofError as error:
+        _trace(args)
+        if args.json:
+            _print_json({"error": {"thing": error.thing, "reason": error.reason, "remedy": error.remedy}})
+        report_it = " (this is a mistake in lakeproof: please report it)" if isinstance(error, InvariantError) else ""
+        return _fail(f"{error}{report_it}", error.exit_status)
+    except OSError as error:
+        _trace(args)
+        return _fail(
+            f"{error.filename or args.command}: {error.strerror or type(error).__name__}; see to it and run again"
+        )
+    except Exception as error:  # noqa: BLE001  (the last resort: one line instead of a traceback)
+        _trace(args)
+        return _fail(_unexpected(error))
+
+
+def _run(args: argparse.Namespace) -> int:
+    stop = Stop()
+    shown = progress(sys.stderr)
+    try:
+        with Interruption(stop) as interruption:
+            context = Context(args.command, args.config, args.json, shown, stop, interruption)
+            outcome = COMMANDS[args.command](context, args)
+    finally:
+        shown.close()
+    _print(outcome, as_json=args.json)
+    interrupted = stop.requested and outcome.status == DONE and not outcome.ends_by_signal
+    return TRY_AGAIN if interrupted else outcome.status
+
+
+def _print(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(to_json(outcome.document))
+    elif outcome.text:
+        print(_plain_lines(outcome.text), flush=True)
+
+
+def _print_json(document: object) -> None:
+    # Escapes what is not ASCII, control characters too.
+    print(json.dumps(document, indent=2), flush=True)
+
+
+def _trace(args: argparse.Namespace) -> None:
+    if args.debug:
+        print(_plain_lines(traceback.format_exc()), file=sys.stderr, flush=True)
+
+
+def _plain_lines(text: str) -> str:
+    """Return the text with no control character but newlines, whatever somebody has named a table or sent as a message."""
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def _fail(text: str, status: int = REFUSED) -> int:
+    print(f"lakeproof: {plain(text)}", file=sys.stderr, flush=True)
+    return status
+
+
+def _unexpected(error: Exception) -> str:
+    # The message may hold a row's value or a secret: the type and the place say enough for one line.
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "lakeproof" in Path(f.filename).parts]
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"unexpected {type(error).__name__}{place}; run again with --debug for the traceback, and report it"

@@ -1,0 +1,102 @@
+"""A command's result as a JSON document and as text for people.
+
+Which result a command has belongs to `commands`; events on the way to `progress`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lakeproof.config.table_names import write_table
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+
+DONE = 0
+DIFFERS = 1
+REFUSED = 2
+TRY_AGAIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command gives back: the exit status, the result for programs (see `to_json`) and for people.
+
+    `ends_by_signal` says that being stopped is how this command ends, so that a signal is no interruption.
+    """
+
+    status: int
+    document: Any
+    text: str
+    ends_by_signal: bool = False
+
+
+def to_json(value: Any) -> Any:
+    """`value` in JSON's types: an LSN is its text, a table its name as `--tables` takes it; raises TypeError else."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return to_json(value.value)
+    if isinstance(value, TableName):
+        return write_table(value)
+    if isinstance(value, Lsn | Path):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(to_json(key)): to_json(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray | memoryview):
+        entries = value if isinstance(value, Sequence) else sorted(value)
+        return [to_json(entry) for entry in entries]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    raise TypeError(f"no JSON form of a {type(value).__name__}")
+
+
+def plain(text: str) -> str:
+    """`text` without control characters: a name from a catalog must not move a terminal's cursor."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def grid(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for people: None is `-`, whole numbers stand to the right with thousands parted, all else to the left."""
+    texts = [[_cell(value) for value in row] for row in rows]
+    right = [bool(rows) and all(_is_count(row[i]) or row[i] is None for row in rows) for i in range(len(headings))]
+    widths = [max(len(line[i]) for line in [list(headings), *texts]) for i in range(len(headings))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(headings), line(["-" * w for w in widths]), *(line(row) for row in texts)])
+
+
+def octets(count: int | None) -> str:
+    """A number of bytes for people: `12.3 MB`, `-` for None. Powers of ten, as disks are sold."""
+    if count is None:
+        return "-"
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size) < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return plain(str(value))

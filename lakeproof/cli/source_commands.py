@@ -1,0 +1,275 @@
+"""The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, recover, teardown.
+
+Each calls one function of `lakeproof.pipeline`, imported when it is needed, and says what came of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from lakeproof.cli.context import Context
+from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, octets, plain
+from lakeproof.errors import ConfigError
+from lakeproof.schema import describe_left_out
+
+if TYPE_CHECKING:
+    from lakeproof.pipeline.bootstrap import SnapshotReport
+    from lakeproof.pipeline.check import CheckReport
+    from lakeproof.pipeline.check_machine import LakeCheck, SparkCheck
+    from lakeproof.pipeline.publish import Plan
+    from lakeproof.pipeline.recover import RecoverPlan
+    from lakeproof.postgres.findings import Finding
+
+# Of nearly every server: for people, and of an estimate.
+_PAGE_BYTES = 8192
+_TABLES_SHOWN = 20
+_CHECK_HEADINGS = ("published table", "kept", "identity", "key", "columns", "kept as text", "size", "published")
+_DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
+_BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
+
+
+def check(context: Context, args: argparse.Namespace) -> Outcome:
+    """Look at the configuration, at each source, and at what this machine has for the lake and for Spark."""
+    names = context.sources(args.source)
+    from lakeproof.pipeline import check as step
+    from lakeproof.pipeline import check_machine as machine
+
+    reports = step.check_sources(context.config, names)
+    lake, spark = machine.check_lake(context.config), machine.check_spark(context.config.spark)
+    pages = [_check_page(name, report) for name, report in reports.items()]
+    text = "\n\n".join([*pages, _lake_page(lake), _spark_page(spark)])
+    refused = [report for report in reports.values() if report.refused]
+    status = DIFFERS if refused else DONE
+    if any(not report.single_tables for report in refused):
+        status = REFUSED if any(not r.try_again and not r.single_tables for r in refused) else TRY_AGAIN
+    if machine.is_refused((*lake.findings, *spark.findings)):
+        status = REFUSED
+    return Outcome(status, {"sources": reports, "lake": lake, "spark": spark}, text)
+
+
+def plan(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the SQL that is to be run."""
+    source = context.source(args.source)
+    from lakeproof.pipeline import publish as step
+
+    planned = step.plan(context.config, source)
+    return Outcome(_published(planned), planned, _statements(source, planned))
+
+
+def apply(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the SQL, then run it."""
+    source = context.source(args.source)
+    from lakeproof.pipeline import publish as step
+
+    planned = step.plan(context.config, source)
+    context.show(_statements(source, planned))
+    step.apply(context.config, source, planned, context.report)
+    return Outcome(_published(planned), planned, "" if planned.empty else "done")
+
+
+def _published(planned: Plan) -> int:
+    """The exit status: whether each table goes on."""
+    return DIFFERS if planned.refused else DONE
+
+
+def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
+    """Copy tables at one consistent point."""
+    source = context.source(args.source)
+    from lakeproof.pipeline import bootstrap as step
+
+    tables = args.tables
+    if args.held:
+        from lakeproof.pipeline.recopy import recopy
+
+        found = recopy(context.config, source, datetime.now(timezone.utc))
+        if not found.due:
+            later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in found.paused.items()]
+            told = [f"{source}: no table waits for a snapshot now", *later]
+            return Outcome(DONE, found, "\n".join(plain(line) for line in told))
+        tables = tuple(found.due)
+    return _copied(
+        source,
+        lambda: step.bootstrap(context.config, source, tables, context.report, context.stop, again=args.again or None),
+    )
+
+
+def recover(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show why a new incarnation is wanted and what it takes, then begin it."""
+    source = context.source(args.source)
+    from lakeproof.pipeline import recover as step
+
+    planned = step.plan_recover(context.config, source)
+    if args.dry_run:
+        return Outcome(DONE, planned, _recover_page(planned))
+    context.show(_recover_page(planned) + "\n")
+    return _copied(
+        source,
+        lambda: step.recover(context.config, source, context.report, context.stop, other_system=args.other_system),
+    )
+
+
+def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
+    """The outcome of a snapshot, also of one in which tables failed."""
+    from lakeproof.pipeline.bootstrap import SnapshotIncompleteError
+
+    status = DONE
+    try:
+        result = copy()
+    except SnapshotIncompleteError as error:
+        status, result = error.exit_status, error.report
+    every = sorted([*result.tables.items(), *result.kept.items()])
+    rows = [
+        (
+            str(t),
+            c.rows,
+            octets(c.bytes),
+            c.chunks,
+            None if c.seconds is None else f"{c.seconds:.1f}",
+            c.consistent_point,
+        )
+        for t, c in every
+    ]
+    head = f"{source}: {len(result.tables)} tables copied, at {result.consistent_point} by slot {result.slot}"
+    head += f"; {len(result.kept)} had been finished by a run before" if result.kept else ""
+    failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
+    skipped = [plain(f"{table}: skipped: it was dropped, or is not published any more") for table in result.skipped]
+    left_out = [
+        plain(f"{table}: columns not published, so not in the lake: {describe_left_out(columns)}")
+        for table, columns in sorted(result.left_out.items())
+    ]
+    lines = [head, "", grid(_BOOTSTRAP_HEADINGS, rows), *left_out, *failed, *skipped]
+    return Outcome(status, result, "\n".join(lines))
+
+
+def _recover_page(planned: RecoverPlan) -> str:
+    end = "where it ends can't be read" if planned.end_lsn is None else f"its landing ends at {planned.end_lsn}"
+    lines = [f"source {planned.source}: incarnation {planned.follows} can't go on: {planned.reason}"]
+    if planned.begun:
+        lines = [f"source {planned.source}: incarnation {planned.incarnation} has begun and has no snapshot yet"]
+    else:
+        lines += [f"  {end}; what happened between there and the new one's beginning is not known, and history says so"]
+    if planned.moved is not None:
+        lines += [f"  {planned.moved}: this takes --other-system"]
+    lines += [f"  drop slot {slot}, which can't be read on" for slot in planned.drops]
+    if not planned.begun:
+        kept = "take up slot {} as it stands" if planned.keeps_slot else "make slot {}"
+        lines += [f"  {kept.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
+    tables = ", ".join(str(table) for table in planned.tables[:_TABLES_SHOWN])
+    more = f" and {len(planned.tables) - _TABLES_SHOWN} more" if len(planned.tables) > _TABLES_SHOWN else ""
+    lines += [f"  copy {len(planned.tables)} tables under one snapshot: {tables}{more}"]
+    lines += ["  the next compaction brings each of them to that snapshot by correction"]
+    return "\n".join(plain(line) for line in lines)
+
+
+def drain(context: Context, args: argparse.Namespace) -> Outcome:
+    """Follow the slot into the landing."""
+    source = context.source(args.source)
+    from lakeproof.drain.until import Until
+    from lakeproof.pipeline import drain as step
+
+    until, lasting = Until.stopped(), True
+    if args.once:
+        until, lasting = Until.caught_up(), False
+    elif args.until_lsn is not None:
+        until, lasting = Until.lsn(args.until_lsn), False
+    elif args.seconds is not None:
+        until = Until.seconds(args.seconds)
+    result = step.drain(context.config, source, until, context.report, context.stop)
+    rows = [
+        (str(table), c.inserts, c.updates, c.deletes, c.truncates, octets(c.bytes))
+        for table, c in result.tables.items()
+    ]
+    told = f"the slot was told {result.confirmed_flush_lsn or 'nothing by this drain'}"
+    head = (
+        f"{result.source}: {result.transactions:,} transactions, {result.rows:,} rows, {result.segments:,} segments; "
+        f"the landing went from {result.start_lsn} to {result.end_lsn}, {told} ({result.reason_for_end})"
+    )
+    text = head if not rows else f"{head}\n\n{grid(_DRAIN_HEADINGS, rows)}"
+    return Outcome(DONE, result, text, ends_by_signal=lasting)
+
+
+def teardown(context: Context, args: argparse.Namespace) -> Outcome:
+    """Drop slot and publication, once it is certain that this is wanted."""
+    source = context.source(args.source)
+    from lakeproof.pipeline import teardown as step
+
+    slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
+    what = f"slot {slot} and publication {publication} of source {source}"
+    if not args.yes and not _agreed(f"Drop {what}? Changes after that are not captured. [yes/no] "):
+        raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or give --yes")
+    result = step.teardown(context.config, source, context.report, end_drain=args.end_drain)
+    dropped = [] if result.slot is None else [f"slot {result.slot} ({octets(result.released_bytes)} of WAL let go)"]
+    dropped += [f"publication {name}" for name in result.publications]
+    return Outcome(DONE, result, plain(f"{source}: dropped {', '.join(dropped) or 'nothing, there was nothing'}"))
+
+
+def _agreed(question: str) -> bool:
+    """Ask on the terminal; no where there is none."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
+
+
+def _statements(source: str, planned: Plan) -> str:
+    lines = [plain(f"{statement};") for statement in planned.statements]
+    lines = lines or [f"-- {source}: nothing to do, all that is configured is published"]
+    refused = [plain(f"-- refused: {reason}") for reason in planned.refused.values()]
+    notes = list(planned.notes)
+    if planned.lacking:
+        notes.append(
+            f"role {planned.role} may not run this: it has not {', nor '.join(planned.lacking)}; let the owner do it"
+        )
+    return "\n".join([*lines, *(plain(f"-- {note}") for note in notes), *refused])
+
+
+def _check_page(name: str, report: CheckReport) -> str:
+    lines = [f"source {name}: {_verdict(report)}", *_findings(report.findings)]
+    if report.tables:
+        rows = [
+            (
+                str(table.name),
+                table.kept,
+                table.identity,
+                ", ".join(table.key) or "none: a bag of rows",
+                table.columns,
+                len(table.exact_text_columns),
+                octets(_PAGE_BYTES * table.pages),
+                ", ".join(table.actions),
+            )
+            for table in report.tables
+        ]
+        lines += ["", grid(_CHECK_HEADINGS, rows)]
+    return "\n".join(lines)
+
+
+def _findings(findings: Iterable[Finding]) -> list[str]:
+    return [plain(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in findings]
+
+
+def _lake_page(lake: LakeCheck) -> str:
+    told = [lake.folder]
+    if lake.file_system is not None:
+        told.append(f"{lake.file_system} mounted at {lake.mounted_at}")
+    if lake.free_bytes is not None:
+        told.append(f"{octets(lake.free_bytes)} of {octets(lake.total_bytes)} free")
+    return "\n".join([plain(f"lake: {', '.join(told)}"), *_findings(lake.findings)])
+
+
+def _spark_page(spark: SparkCheck) -> str:
+    java = "no Java that fits" if spark.java is None else f"Java {spark.java}"
+    memory = "" if spark.memory_bytes is None else f" of this machine's {octets(spark.memory_bytes)}"
+    jars = f"Delta's jars {'in' if spark.jars_present else 'not yet in'} {spark.jars}"
+    told = f"spark: {java}, heap {spark.driver_memory}{memory}, {jars}"
+    return "\n".join([plain(told), *_findings(spark.findings)])
+
+
+def _verdict(report: CheckReport) -> str:
+    if report.server is None:
+        return "not reached"
+    version = f"PostgreSQL {report.server.major}"
+    return f"{version}, something stands in the way" if report.refused else f"{version}, ready"

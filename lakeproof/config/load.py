@@ -1,0 +1,286 @@
+"""Reads `lakeproof.yaml` into a `Config`, or names every mistake in it with its line.
+
+Values and limits belong to `model`, YAML to `document`. No environment variable but LAKEPROOF_CONFIG is read here, and
+no server or lake is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from lakeproof.config.document import Document, read_document
+from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
+from lakeproof.config.model import Config, Model, SourceConfig, SparkConfig, TableConfig, ViewConfig
+from lakeproof.config.secret import Dsn
+from lakeproof.config.sections import read_dsn, read_lake, read_reads, read_sql_file
+from lakeproof.config.selection import Selection
+from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
+from lakeproof.errors import ConfigError
+from lakeproof.names import TableName
+
+VARIABLE = "LAKEPROOF_CONFIG"
+DEFAULT_NAME = "lakeproof.yaml"
+
+# What `<lake>/views/` and `<lake>/views/cuts/` are taken for.
+_RESERVED_SOURCE = "views"
+_RESERVED_VIEW = "cuts"
+
+_M = TypeVar("_M", bound=Model)
+_T = TypeVar("_T")
+
+
+def find(path: Path | None) -> Path:
+    """The file to read: `path`, else LAKEPROOF_CONFIG, else `lakeproof.yaml` here. Raises ConfigError for no file."""
+    file = meant(path)
+    if file.is_file():
+        return file
+    reason = "there is no such file"
+    if path is None and not os.environ.get(VARIABLE):
+        reason = "there is no such file in this folder, and none was named"
+    raise ConfigError(str(file), reason, f"name the configuration with -c FILE or {VARIABLE}")
+
+
+def meant(path: Path | None) -> Path:
+    """Return the file that `find` looks for, whether or not it is there."""
+    return path or Path(os.environ.get(VARIABLE) or DEFAULT_NAME)
+
+
+def load(path: Path | None = None) -> Config:
+    """Read and check the configuration. Raises `ConfigFileError` with all that is wrong, or ConfigError for no file."""
+    file = find(path)
+    try:
+        document = read_document(file)
+    except OSError as error:
+        raise ConfigError(
+            str(file), f"can't be read ({error.strerror})", "see to the file and its permissions"
+        ) from None
+    config = None if document.mistakes else _Reader(document, file.absolute()).config()
+    if config is None or document.mistakes:
+        raise ConfigFileError(str(file), document.mistakes)
+    return config
+
+
+class _Reader:
+    """One document on its way to a `Config`; every mistake goes into the document, and reading goes on."""
+
+    def __init__(self, document: Document, file: Path) -> None:
+        self._document = document
+        self._file = file
+        # None for a source whose `tables` can't be read or that takes whatever is published.
+        self._selections: dict[str, Selection | None] = {}
+
+    def config(self) -> Config | None:
+        root = dict(self._document.root)
+        self._refuse_unknown(root, (), Config, hide=("path",))
+        lake = self._try(("lake",), lambda: read_lake(root.get("lake"), self._file.parent))
+        sources = {n: self._source(n, v) for n, v in self._mapping(root.get("sources"), ("sources",)).items()}
+        if not sources:
+            self._document.add(("sources",), "must name at least one source")
+        self._shared_slots(sources)
+        views = {n: self._view(n, v) for n, v in self._mapping(root.get("views"), ("views",)).items()}
+        spark = self._validate(SparkConfig, self._mapping(root.get("spark"), ("spark",)), ("spark",))
+        rest = {k: root[k] for k in ("proof_interval",) if k in root}
+        values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
+        config = self._validate(Config, values, ())
+        if config is None or self._document.mistakes:
+            return None
+        return config.model_copy(update={"sources": sources, "views": views, "spark": spark})
+
+    def _source(self, name: str, value: Any) -> SourceConfig | None:
+        path = ("sources", name)
+        section = self._mapping(value, path)
+        self._refuse_unknown(section, path, SourceConfig, hide=("name", "patterns"), also=("password",))
+        if name == _RESERVED_SOURCE:
+            self._document.add(path, "is taken by the views' folder in the lake; give the source another name")
+        dsn = self._try((*path, "dsn"), lambda: read_dsn(section, ".".join(path), self._file.parent))
+        listed = self._selection(name, section)
+        values = {
+            "publication": f"lakeproof_{name}",
+            "slot": f"lakeproof_{name}",
+            **self._only(section, SourceConfig, but=("name", "dsn", "tables", "patterns", "exclude", "table")),
+            "name": name,
+            "dsn": dsn or Dsn(""),
+            **listed,
+            "table": self._table_sections(name, section.get("table")),
+        }
+        config = self._validate(SourceConfig, values, path)
+        return None if config is None else self._with_archive(config, (*path, "retention", "archive"))
+
+    def _with_archive(self, config: SourceConfig, path: KeyPath) -> SourceConfig:
+        """Make the archive's folder absolute: a compaction may run in any folder."""
+        archive = config.retention.archive
+        if archive is None:
+            return config
+        place = self._try(path, lambda: read_lake(archive, self._file.parent))
+        return config.model_copy(update={"retention": config.retention.model_copy(update={"archive": place})})
+
+    def _selection(self, source: str, section: dict[str, Any]) -> dict[str, Any]:
+        """What `tables` and `exclude` say."""
+        path = ("sources", source)
+        listed = self._table_list(section.get("tables"), (*path, "tables"))
+        out = self._table_list(section.get("exclude"), (*path, "exclude"))
+        selection = Selection(
+            tables=tuple(entry for entry in listed or () if isinstance(entry, TableName)),
+            patterns=tuple(entry for entry in listed or () if isinstance(entry, TablePattern)),
+            exclude=tuple(out or ()),
+        )
+        self._selections[source] = selection if listed else None
+        for i, entry in enumerate(out or ()):
+            for mistake in selection.mistakes(entry):
+                self._document.add((*path, "exclude", i), mistake)
+        return {"tables": selection.tables, "patterns": selection.patterns, "exclude": selection.exclude}
+
+    def _table_list(self, value: Any, path: KeyPath) -> list[TableName | TablePattern] | None:
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self._document.add(path, "must be a list of tables")
+            return None
+        names = [self._try((*path, i), lambda t=text: _selected(t)) for i, text in enumerate(value)]  # type: ignore[misc]  # a default binds the loop's value
+        return None if None in names else [n for n in names if n is not None]
+
+    def _table_sections(self, source: str, value: Any) -> dict[TableName, TableConfig]:
+        path = ("sources", source, "table")
+        result: dict[TableName, TableConfig] = {}
+        for text, section in self._mapping(value, path).items():
+            here = (*path, text)
+            name = self._try(here, lambda t=text: _table(t))  # type: ignore[misc]  # a default binds the loop's value
+            config = self._validate(TableConfig, self._mapping(section, here), here)
+            if name is None or config is None:
+                continue
+            if name in result:
+                self._document.add(here, "is the same table as an earlier key")
+            self._listed(source, name, here)
+            result[name] = config
+        return result
+
+    def _view(self, name: str, value: Any) -> ViewConfig | None:
+        path = ("views", name)
+        section = self._mapping(value, path)
+        self._refuse_unknown(section, path, ViewConfig, hide=("name", "sql_file"), also=("sql",))
+        if name == _RESERVED_VIEW:
+            self._document.add(path, "is taken by the views' cuts in the lake; give the view another name")
+        sql_file = self._try((*path, "sql"), lambda: read_sql_file(section.get("sql"), self._file.parent))
+        reads = self._reads(section.get("reads"), (*path, "reads"))
+        values = {
+            **self._only(section, ViewConfig, but=("name", "sql_file", "reads")),
+            "name": name,
+            "sql_file": sql_file or Path(),
+            "reads": reads,
+        }
+        return self._validate(ViewConfig, values, path)
+
+    def _reads(self, value: Any, path: KeyPath) -> dict[str, tuple[str, TableName]]:
+        entries = self._mapping(value, path)
+        if not entries:
+            self._document.add(path, "must bind at least one name: {orders: shop/shop.orders}")
+        found: dict[str, tuple[str, TableName]] = {}
+        for alias, text in entries.items():
+            here = (*path, alias)
+            bound = self._try(here, lambda a=alias, t=text: read_reads(a, t))  # type: ignore[misc]  # a default binds the loop's value
+            if bound is None:
+                continue
+            if alias.lower() in {known.lower() for known in found}:
+                self._document.add(here, "differs from an earlier name in case only, which Spark can't tell apart")
+            if bound[0] not in self._selections:
+                self._document.add(
+                    here, f"reads from {bound[0]}, which is no source; {_nearest(bound[0], self._selections)}"
+                )
+            else:
+                self._listed(bound[0], bound[1], here)
+            found[alias] = bound
+        return found
+
+    def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
+        selection = self._selections.get(source)
+        if selection is not None and not selection.selected(table):
+            self._document.add(path, f"{write_table(table)} is not among sources.{source}.tables")
+
+    def _shared_slots(self, sources: dict[str, SourceConfig | None]) -> None:
+        # A slot's name is unique in a server, not in a database: two sources that share it would take turns losing changes.
+        owners: dict[tuple[Any, str], str] = {}
+        for name, source in sources.items():
+            if source is None or not isinstance(source.dsn, Dsn) or source.dsn.server is None:
+                continue
+            first = owners.setdefault((source.dsn.server, source.slot), name)
+            if first != name:
+                text = f"{source.slot} is the slot of sources.{first} on the same server; each source needs its own"
+                self._document.add(("sources", name, "slot"), text)
+
+    def _mapping(self, value: Any, path: KeyPath) -> dict[str, Any]:
+        if value is None or isinstance(value, dict):
+            return value or {}
+        self._document.add(path, "must be a mapping (key: value)")
+        return {}
+
+    def _only(self, section: dict[str, Any], model: type[Model], but: tuple[str, ...]) -> dict[str, Any]:
+        """The keys of `section` that `model` takes as they are; an empty section (`drain:`) is left to the defaults."""
+        fields = model.model_fields.keys() - set(but)
+        return {k: v for k, v in section.items() if k in fields and (v is not None or not _is_section(model, k))}
+
+    def _refuse_unknown(
+        self,
+        section: dict[str, Any],
+        path: KeyPath,
+        model: type[Model],
+        hide: tuple[str, ...],
+        also: tuple[str, ...] = (),
+    ) -> None:
+        known = (model.model_fields.keys() - set(hide)) | set(also)
+        for key in section.keys() - known:
+            self._document.add((*path, key), unknown_key(key, known))
+
+    def _validate(self, model: type[_M], values: dict[str, Any], path: KeyPath) -> _M | None:
+        try:
+            return model.model_validate(values)
+        except ValidationError as errors:
+            for error in errors.errors(include_url=False, include_input=False):
+                loc = tuple(part for part in error["loc"] if part != "[key]")
+                where = path if loc == ("name",) else (*path, *loc)
+                self._document.add(where, explain(error, _fields(model, loc[:-1])))
+            return None
+
+    def _try(self, path: KeyPath, read: Callable[[], _T]) -> _T | None:
+        try:
+            return read()
+        except ValueError as error:
+            self._document.add(path, str(error))
+            return None
+
+
+def _table(text: Any) -> TableName:
+    if isinstance(text, str):
+        return parse_table(text)
+    raise ValueError("must be a table: schema.table")
+
+
+def _selected(text: Any) -> TableName | TablePattern:
+    if isinstance(text, str):
+        return parse_selected(text)
+    raise ValueError("must be a table or a pattern: schema.table or schema.*")
+
+
+def _is_section(model: type[Model], key: str) -> bool:
+    kind = model.model_fields[key].annotation
+    return isinstance(kind, type) and issubclass(kind, Model)
+
+
+def _fields(model: type[Model], loc: KeyPath) -> list[str]:
+    """The keys of the section that `loc` leads to from `model`."""
+    for part in loc:
+        if not isinstance(part, str) or part not in model.model_fields or not _is_section(model, part):
+            break
+        model = model.model_fields[part].annotation  # type: ignore[assignment]  # _is_section has looked
+    return list(model.model_fields)
+
+
+def _nearest(name: str, known: dict[str, Any]) -> str:
+    return unknown_key(name, known).removeprefix("unknown key; ")
+
+
+__all__ = ["ConfigFileError", "Mistake", "find", "load"]

@@ -1,0 +1,120 @@
+"""Mistakes in the configuration file: where each stands, and all of them as one error.
+
+Finding them belongs to `document` (the YAML), `model` (values and limits) and `load` (what must fit together).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lakeproof.errors import ConfigError, manual
+
+# The keys and list indices that lead to a value, from the top of the document.
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_LIMITS = {
+    "greater_than": ("gt", "must be more than"),
+    "greater_than_equal": ("ge", "must be at least"),
+    "less_than": ("lt", "must be less than"),
+    "less_than_equal": ("le", "must be at most"),
+}
+_TYPES = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping (key: value)",
+    "finite_number": "must be a finite number",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "model_type": "must be a mapping (key: value)",
+    "path_type": "must be a text",
+    "string_type": "must be a text (put quotes around it)",
+    "tuple_type": "must be a list",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mistake:
+    """One mistake: the line it stands on (from 1; 0 where there is none), the dotted path, and what is wrong."""
+
+    line: int
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+class ConfigFileError(ConfigError):
+    """Every mistake of one file, in the order of its lines."""
+
+    def __init__(self, file: str, mistakes: Iterable[Mistake]) -> None:
+        self.file = file
+        self.mistakes = tuple(sorted(set(mistakes)))
+        reason = "; ".join(f"{self._line(m)}{m}" for m in self.mistakes)
+        super().__init__(
+            file,
+            reason,
+            f"correct the file (its keys: {manual('The configuration: `lakeproof.yaml`', 'The top level')})",
+        )
+
+    def lines(self) -> list[str]:
+        """One line per mistake: `lakeproof.yaml:7: sources.shop.drain.flush_rows: must be at least 1`."""
+        return [f"{self.file}:{m.line}: {m}" if m.line else f"{self.file}: {m}" for m in self.mistakes]
+
+    @staticmethod
+    def _line(mistake: Mistake) -> str:
+        return f"line {mistake.line}: " if mistake.line else ""
+
+
+def dotted(path: KeyPath) -> str:
+    """`sources.shop.table."shop.orders".key[0]`: a path for people, keys with odd characters in quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (
+                part if _PLAIN_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False)
+            )
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that was probably meant, None if none is near."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that does not exist: with the nearest one, or all there are."""
+    names = sorted(known)
+    near = nearest(key, names)
+    hint = f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
+    return f"unknown key; {hint}"
+
+
+def explain(error: Mapping[str, Any], known: Sequence[str]) -> str:
+    """A pydantic error as a phrase; `known` are the keys of its section. Never repeats the value."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _LIMITS:
+        name, phrase = _LIMITS[kind]
+        return f"{phrase} {context[name]}"
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if kind == "extra_forbidden":
+        return unknown_key(str(error["loc"][-1]), known)
+    if kind == "missing":
+        return "is missing"
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}"
+    if kind in ("too_short", "string_too_short"):
+        return "must not be empty"
+    if kind in ("too_long", "missing_argument", "unexpected_positional_argument"):
+        return f"must have {context.get('max_length', 'fewer')} entries"
+    if kind == "value_error":
+        return str(context["error"])
+    return str(error["msg"])

@@ -1,0 +1,101 @@
+"""Single values of the file that need more than a type: the lake, a source's dsn, a view's SQL and what it reads.
+
+Each function takes the value as the YAML has it and raises ValueError, as a phrase, where it is wrong; places and lines
+belong to `load`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
+from lakeproof.config.table_names import parse_table
+from lakeproof.names import TableName
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SQL_BYTES_MAX = 1 << 20
+
+
+def read_lake(value: Any, folder: Path) -> str:
+    """The lake as an absolute path, or as its URL."""
+    if value is None:
+        raise ValueError("is missing")
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise ValueError("must be a folder or a file:// URL")
+    scheme = _URL.match(value)
+    if scheme and scheme[1].lower() != "file":
+        raise ValueError(f"is at {scheme[1]}://, which is not supported; name a local folder, or a file:// URL")
+    return value if scheme else _absolute(value, folder)
+
+
+def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
+    """Return a source's `dsn` and `password` together; no secret is read. A secret's file is relative to `folder`."""
+    dsn, password = section.get("dsn"), section.get("password")
+    if dsn is None:
+        raise ValueError("is missing")
+    secret = None if password is None else _secret(password, f"{place}.password", folder)
+    if secret is None and password is not None:
+        raise ValueError(
+            "has a password beside it that is neither {env: NAME} nor {file: PATH}; secrets do not stand in this file"
+        )
+    if isinstance(dsn, str):
+        check_conninfo(dsn)
+        return Dsn(dsn, secret, f"{place}.dsn")
+    conninfo = _secret(dsn, f"{place}.dsn", folder)
+    if conninfo is None:
+        raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
+    return Dsn(conninfo, secret, f"{place}.dsn")
+
+
+def read_sql_file(value: Any, folder: Path) -> Path:
+    """The path of a view's query, which must be there and be text."""
+    if value is None:
+        raise ValueError("is missing")
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise ValueError("must be the path of a .sql file")
+    file = Path(_absolute(value, folder))
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_SQL_BYTES_MAX + 1)
+    except OSError as error:
+        raise ValueError(f"can't be read: {file} ({error.strerror})") from None
+    if len(data) > _SQL_BYTES_MAX:
+        raise ValueError(f"is larger than {_SQL_BYTES_MAX} bytes: {file}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"is not UTF-8: {file}") from None
+    if not text.strip():
+        raise ValueError(f"is empty: {file}")
+    return file
+
+
+def read_reads(alias: str, value: Any) -> tuple[str, TableName]:
+    """One entry of a view's `reads`: the source and the table."""
+    if not _ALIAS.fullmatch(alias):
+        raise ValueError("is not a name for SQL: a letter or _, then letters, digits and _")
+    if not isinstance(value, str) or "/" not in value:
+        raise ValueError("must be source/schema.table")
+    source, _, table = value.partition("/")
+    return source, parse_table(table)
+
+
+def _secret(value: Any, place: str, folder: Path) -> Secret | None:
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    ((kind, text),) = value.items()
+    if not isinstance(text, str) or "\0" in text or not text.strip():
+        return None
+    if kind == "file":
+        return FileSecret(Path(_absolute(text, folder)), place)
+    return EnvSecret(text, place) if kind == "env" else None
+
+
+def _absolute(value: str, folder: Path) -> str:
+    if value.startswith("~"):
+        raise ValueError("begins with ~, which is not expanded; write the whole path")
+    return os.path.normpath(folder / value)

@@ -1,0 +1,83 @@
+"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
+
+Which tables a pattern means belongs to `lakeproof.postgres.selection`. Quoting for SQL belongs to `psycopg.sql`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakeproof.names import TableName
+
+# One part: plain, or in double quotes with a doubled quote for a quote, as in SQL.
+_QUOTED = r'"(?:[^"\x00]|"")+"'
+_PLAIN = r'[^\s."/,*\x00]+'
+_PART = f"{_QUOTED}|{_PLAIN}"
+_PATTERN = re.compile(rf"({_PART})\.([^\s.\"/,\x00]*\*[^\s.\"/,\x00]*)")
+_NAME = re.compile(rf"({_PART})\.({_PART})")
+_LIST = re.compile(rf"\s*(({_PART})\.({_PART}))\s*(?:,|$)")
+
+FORM = 'the form is schema.table, with double quotes around odd parts: "my schema"."odd.name"'
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """Tables of one schema whose names match; `*` in `name` stands for any characters, also for none."""
+
+    schema: str
+    name: str
+
+    def matches(self, table: TableName) -> bool:
+        """Whether this is one of the tables that are meant."""
+        parts = (re.escape(part) for part in self.name.split("*"))
+        return table.schema == self.schema and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
+
+    def __str__(self) -> str:
+        return f"{_quote(self.schema)}.{self.name}"
+
+
+def parse_selected(text: str) -> TableName | TablePattern:
+    """Read a name or a pattern; raises ValueError for anything else."""
+    match = _PATTERN.fullmatch(text)
+    return parse_table(text) if match is None else TablePattern(_unquote(match[1]), match[2])
+
+
+def parse_table(text: str) -> TableName:
+    """Read one name; case is kept, so it is written as the catalog has it. Raises ValueError for anything else."""
+    match = _NAME.fullmatch(text)
+    if match is None:
+        why = "a pattern stands for tables in `tables` and `exclude` alone" if _PATTERN.fullmatch(text) else FORM
+        raise ValueError(f"not a table: {text[:140]!r} ({why})")
+    return TableName(_unquote(match[1]), _unquote(match[2]))
+
+
+def parse_tables(text: str) -> tuple[TableName, ...]:
+    """Read names with commas between; raises ValueError for anything else, and where one stands twice."""
+    names: list[TableName] = []
+    position = 0
+    while position < len(text) or not names:
+        match = _LIST.match(text, position)
+        if match is None:
+            raise ValueError(f"not a list of tables: {text[:140]!r} ({FORM}, commas between)")
+        names.append(parse_table(match[1]))
+        position = match.end()
+    if text.rstrip().endswith(","):
+        raise ValueError(f"not a list of tables: {text[:140]!r} (it ends with a comma)")
+    twice = {str(name) for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"stands twice: {', '.join(sorted(twice))}")
+    return tuple(names)
+
+
+def write_table(name: TableName) -> str:
+    """The inverse of `parse_table`: quotes only where they are needed."""
+    return f"{_quote(name.schema)}.{_quote(name.name)}"
+
+
+def _unquote(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _quote(part: str) -> str:
+    return part if re.fullmatch(_PLAIN, part) else '"' + part.replace('"', '""') + '"'

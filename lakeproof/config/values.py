@@ -1,0 +1,137 @@
+"""What a single value of the configuration may be: names, amounts, expectations, each with what is said of a wrong one.
+
+Sections, their keys and defaults belong to `model`; each function takes a value and raises ValueError, as a phrase.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from lakeproof.config.secret import Dsn
+
+# Source and view names stand in paths, in Dagster's keys and, for sources, in the slot's default name (lakeproof_<name>).
+NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
+OCTETS_MAX = 63  # of an identifier in PostgreSQL, which cuts a longer one silently
+_PRECISION_MAX = 38  # of a decimal in Spark
+_OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
+_EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity"})
+_SEVERITIES = ("error", "warn")
+
+
+def read_secret(value: object) -> SecretStr:
+    """Return a connection string as one that never prints."""
+    if isinstance(value, SecretStr):
+        return value
+    if isinstance(value, str):
+        return Dsn(value)
+    raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
+
+
+def number_text(value: object) -> object:
+    """Return a number or a truth value as its text, anything else as it is."""
+    # Spark takes texts; 4, 0.5 and true may stand in the file without quotes.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(NAME_PATTERN, value):
+        raise ValueError("is not a name: a small letter, then at most 52 small letters, digits and _")
+    return value
+
+
+def _column(value: str) -> str:
+    if not value or "\x00" in value:
+        raise ValueError("is not a column's name")
+    return value
+
+
+def _owner(value: str) -> str:
+    if not _OWNER.fullmatch(value):
+        raise ValueError("is not an owner: the form is team:data or an e-mail address")
+    return value
+
+
+def valid_expectation(value: object) -> object:
+    """Check the form of one of Great Expectations' entries."""
+    if not isinstance(value, dict) or not value.keys() <= _EXPECTATION_KEYS or "type" not in value:
+        raise ValueError("must be {type: expect_…, kwargs: {…}}, with severity: warn or error if wanted")
+    if not isinstance(value["type"], str) or not re.fullmatch(r"expect_[a-z0-9_]+", value["type"]):
+        raise ValueError("type must be the name of an expectation: expect_…")
+    if value.get("severity", "error") not in _SEVERITIES:
+        raise ValueError("severity must be warn or error")
+    if isinstance(value.get("kwargs", {}), dict):
+        return value
+    raise ValueError("kwargs must be a mapping")
+
+
+def _pinned(value: tuple[int, int]) -> tuple[int, int]:
+    precision, scale = value
+    if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
+        raise ValueError(
+            f"must be [precision, scale] with 1 <= precision <= {_PRECISION_MAX} and 0 <= scale <= precision"
+        )
+    return value
+
+
+def valid_publication(value: str) -> str:
+    """Check a publication's name."""
+    if not value or "\x00" in value or len(value.encode()) > OCTETS_MAX:
+        raise ValueError(f"is not a publication's name: 1 to {OCTETS_MAX} octets")
+    return value
+
+
+def valid_slot(value: str) -> str:
+    """Check a slot's name."""
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{OCTETS_MAX}}}", value):
+        raise ValueError(f"is not a slot's name: 1 to {OCTETS_MAX} small letters, digits and _")
+    return value
+
+
+def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Check that no value stands twice."""
+    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(twice)} twice")
+    return values
+
+
+def valid_memory(value: str) -> str:
+    """Return an amount of memory as the JVM takes it."""
+    if not re.fullmatch(r"[1-9][0-9]*[kmgt]b?", value, re.IGNORECASE):
+        raise ValueError("is not an amount of memory: the form is 2g or 512m")
+    # 2GB is an amount to Spark, and no heap to the JVM.
+    return value.lower().removesuffix("b")
+
+
+def valid_spark_conf(value: dict[str, str]) -> dict[str, str]:
+    """Check that all keys are settings of Spark's."""
+    for key in value:
+        if not key.startswith("spark."):
+            raise ValueError(f"holds {key[:60]!r}, which is no setting of Spark's (they begin with spark.)")
+    return value
+
+
+def valid_messages(value: object) -> object:
+    """Check what of the logical messages lands: nothing, or those of some prefixes."""
+    if value is False:
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(prefix, str) for prefix in value):
+        raise ValueError("must be false, or a list of the prefixes whose messages land")
+    if any("\x00" in prefix for prefix in value):
+        raise ValueError("holds what is no prefix of a message")
+    return different(tuple(value))
+
+
+Whole = Annotated[int, Field(strict=True)]
+Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Text = Annotated[str, Field(strict=True)]
+Name = Annotated[Text, AfterValidator(_name)]
+ColumnName = Annotated[Text, AfterValidator(_column)]
+ColumnNames = Annotated[tuple[ColumnName, ...], AfterValidator(different)]
+Owner = Annotated[Text, AfterValidator(_owner)]
+Pinned = Annotated[tuple[Whole, Whole], AfterValidator(_pinned)]

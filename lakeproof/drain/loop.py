@@ -1,0 +1,259 @@
+"""One connection's life: read, hand over, acknowledge what is durable, until something says to end.
+
+Connecting again, and what the whole drain adds up to, belong to `lakeproof.pipeline.drain`.
+
+    a segment ends      at a commit, when it is old, long or large enough (`drain.flush_*`), or the server wants our position
+    a progress range    ends at a keepalive's position, when nothing is open but streamed transactions, which would come
+                        again, and everything received is durable
+    the slot moves      to the end of a manifest that is durable; invariant ack-after-durable
+
+No hand-over can leave a hole: what is handed over stays here until the other side has it, and is the other side's from that
+moment on, whatever fails next. Each unit says where the one before it ended, and the worker refuses one that does not go on
+from there; a segment ends where its last unit does.
+
+Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so that the server hears from us however slow
+the disk is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lakeproof.config.model import DrainConfig
+from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.flush import EndSegment, Flushed, Flusher, Work
+from lakeproof.drain.large import LargeProgress
+from lakeproof.drain.progress import acknowledge
+from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.errors import LakeproofError, SourceError, TransientError
+from lakeproof.failpoints import failpoint
+from lakeproof.lsn import Lsn
+from lakeproof.postgres.stream import Received, ReplicationStream
+from lakeproof.report import Stop
+
+# One read fills at most this much before the loop looks at its clock: some 5 ms of a fast stream.
+READ_BYTES = 1 << 20
+# How long anything is waited for before stop flag and clock are looked at again.
+WAIT_S = 0.25
+# With work in the worker's hands its result is looked for this often: an acknowledgement is at most this late.
+BUSY_WAIT_S = 0.02
+
+
+class Ended(Enum):
+    """Why a session ended without an error."""
+
+    REACHED = "reached"
+    STOPPED = "stopped"
+    ELAPSED = "elapsed"
+
+
+@dataclass(slots=True)
+class Goal:
+    """What ends a session: `target` becomes durable, the clock passes `deadline` (time.monotonic), or a stop."""
+
+    stop: Stop
+    target: Lsn | None = None
+    deadline: float | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What the worker has been given since the last segment's end."""
+
+    end: Lsn | None = None
+    size: int = 0
+    others: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def add(self, unit: Unit | LargeTransaction) -> None:
+        self.end = unit.end_lsn
+        self.size += unit.size
+        self.others += unit.others
+
+
+class Session:
+    """The loop over one stream. `durable` is the chain's end as this session knows it.
+
+    `on_flushed` hears of each manifest after it was acknowledged, `on_spilled` of the bytes of each transaction that went
+    to disk, `large` of how far large ones are.
+    """
+
+    def __init__(
+        self,
+        stream: ReplicationStream,
+        flusher: Flusher,
+        limits: DrainConfig,
+        durable: Lsn,
+        *,
+        on_flushed: Callable[[Flushed], None],
+        on_spilled: Callable[[int], None],
+        large: LargeProgress,
+    ) -> None:
+        self._stream = stream
+        self._flusher = flusher
+        self._limits = limits
+        self._on_flushed = on_flushed
+        self._on_spilled = on_spilled
+        self._large = large
+        self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable)
+        # Units out of the buffer that the worker has not taken yet.
+        self._waiting: deque[Unit | LargeTransaction] = deque()
+        self._pending = _Pending()
+        self._alive = True
+        self._keepalive: Lsn | None = None
+        self._progress_at = time.monotonic()
+        self.durable = durable
+
+    def run(self, goal: Goal) -> Ended:
+        """Drain until the goal; everything complete is then durable and acknowledged. Raises as stream and worker do."""
+        try:
+            while True:
+                ended = self._ended(goal)
+                if ended is not None:
+                    break
+                self._step(goal)
+            self._finish()
+        except (SourceError, TransientError):
+            self._keep()
+            raise
+        else:
+            return ended
+        finally:
+            for unit in self._waiting:
+                if isinstance(unit, LargeTransaction):
+                    unit.close()
+            self._buffer.close()
+
+    def _step(self, goal: Goal) -> None:
+        received = self._receive(goal)
+        if len(received.wire):
+            if self._pending.end is None and not self._buffer.complete:
+                self._pending.since = time.monotonic()
+            self._buffer.feed(received.wire)
+            failpoint("drain.received")
+        if received.keepalive_lsn is not None:
+            self._keepalive = max(received.keepalive_lsn, self._keepalive or Lsn.ZERO)
+        self._hand_over(everything=False)
+        if received.flush_wanted or self._segment_is_due(goal):
+            self._end_segment()
+        self._make_progress(goal, wanted=received.flush_wanted)
+        self._collect(0.0)
+
+    def _receive(self, goal: Goal) -> Received:
+        if self._buffer.crowded and not self._flusher.idle:
+            self._flusher.first(BUSY_WAIT_S)
+            return Received()
+        return self._stream.read(READ_BYTES, self._patience(goal))
+
+    def _ended(self, goal: Goal) -> Ended | None:
+        if goal.stop.requested:
+            return Ended.STOPPED
+        if goal.target is not None and self.durable >= goal.target:
+            return Ended.REACHED
+        if goal.deadline is not None and time.monotonic() >= goal.deadline:
+            return Ended.ELAPSED
+        return None
+
+    def _finish(self) -> None:
+        """Make durable what is complete, and acknowledge it; an open transaction will be sent again."""
+        self._hand_over(everything=True)
+        self._end_segment()
+        while not self._flusher.idle:
+            self._collect(WAIT_S)
+
+    def _keep(self) -> None:
+        """Where the stream has failed: make durable what came whole before that; the next connection acknowledges it."""
+        self._alive = False
+        with suppress(LakeproofError):
+            self._end_segment()
+            self._flusher.wait()
+
+    def _patience(self, goal: Goal) -> float:
+        """How long a read may wait for its first message."""
+        longest = WAIT_S if self._flusher.idle else BUSY_WAIT_S
+        if goal.deadline is not None:
+            longest = min(longest, max(0.0, goal.deadline - time.monotonic()))
+        if self._pending.end is not None or self._buffer.complete:
+            due = self._pending.since + self._limits.flush_interval_s
+            longest = min(longest, max(BUSY_WAIT_S, due - time.monotonic()))
+        return longest
+
+    def _hand_over(self, *, everything: bool) -> None:
+        self._waiting += self._buffer.take(everything=everything)
+        while self._waiting:
+            unit = self._waiting[0]
+            self._submit(unit)
+            # From here on it is the worker's, whatever fails next.
+            del self._waiting[0]
+            self._pending.add(unit)
+            if isinstance(unit, LargeTransaction) and unit.spilled:
+                self._on_spilled(unit.size)
+            self._tend()
+
+    def _submit(self, work: Work) -> None:
+        """Wait until the worker has taken it. Raises only while it has not."""
+        while not self._flusher.submit(work, WAIT_S):
+            self._tend()
+            if self._alive:
+                self._collect(0.0)
+
+    def _tend(self) -> None:
+        """What the stream needs while something else is done, and who follows the drain."""
+        if self._large.is_due:
+            self._large.tell(self._buffer.waiting_bytes, self._flusher.decoding)
+        if self._alive:
+            self._stream.tick()
+
+    def _segment_is_due(self, goal: Goal) -> bool:
+        """Whether what is complete should become durable now. While one segment is being ended, the next one grows."""
+        pending, limits = self._pending, self._limits
+        if self._flusher.ending or (pending.end is None and not self._buffer.complete):
+            return False
+        known = (self._keepalive, pending.end, self._buffer.complete_end)
+        if goal.target is not None and max(lsn or Lsn.ZERO for lsn in known) >= goal.target:
+            return True
+        others = pending.others + self._buffer.complete_others
+        age = time.monotonic() - pending.since
+        return (
+            age >= (limits.flush_interval_s if others else limits.progress_interval_s)
+            or others >= limits.flush_rows
+            or pending.size + self._buffer.complete_bytes >= limits.flush_bytes
+        )
+
+    def _end_segment(self) -> None:
+        self._hand_over(everything=True)
+        if self._pending.end is not None:
+            self._submit(EndSegment())
+            self._pending = _Pending()
+            self._tend()
+
+    def _make_progress(self, goal: Goal, *, wanted: bool) -> None:
+        """A range without changes: only when nothing is open and all that was received is durable."""
+        at = self._keepalive
+        if (
+            at is None
+            or at <= self.durable
+            or not self._buffer.settled
+            or self._pending.end is not None
+            or not self._flusher.idle
+        ):
+            return
+        due = time.monotonic() - self._progress_at >= self._limits.progress_interval_s
+        if due or wanted or (goal.target is not None and at >= goal.target):
+            self._buffer.advance(at)
+            self._end_segment()
+
+    def _collect(self, timeout_s: float) -> None:
+        while (flushed := self._flusher.first(timeout_s)) is not None:
+            self.durable = acknowledge(self._stream, flushed.manifest)
+            self._flusher.collected()
+            timeout_s = 0.0
+            self._progress_at = time.monotonic()
+            failpoint("drain.after_ack")
+            self._on_flushed(flushed)
+        self._tend()

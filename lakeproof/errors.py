@@ -1,0 +1,87 @@
+"""The errors of lakeproof, sorted by what to do about them.
+
+No error is handled here, and no message carries a row's value or a secret.
+
+    LakeproofError
+    ├── TransientError      try again: the network, a busy slot, a lock            exit status 3
+    ├── DefiniteError       stop: a person must change something                   exit status 2
+    │   ├── ConfigError     the configuration is wrong
+    │   ├── SourceError     the PostgreSQL side refuses or has changed under us
+    │   ├── GapError        the slot and the landing do not meet: changes are lost
+    │   ├── LakeError       the lake belongs to someone else or is damaged; NoRoomError: its disk is full
+    │   └── TableError      one table can't go on; the others can
+    └── InvariantError      our own mistake: stop at once and report it             exit status 2
+"""
+
+from __future__ import annotations
+
+
+def manual(page: str, section: str) -> str:
+    """Name a section of the manual by the titles that it has there: who installed the package has no folder `docs`."""
+    return f'the manual, "{page}": {section}'
+
+
+# The remedy where slot and landing do not meet any more, or the landing can't be read on.
+RECOVER = f"run `lakeproof recover`, which begins a new incarnation ({manual('Running it', 'The slot is lost')})"
+# The remedy where what is damaged has to be read to end a cycle: `recover` keeps what landed, and so needs it too.
+BEGIN_AGAIN = (
+    "begin the source's lake again: `lakeproof teardown`, keep the old lake folder for its history, then `lakeproof apply`"
+    " and `lakeproof bootstrap` with a new one "
+    f"({manual('Running it', 'A manifest, a segment or a document is damaged')})"
+)
+
+
+class LakeproofError(Exception):
+    """The base: which thing, for what reason, and the remedy.
+
+    `str()` is one line: `<thing>: <reason>; <remedy>`.
+    """
+
+    exit_status = 2
+
+    def __init__(self, thing: str, reason: str, remedy: str) -> None:
+        super().__init__(thing, reason, remedy)
+        self.thing = thing
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.thing}: {self.reason}; {self.remedy}"
+
+
+class TransientError(LakeproofError):
+    """May succeed when tried again; nothing has to be changed first."""
+
+    exit_status = 3
+
+
+class DefiniteError(LakeproofError):
+    """Will not succeed until a person changes something."""
+
+
+class ConfigError(DefiniteError):
+    """The configuration is wrong."""
+
+
+class SourceError(DefiniteError):
+    """The PostgreSQL server, its role, publication, slot or tables refuse."""
+
+
+class GapError(DefiniteError):
+    """The slot and the landing do not meet (invariant no-gap)."""
+
+
+class LakeError(DefiniteError):
+    """The lake, a manifest, a segment or a cycle document is damaged or someone else's."""
+
+
+class NoRoomError(LakeError):
+    """A disk is full. Nothing is wrong with what is on it: whoever lasts goes on when there is room."""
+
+
+class TableError(DefiniteError):
+    """One table's data can't be applied; the other tables go on."""
+
+
+class InvariantError(LakeproofError):
+    """An invariant (ARCHITECTURE.md, what must hold) would be broken: our own mistake."""

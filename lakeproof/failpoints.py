@@ -1,0 +1,79 @@
+"""Named places where a test may kill or delay this process, to show that what is on disk then is enough.
+
+Which places there are belongs to the code that passes them. Without LAKEPROOF_FAILPOINT a passing costs one comparison.
+
+    LAKEPROOF_FAILPOINT=drain.after_manifest            kill -9 of itself at the first passing
+    LAKEPROOF_FAILPOINT=drain.after_manifest:7          at the seventh
+    LAKEPROOF_FAILPOINT=drain.after_data_files@hang:5   sleep 5 s there, once
+    LAKEPROOF_FAILPOINT=drain.decoded@hold:/tmp/here    make the file there, and go on when somebody has removed it
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+VARIABLE = "LAKEPROOF_FAILPOINT"
+_HOLD_LOOK_S = 0.01
+
+
+@dataclass(slots=True)
+class Armed:
+    """One failpoint that waits for its passing; the process is killed there where `hang_s` and `hold` are None."""
+
+    name: str
+    nth: int
+    hang_s: float | None
+    hold: Path | None = None
+    passed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def parse(cls, text: str) -> Armed:
+        """Read the variable's value; raises ValueError for another form."""
+        name, at, how = text.partition("@")
+        stem, colon, last = name.rpartition(":")
+        nth = 1
+        if colon and last.isascii() and last.isdigit():
+            name, nth = stem, int(last)
+        kind, _, value = how.partition(":")
+        if not name or nth < 1 or (at and (kind not in ("hang", "hold") or not value)):
+            forms = "name, name:N, or either with @hang:SECONDS or @hold:FILE behind"
+            raise ValueError(f"{VARIABLE} is {text!r}; write {forms}")
+        hang_s, hold = float(value) if kind == "hang" else None, Path(value) if kind == "hold" else None
+        return cls(name, nth, hang_s, hold)
+
+    def passing(self, name: str) -> bool:
+        """Count a passing; says whether it is the one."""
+        if name != self.name:
+            return False
+        with self.lock:
+            self.passed += 1
+            return self.passed == self.nth
+
+
+def failpoint(name: str) -> None:
+    """Pass a named place: nothing happens unless the environment, as it was when this was imported, names it."""
+    if _ARMED is None or not _ARMED.passing(name):
+        return
+    if _ARMED.hang_s is not None:
+        time.sleep(_ARMED.hang_s)
+        return
+    if _ARMED.hold is not None:
+        _ARMED.hold.touch()
+        while _ARMED.hold.exists():
+            time.sleep(_HOLD_LOOK_S)
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _from_environment() -> Armed | None:
+    text = os.environ.get(VARIABLE, "")
+    return Armed.parse(text) if text else None
+
+
+_ARMED = _from_environment()

@@ -1,0 +1,161 @@
+"""Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
+
+What the columns hold belongs to `exact`, `history` and `net_change`.
+
+A source column keeps its name, unless Spark could not tell it from another (names that differ in case only), from a hidden
+column (`_lp_…`) or from one that Spark and Delta have for themselves: then it is `#<attribute number>#<name>`. Names with
+characters that Parquet refuses need column mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakeproof.lake.exact import TEXT_COLUMN, key_text, needs_key_text, quoted, row_digest, row_forms
+from lakeproof.schema import Identity, SchemaVersion, lake_names
+from lakeproof.values.types import spark_type
+
+ORD = "_lp_ord"
+LSN = "_lp_lsn"
+SEQ = "_lp_seq"
+OP = "_lp_op"
+XID = "_lp_xid"
+COMMIT_TIME = "_lp_commit_time"
+UNCHANGED = "_lp_unchanged"
+TEXT = TEXT_COLUMN
+KEY = "_lp_key"
+DUP = "_lp_dup"
+FROM = "_lp_from"
+# Columns that the source dropped, or that could not carry on, are kept under such names.
+PUT_AWAY = "_lp_dropped_"
+# Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
+NEVER_TOASTED = frozenset(
+    {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
+)
+# What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
+_BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
+STATISTICS_COLUMNS = 32
+_REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
+
+
+def col(name: str) -> SparkColumn:
+    """A column by its exact name, whatever characters that has."""
+    return F.col(quoted(name))
+
+
+def in_lake(version: SchemaVersion) -> SchemaVersion:
+    """The same shape under the lake's column names; equal to `version` in nearly every case."""
+    names = lake_names(version.columns)
+    if all(old == new for old, new in names.items()):
+        return version
+    columns = tuple(replace(c, name=names[c.name]) for c in version.columns)
+    return replace(version, columns=columns, key=tuple(names[k] for k in version.key))
+
+
+def column_names(shape: SchemaVersion) -> list[str]:
+    """The names of the table's own columns, in order."""
+    return [c.name for c in shape.columns]
+
+
+def has_old_rows(shape: SchemaVersion) -> bool:
+    """Whether updates and deletes bring the whole old row (identity FULL)."""
+    return shape.identity is Identity.FULL
+
+
+def keeps_key(shape: SchemaVersion) -> bool:
+    """Whether current and history have `_lp_key` filled: bags, and keys that Spark does not compare exactly."""
+    return shape.is_bag or needs_key_text(shape)
+
+
+def merge_key(shape: SchemaVersion) -> tuple[str, ...]:
+    """The columns of current that tell its rows apart."""
+    if shape.is_bag:
+        return (KEY, DUP)
+    return (KEY,) if needs_key_text(shape) else shape.key
+
+
+def key_value(shape: SchemaVersion) -> SparkColumn:
+    """What `_lp_key` holds for a row: a bag's digest, the key's text, or null where the key's columns do."""
+    if shape.is_bag:
+        return row_digest(row_forms(shape))
+    return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
+
+
+def row_key(shape: SchemaVersion) -> SparkColumn:
+    """The digest of a whole row by exact forms."""
+    return row_digest(row_forms(shape))
+
+
+def large_columns(shape: SchemaVersion) -> list[int]:
+    """The ordinals of the columns whose values may be stored out of line, so that an update may leave them out."""
+    return [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
+
+
+def current_columns(shape: SchemaVersion) -> list[str]:
+    """The columns of the current table, in order."""
+    names = [*column_names(shape), TEXT]
+    if keeps_key(shape):
+        names.append(KEY)
+    if shape.is_bag:
+        names.append(DUP)
+    if large_columns(shape):
+        names += [FROM] if shape.is_bag else [ORD, FROM]
+    return names
+
+
+def history_columns(shape: SchemaVersion) -> list[str]:
+    """The columns of the history table, in order."""
+    return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
+
+
+def history_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+    """The columns by which files of history are passed over: where and when a change was, and its key.
+
+    Delta would take the first 32 columns, and the hidden ones stand last.
+    """
+    return (ORD, LSN, COMMIT_TIME, *_bounded(shape, shape.key))
+
+
+def current_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+    """The same for current: nothing to say where Delta's choice has the key; else the key, then the columns in order."""
+    names = column_names(shape)
+    if all(k in names[:STATISTICS_COLUMNS] for k in shape.key):
+        return ()
+    others = [n for n in names if n not in shape.key]
+    return _bounded(shape, [*shape.key, *others])[:STATISTICS_COLUMNS]
+
+
+def _bounded(shape: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
+    types = {c.name: spark_type(c) for c in shape.columns}
+    return tuple(n for n in names if types[n] in _BOUNDED or types[n].startswith("decimal"))
+
+
+def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
+    """The DDL of a landing or snapshot file: `hidden` columns (with types), then `c0`, `c1`, … ."""
+    return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(shape.columns))])
+
+
+def named(shape: SchemaVersion) -> list[SparkColumn]:
+    """`c0`, `c1`, … under the columns' names."""
+    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
+
+
+def placed(shape: SchemaVersion) -> list[str]:
+    """The columns of current, and `_lp_ord` where it is none of them."""
+    names = current_columns(shape)
+    return names if ORD in names else [*names, ORD]
+
+
+def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """The columns by exact name, in this order."""
+    return frame.select(*(col(n) for n in names))
+
+
+def needs_mapping(names: Iterable[str]) -> bool:
+    """Whether a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
+    return any(not _REFUSED_BY_PARQUET.isdisjoint(n) for n in names)

@@ -1,0 +1,80 @@
+"""The circumstances in which Spark's driver is started: its log, its scratch folder, its environment, what it says of it.
+
+Which settings its session has belongs to `session.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+# Of the JVM itself, about modules that Spark asks for; none is anything that a person can act on.
+_NOISE = ("WARNING: ", "Using Spark's default log4j profile", "Setting default log level", "To adjust logging level")
+_LINES_KEPT = 20
+_STDERR = 2
+
+
+def log_option() -> str:
+    """Return the JVM's option for what it logs; none if Spark's own configuration folder has something to say of it."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    if folder and (Path(folder) / "log4j2.properties").exists():
+        return ""
+    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+
+
+def scratch_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting for a folder that only this user reads: shuffles and kept rows are written there.
+
+    Nothing if the configuration or the environment names one. The folder goes with this process.
+    """
+    if "spark.local.dir" in conf or "SPARK_LOCAL_DIRS" in os.environ:
+        return {}
+    folder = tempfile.mkdtemp(prefix="lakeproof-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"spark.local.dir": folder}
+
+
+@contextmanager
+def without(variables: Collection[str]) -> Iterator[None]:
+    """Take variables out of the environment for as long as the block runs: what is started in it does not inherit them."""
+    taken = {name: os.environ.pop(name) for name in variables if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+
+
+@contextmanager
+def filtered_stderr() -> Iterator[deque[str]]:
+    """Let what is started in the block write to a pipe that passes all but noise on to stderr; gives the last lines.
+
+    Whoever was started keeps the pipe for life, a thread of this process reads it.
+    """
+    last: deque[str] = deque(maxlen=_LINES_KEPT)
+    ours = os.dup(_STDERR)
+    read_end, write_end = os.pipe()
+    threading.Thread(target=_pass_on, args=(read_end, ours, last), name="lakeproof-stderr", daemon=True).start()
+    os.dup2(write_end, _STDERR)
+    os.close(write_end)
+    try:
+        yield last
+    finally:
+        os.dup2(ours, _STDERR)
+
+
+def _pass_on(read_end: int, ours: int, last: deque[str]) -> None:
+    with os.fdopen(read_end, "rb") as lines:
+        for line in lines:
+            text = line.decode("utf-8", errors="replace")
+            if not text.startswith(_NOISE):
+                last.append(text.rstrip())
+                os.write(ours, line)
+    os.close(ours)

@@ -1,0 +1,73 @@
+"""`timelines/<n>.json`: which later timelines a landing has followed its server to, and where they begin.
+
+Whether one may be followed is decided in `lakeproof.drain.timeline`. A document is put before anything of its timeline is
+landed, and says how the server's history went: two standbys that were promoted apart have timelines of one number and two
+histories.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakeproof.errors import LakeError
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.fields import Fields, Malformed, canonical, now_text, parse_object
+from lakeproof.landing.store import AlreadyExistsError
+from lakeproof.lsn import Lsn
+
+FORMAT = "lakeproof.timeline/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The server left `timeline` at `at_lsn`."""
+
+    timeline: int
+    at_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A timeline that the landing followed, with all switches on the way to it, oldest first."""
+
+    timeline: int
+    switches: tuple[Switch, ...]
+
+    def left(self, timeline: int) -> Lsn | None:
+        """Where this history left `timeline`, None where it never was on it."""
+        return next((s.at_lsn for s in self.switches if s.timeline == timeline), None)
+
+
+def newest_followed(chain: Chain) -> Followed | None:
+    """The latest timeline that the landing has followed; None where it stands on its head's."""
+    keys = chain.store.list(chain.paths.timelines(chain.incarnation))
+    if not keys:
+        return None
+    name = chain.paths.url(keys[-1])
+    try:
+        fields = Fields(parse_object(chain.store.get(keys[-1])))
+        fields.one_of("format", [FORMAT])
+        switches = tuple(Switch(s.count("timeline"), s.lsn("at_lsn")) for s in fields.objects("switches"))
+        return Followed(fields.count("timeline"), switches)
+    except Malformed as error:
+        raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
+
+
+def follow(chain: Chain, followed: Followed) -> None:
+    """Put the document, durably; one that is there already says the same."""
+    document = {
+        "format": FORMAT,
+        "timeline": followed.timeline,
+        "switches": [{"timeline": s.timeline, "at_lsn": str(s.at_lsn)} for s in followed.switches],
+        "landing_end": str(chain.end),
+        "created_at": now_text(),
+    }
+    key = f"{chain.paths.timelines(chain.incarnation)}/{followed.timeline:08d}.json"
+    try:
+        chain.store.put_if_absent(key, canonical(document))
+    except AlreadyExistsError:
+        found = newest_followed(chain)
+        if found != followed:
+            raise LakeError(
+                chain.paths.url(key), "it tells another history of the server", "see which server is right"
+            ) from None

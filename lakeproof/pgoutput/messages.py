@@ -1,0 +1,257 @@
+"""Every message of pgoutput, protocols 1 to 4, as frozen values.
+
+How they are read from bytes belongs to `decoder.py`, what they mean together to `batch.py` and `assemble.py`.
+`xid` of a change is that of its (sub)transaction, present inside the chunks of a streamed transaction only.
+Times are microseconds since the Unix epoch, UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, Xid
+from lakeproof.schema import Identity
+
+
+class Unchanged(Enum):
+    """The mark of a TOAST value that an update did not touch and the server did not send."""
+
+    UNCHANGED = "u"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+# PostgreSQL's text, as octets where it is not UTF-8 (a database in SQL_ASCII has no encoding).
+Value: TypeAlias = str | bytes | Unchanged | None
+Values: TypeAlias = tuple[Value, ...]
+
+
+class OldImage(Enum):
+    """Which old image a change brings: the identity's columns (the others are None and mean nothing), or the whole row."""
+
+    KEY = "K"
+    ROW = "O"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction starts; its changes follow, up to its Commit."""
+
+    final_lsn: Lsn
+    commit_time_us: int
+    xid: Xid
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction ends. `commit_lsn` is where its commit record starts, `end_lsn` where that ends: its position."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The transaction came to the source by replication from elsewhere."""
+
+    origin_lsn: Lsn
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """One column of a Relation message; `identity` is its flag "part of the replica identity" (FULL flags all)."""
+
+    name: str
+    type_oid: Oid
+    typmod: int
+    identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table's shape, in force for its changes from here on. Sent again at will: an equal one means nothing."""
+
+    oid: Oid
+    namespace: str
+    name: str
+    identity: Identity
+    columns: tuple[RelationColumn, ...]
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """The name of a type that is not built in; for a domain the name of its base type."""
+
+    oid: Oid
+    namespace: str
+    name: str
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A row arrives."""
+
+    relation: Oid
+    new: Values
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A row changes. `old` and `old_image` are None where the identity did not change."""
+
+    relation: Oid
+    old_image: OldImage | None
+    old: Values | None
+    new: Values
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A row goes."""
+
+    relation: Oid
+    old_image: OldImage
+    old: Values
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """All rows of each table go, in the message's order."""
+
+    relations: tuple[Oid, ...]
+    cascade: bool
+    restart_identity: bool
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """Bytes that someone wrote with `pg_logical_emit_message`; one that is not transactional stands between transactions."""
+
+    transactional: bool
+    lsn: Lsn
+    prefix: str
+    content: bytes
+    xid: Xid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """A chunk of an open transaction starts."""
+
+    xid: Xid
+    first_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """The chunk ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """A streamed transaction ends."""
+
+    xid: Xid
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A streamed (sub)transaction never happened; where and when is told with `streaming = parallel` only."""
+
+    xid: Xid
+    subxid: Xid
+    abort_lsn: Lsn | None
+    abort_time_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """A transaction starts that will end in a Prepare."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time_us: int
+    xid: Xid
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A transaction is prepared."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time_us: int
+    xid: Xid
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """A prepared transaction is committed."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time_us: int
+    xid: Xid
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """A prepared transaction never happened."""
+
+    prepare_end_lsn: Lsn
+    rollback_end_lsn: Lsn
+    prepare_time_us: int
+    rollback_time_us: int
+    xid: Xid
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare:
+    """A streamed transaction is prepared."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time_us: int
+    xid: Xid
+    gid: str
+
+
+Message: TypeAlias = (
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | TypeName
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | CommitPrepared
+    | RollbackPrepared
+    | StreamPrepare
+)

@@ -1,0 +1,64 @@
+"""Every compiled loop once, so that what comes after waits for no compiler.
+
+A process that decodes calls it while it connects; an image calls it when it is built, which leaves the machine code in the
+user's cache. Measured: 5 s of CPU where nothing is cached, 0.7 s where all is.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from lakeproof.errors import InvariantError
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName, Xid
+from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.rows import TransactionInfo
+from lakeproof.pgoutput.wire import Wire
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.types import decimal_typmod
+
+_HEADER = b"w" + bytes(24)
+# One value of each kind that has a loop of its own; a NULL calls the loop of the validity bits.
+_VALUES = {
+    "bool": b"t",
+    "int4": b"1",
+    "float8": b"1.5",
+    "numeric": b"1.50",
+    "text": b"a",
+    "bytea": b"\\x00",
+    "date": b"2000-01-01",
+    "timestamp": b"2000-01-01 00:00:00",
+}
+
+
+def warm_up() -> None:
+    """Decode an insert and a NULL of every kind with a loop; raises InvariantError where a loop can't be loaded."""
+    try:
+        _decode()
+    except Exception as error:
+        # A cache file that a power cut left half written, or a folder that another installation wrote into.
+        raise InvariantError(
+            "compiled loops",
+            f"they can't be loaded ({type(error).__name__})",
+            "remove the files *.nbi and *.nbc below lakeproof's __pycache__ folders, ~/.cache/numba and $NUMBA_CACHE_DIR,"
+            " then start again",
+        ) from error
+
+
+def _decode() -> None:
+    columns = tuple(
+        Column(kind, Oid(1), decimal_typmod(4, 2), kind, kind, number, False)
+        for number, kind in enumerate(_VALUES, start=1)
+    )
+    version = SchemaVersion(TableName("", ""), Oid(1), Identity.NOTHING, columns, ())
+    head = struct.pack(">cIcH", b"I", 1, b"N", len(columns))
+    values = b"".join(struct.pack(">cI", b"t", len(text)) + text for text in _VALUES.values())
+    frames = [_HEADER + _relation(columns), _HEADER + head + values, _HEADER + head + b"n" * len(columns)]
+    decoder = BatchDecoder(RelationCache(lambda *_: version))
+    decoder.decode_part(Wire.of(frames), TransactionInfo(Lsn(1), Xid(1), 0), 0)
+
+
+def _relation(columns: tuple[Column, ...]) -> bytes:
+    described = [b"\0" + c.name.encode() + b"\0" + struct.pack(">Ii", c.type_oid, c.typmod) for c in columns]
+    return b"R" + struct.pack(">I", 1) + b"\0\0n" + struct.pack(">H", len(columns)) + b"".join(described)

@@ -1,0 +1,42 @@
+"""Look at several sources at once, each for so long and no longer: none can hold up another.
+
+What is looked at belongs to the callers. A look that does not come back (a server that accepts and then says nothing,
+which no timeout of a statement ends) is left to itself; its thread ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from lakeproof.errors import TransientError
+
+T = TypeVar("T")
+# Longer than any timeout of a connection's own, so that those are heard of first.
+PATIENCE_S = 30.0
+
+
+def side_by_side(
+    names: Iterable[str], look: Callable[[str], T], patience_s: float = PATIENCE_S
+) -> dict[str, T | Exception]:
+    """What `look` gives for each name, or what it raised; TransientError for one that did not come back in time."""
+    wanted = list(names)
+    found: dict[str, T | Exception] = {}
+
+    def run(name: str) -> None:
+        try:
+            result: T | Exception = look(name)
+        except Exception as error:  # noqa: BLE001  it is the caller's, who has asked for it
+            result = error
+        found[name] = result
+
+    threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in wanted}
+    for thread in threads.values():
+        thread.start()
+    deadline = time.monotonic() + patience_s
+    for thread in threads.values():
+        thread.join(max(0.0, deadline - time.monotonic()))
+    reason = f"its server has not answered for {patience_s:g} s"
+    return {n: found.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in wanted}

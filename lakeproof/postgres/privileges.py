@@ -1,0 +1,71 @@
+"""What a role lacks to run what `apply` or `teardown` runs: asked before anything is changed.
+
+What it needs to follow a source is judged in `checks.py` and `table_checks.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from psycopg.sql import SQL
+
+from lakeproof.names import TableName
+from lakeproof.postgres.connection import Connection, rows, source_errors
+
+_NAMED_MAX = 5
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
+_ROLE = SQL("""
+SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create
+""")
+# Who has the owner's privileges is taken for the owner, and a superuser for everybody.
+_PUBLICATIONS = SQL("""
+SELECT p.pubname::text AS name FROM pg_catalog.pg_publication p
+WHERE p.pubname = ANY ({names}::name[]) AND NOT pg_catalog.pg_has_role(p.pubowner, 'USAGE') ORDER BY 1
+""")
+_TABLES = SQL("""
+SELECT n.nspname::text AS schema, c.relname::text AS name
+FROM ROWS FROM (pg_catalog.unnest({schemas}::text[]), pg_catalog.unnest({names}::text[])) AS w (schema, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') ORDER BY 1, 2
+""")
+
+
+def role_name(conn: Connection) -> str:
+    """The role of this connection. Raises as `source_errors`."""
+    with source_errors("the role"):
+        return str(rows(conn, _ROLE)[0]["role"])
+
+
+def lacks_for_publishing(
+    conn: Connection, tables: Iterable[TableName], existing: Sequence[str], *, creates: bool
+) -> list[str]:
+    """What the role lacks to publish `tables`, some of it in publications that exist; `creates`: one is to be made.
+
+    Raises as `source_errors`.
+    """
+    names = sorted(tables)
+    with source_errors("the role's privileges"):
+        role = rows(conn, _ROLE)[0]
+        others = rows(conn, _TABLES, {"schemas": [t.schema for t in names], "names": [t.name for t in names]})
+    lacking = [f"CREATE on database {role['database']}"] if creates and not role["may_create"] else []
+    lacking += [f"the ownership of publication {name}" for name in not_owned(conn, existing)]
+    if others:
+        listed = ", ".join(f"{row['schema']}.{row['name']}" for row in others[:_NAMED_MAX])
+        more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
+        lacking.append(f"the ownership of {listed}{more}")
+    return lacking
+
+
+def not_owned(conn: Connection, publications: Sequence[str]) -> list[str]:
+    """Those of the publications that the role may not alter or drop. Raises as `source_errors`."""
+    with source_errors("the role's privileges"):
+        return [str(row["name"]) for row in rows(conn, _PUBLICATIONS, {"names": list(publications)})]
+
+
+def as_identifier(name: str) -> str:
+    """The name as a person writes it in SQL: in quotes where it needs them."""
+    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,98 @@
+"""Which server this is: its system identifier, timeline, version and place in the WAL.
+
+Whether it is the one a landing belongs to is decided in `lakeproof.drain.gap` and `lakeproof.pipeline.bootstrap`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg.sql import SQL
+from pydantic import SecretStr
+
+from lakeproof.lsn import Lsn
+from lakeproof.postgres.connection import Connection, connect_replication, rows, source_errors
+from lakeproof.postgres.transport import is_exposed
+
+# The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
+# all there is on a standby.
+_IDENTIFY = SQL("""
+SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS system_id,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN (SELECT timeline_id::text FROM pg_catalog.pg_control_checkpoint())
+            ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)
+                 )::bit(32)::int::text
+       END AS timeline,
+       pg_catalog.current_database()::text AS database,
+       (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())::text AS database_oid,
+       pg_catalog.current_setting('server_version_num') AS version,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN pg_catalog.pg_last_wal_replay_lsn()
+            ELSE pg_catalog.pg_current_wal_flush_lsn()
+       END::text AS lsn,
+       pg_catalog.pg_is_in_recovery()::text AS recovering
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """A server at one moment; `version` is `server_version_num` (180006), `current_lsn` the end of its flushed WAL.
+
+    The database is known by its OID, since its name may change.
+    `exposed`: it is another machine, and rows travel to this one in the clear.
+    """
+
+    system_id: str
+    timeline: int
+    database: str
+    database_oid: int
+    version: int
+    current_lsn: Lsn
+    in_recovery: bool
+    exposed: bool = False
+
+    @property
+    def major(self) -> int:
+        """14 to 18 and on."""
+        return self.version // 10000
+
+
+def other_database(thing: str, name: str, oid: int, server: ServerIdentity) -> str:
+    """Say that `thing` belongs to another database than the server's; one made again has the same name."""
+    return f"{thing} belongs to database {name!r} (OID {oid}), the source is {server.database!r} (OID {server.database_oid})"
+
+
+def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
+    """The switches on the way to `timeline`, oldest first: each timeline that was left, and where.
+
+    Costs a replication connection. Raises as `source_errors`.
+    """
+    if timeline <= 1:
+        return []
+    with connect_replication(dsn, "lakeproof timeline") as conn, source_errors("the source's server"):
+        row = conn.execute(SQL("TIMELINE_HISTORY {}").format(SQL(str(timeline)))).fetchone()
+    content = "" if row is None else row[1]
+    text = content if isinstance(content, str) else bytes(content).decode()
+    found = []
+    # Number, switch point and reason, with blanks between; comments begin with #.
+    for line in text.splitlines():
+        parts = line.split("#")[0].split()
+        if len(parts) >= 2:
+            found.append((int(parts[0]), Lsn.parse(parts[1])))
+    return found
+
+
+def identify(conn: Connection) -> ServerIdentity:
+    """Ask the server who it is; works on ordinary and on replication connections. Raises as `source_errors`."""
+    with source_errors("the source's server"):
+        row = rows(conn, _IDENTIFY)[0]
+    return ServerIdentity(
+        system_id=row["system_id"],
+        timeline=int(row["timeline"]),
+        database=row["database"],
+        database_oid=int(row["database_oid"]),
+        version=int(row["version"]),
+        current_lsn=Lsn.parse(row["lsn"]),
+        in_recovery=row["recovering"] == "true",
+        exposed=is_exposed(conn),
+    )

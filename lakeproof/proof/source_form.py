@@ -1,0 +1,237 @@
+"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.exact`.
+
+Connections, snapshots and comparing belong elsewhere: here are `psycopg.sql` composables and nothing runs.
+
+The text of a value is its output function's, under the settings that every connection of ours pins. A cast to text is
+not the output function (it takes a bpchar's blanks away, writes `true` for a bool and adds `/32` to an inet);
+`concat(value)` is. Octets are UTF-8's on both sides, so a database in another encoding converts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from lakeproof.errors import InvariantError
+from lakeproof.lake.exact import END, is_ended, key_columns, whole_key
+from lakeproof.schema import Column, SchemaVersion
+from lakeproof.values.types import element_kind, precision_scale
+
+_ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
+_ELEMENT = sql.Identifier("lp", "e")
+_FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
+# The first instant of the years that the lake's types have, the first after them, and the function of their octets.
+_INSTANTS = {
+    "timestamp": (
+        sql.SQL("'0001-01-01 00:00:00'::timestamp"),
+        sql.SQL("'10000-01-01 00:00:00'::timestamp"),
+        sql.SQL("timestamp_send"),
+    ),
+    "timestamptz": (
+        sql.SQL("'0001-01-01 00:00:00+00'::timestamptz"),
+        sql.SQL("'10000-01-01 00:00:00+00'::timestamptz"),
+        sql.SQL("timestamptz_send"),
+    ),
+}
+# A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
+_UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
+# Kinds for which a cast to text gives the output function's text; it costs less.
+_PLAIN_TEXTS = frozenset({"text", "varchar"})
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What is read of one published table: which rows of which relation.
+
+    `only` leaves inheritance children out (a partitioned root is read with its leaves instead); `row_filter` is the
+    publication's, in PostgreSQL's SQL; `encoding` is the database's `server_encoding`.
+    """
+
+    version: SchemaVersion
+    only: bool = True
+    row_filter: str | None = None
+    encoding: str = "UTF8"
+
+
+def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
+    """One row (bucket, count of rows, sum of the rows' hashes) for each bucket that has rows."""
+    return sql.SQL("SELECT bucket, count(*), sum(hash) FROM ({rows}) AS lp_rows GROUP BY bucket").format(
+        rows=sql.SQL("SELECT {bucket} AS bucket, {hash} AS hash {source}").format(
+            bucket=_bucket(relation, buckets), hash=_bits(_row_text(relation), relation), source=_from(relation)
+        )
+    )
+
+
+def rows_query(relation: Relation, buckets: int, wanted: Sequence[int]) -> sql.Composed:
+    """One row (bucket, row's hash, exact text of each key column or NULL …) for each row in the `wanted` buckets, in order.
+
+    A bag has no key columns: its rows are told apart by their hashes.
+    """
+    texts = [
+        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
+        for c in key_columns(relation.version)
+    ]
+    bucket = _bucket(relation, buckets)
+    where = sql.SQL("{bucket} IN ({wanted})").format(
+        bucket=bucket, wanted=sql.SQL(", ").join(sql.Literal(b) for b in wanted)
+    )
+    return sql.SQL("SELECT {columns} {source} AND {where} ORDER BY 1").format(
+        columns=sql.SQL(", ").join([bucket, _bits(_row_text(relation), relation), *texts]),
+        source=_from(relation),
+        where=where,
+    )
+
+
+def digest_query(relation: Relation) -> sql.Composed:
+    """One row (row's digest, row's framed text) for each row: what the lake's digests must be equal to."""
+    text = _row_text(relation)
+    return sql.SQL("SELECT {digest}, {text} {source}").format(
+        digest=sql.SQL("md5({})").format(_octets(text, relation)), text=text, source=_from(relation)
+    )
+
+
+def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:
+    """`<octets>:<text>`, or `~` for NULL."""
+    if column.kind in _PLAIN_TEXTS and encoding in _UNCONVERTED:
+        return sql.SQL("CASE WHEN {text} IS NULL THEN '~' ELSE octet_length({text}) || ':' || {text} END").format(
+            text=sql.SQL("{}::text").format(sql.Identifier(column.name))
+        )
+    text = _text(column)
+    octets: sql.Composable = sql.SQL("octet_length({})").format(text)
+    if encoding not in _UNCONVERTED:
+        octets = sql.SQL("octet_length(convert_to({}, 'UTF8'))").format(text)
+    return sql.SQL("CASE WHEN {null} THEN '~' ELSE {octets} || ':' || {text} END").format(
+        null=_is_null(column), octets=octets, text=text
+    )
+
+
+def _is_null(column: Column) -> sql.Composed:
+    # Not IS NULL, which is also true of a composite value whose fields are all null.
+    return sql.SQL("num_nulls({}) > 0").format(sql.Identifier(column.name))
+
+
+def _text(column: Column) -> sql.Composed:
+    """The output function's text; NULL or empty for NULL."""
+    value = _value(column)
+    return value if isinstance(value, sql.Composed) else sql.SQL("concat({})").format(value)
+
+
+def _value(column: Column) -> sql.Composed | sql.Identifier:
+    """A text, or the column itself where `concat` makes the text."""
+    name = sql.Identifier(column.name)
+    of = element_kind(column.kind)
+    size = precision_scale(column.typmod) if (of or column.kind) == "numeric" else None
+    if of in _FLOATS:
+        return _array(name, _float(_ELEMENT, of))
+    if of is not None and size is not None:
+        fits = sql.SQL("{e} IS NULL OR coalesce({fits}, false)").format(e=_ELEMENT, fits=_fits(_ELEMENT, *size))
+        return _array(name, sql.SQL("round({e}, {s})").format(e=_ELEMENT, s=sql.Literal(size[1])), fits)
+    if column.kind in _FLOATS:
+        return _float(name, column.kind)
+    if size is not None:
+        # The first branch is all values of a numeric(p, s) of the source's own, and cheap.
+        return sql.SQL(
+            "concat(CASE WHEN scale({name}) = {scale} THEN {name} WHEN {fits} THEN round({name}, {scale}) ELSE {name} END)"
+        ).format(fits=_fits(name, *size), name=name, scale=sql.Literal(size[1]))
+    return name
+
+
+def _float(value: sql.Composable, kind: str) -> sql.Composed:
+    """The bits; NULL for NULL."""
+    send, nan = _FLOATS[kind]
+    return sql.SQL("CASE WHEN {value} = 'NaN' THEN {nan} ELSE encode({send}({value}), 'hex') END").format(
+        value=value, nan=sql.Literal(nan), send=sql.SQL(send)
+    )
+
+
+def _instant(column: Column) -> sql.Composed:
+    """PostgreSQL's octets of an instant of the years that the lake's type has; any other is a text in the lake."""
+    first, after, send = _INSTANTS[column.kind]
+    return sql.SQL(
+        "CASE WHEN {name} >= {first} AND {name} < {after} THEN encode({send}({name}), 'hex') ELSE concat({name}) END"
+    ).format(name=sql.Identifier(column.name), first=first, after=after, send=send)
+
+
+def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
+    """Whether a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever scale it came with.
+
+    That only matters to a bare numeric whose type the configuration pinned; a numeric(p, s) has them anyway.
+    """
+    return sql.SQL("min_scale({value}) <= {scale} AND abs({value}) < {limit}::numeric").format(
+        value=value, scale=sql.Literal(scale), limit=sql.Literal(f"1e{precision - scale}")
+    )
+
+
+def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None = None) -> sql.Composed:
+    """The array of the elements' own forms, where the lake has an array; else the text, as the lake has it.
+
+    `each` and `if_all` are about the element `lp.e`.
+    """
+    elements = sql.SQL("FROM unnest({name}) WITH ORDINALITY AS lp (e, place)").format(name=name)
+    condition = sql.SQL("array_ndims({name}) = 1 AND array_lower({name}, 1) = 1").format(name=name)
+    if if_all is not None:
+        condition += sql.SQL(" AND (SELECT bool_and({all}) {elements})").format(all=if_all, elements=elements)
+    return sql.SQL(
+        "CASE WHEN {condition} THEN concat((SELECT array_agg({each} ORDER BY lp.place) {elements})) ELSE concat({name}) END"
+    ).format(condition=condition, each=each, elements=elements, name=name)
+
+
+def _row_text(relation: Relation) -> sql.Composable:
+    """Each value as `lakeproof.proof.lake_form.proof_forms` has it; `concat` leaves NULLs out."""
+    parts: list[sql.Composable] = []
+    for column in relation.version.columns:
+        if column.kind in _INSTANTS and not relation.version.is_bag:
+            parts += [_instant(column), sql.Literal(END)]
+        elif is_ended(column):
+            parts += [_value(column), sql.Literal(END)]
+        else:
+            parts.append(framed(column, relation.encoding))
+    return _concat(parts)
+
+
+def _key_text(relation: Relation) -> sql.Composable:
+    return _concat([framed(c, relation.encoding) for c in key_columns(relation.version)])
+
+
+def _concat(parts: Sequence[sql.Composable]) -> sql.Composable:
+    if not parts:
+        return sql.SQL("''")
+    groups = [parts[i : i + _ARGUMENTS_MAX] for i in range(0, len(parts), _ARGUMENTS_MAX)]
+    joined = [sql.SQL("concat({})").format(sql.SQL(", ").join(group)) for group in groups]
+    return joined[0] if len(joined) == 1 else _concat(joined)
+
+
+def _octets(text: sql.Composable, relation: Relation) -> sql.Composable:
+    if relation.encoding in _UNCONVERTED:
+        return text
+    return sql.SQL("convert_to({}, 'UTF8')").format(text)
+
+
+def _bits(text: sql.Composable, relation: Relation) -> sql.Composed:
+    """The first 60 bits of a text's MD5 as bigint."""
+    return sql.SQL("('x' || left(md5({}), 15))::bit(60)::bigint").format(_octets(text, relation))
+
+
+def _bucket(relation: Relation, buckets: int) -> sql.Composed:
+    if not 1 <= buckets <= 1 << 20:
+        raise InvariantError(str(relation.version.table), f"{buckets} buckets were asked for", "report this")
+    number = None if relation.version.is_bag else whole_key(relation.version)
+    if number is not None:
+        # PostgreSQL's remainder has the sign of the number.
+        return sql.SQL("((coalesce({key}::bigint, 0) % {n}) + {n}) % {n}").format(
+            key=sql.Identifier(number.name), n=sql.Literal(buckets)
+        )
+    text = _row_text(relation) if relation.version.is_bag else _key_text(relation)
+    return sql.SQL("{bits} % {buckets}").format(bits=_bits(text, relation), buckets=sql.Literal(buckets))
+
+
+def _from(relation: Relation) -> sql.Composed:
+    """FROM and WHERE; the filter is the catalog's own text of it, so it is SQL and not a value."""
+    table = relation.version.table
+    return sql.SQL("FROM {only}{table} WHERE ({filter})").format(
+        only=sql.SQL("ONLY " if relation.only else ""),
+        table=sql.Identifier(table.schema, table.name),
+        filter=sql.SQL(relation.row_filter or "true"),
+    )

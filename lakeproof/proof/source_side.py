@@ -1,0 +1,45 @@
+"""The source's side of a proof, read over a connection that stands inside the slot's snapshot.
+
+The SQL belongs to `lakeproof.proof.source_form`; making and guarding the snapshot to `lakeproof.postgres.snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lakeproof.postgres.catalog import PublishedTable
+from lakeproof.postgres.connection import Connection, source_errors
+from lakeproof.proof.compare import Bucket, Buckets, ProofRow
+from lakeproof.proof.source_form import Relation, buckets_query, rows_query
+
+ROWS_AT_ONCE = 10_000
+
+
+def relation_of(conn: Connection, table: PublishedTable) -> Relation:
+    """What is read of a published table: the rows that a snapshot of it has."""
+    return Relation(
+        version=table.version,
+        only=not table.partitioned,
+        row_filter=table.row_filter,
+        encoding=conn.info.parameter_status("server_encoding") or "UTF8",
+    )
+
+
+def source_buckets(conn: Connection, table: PublishedTable, buckets: int) -> Buckets:
+    """The count of rows and the sum of their hashes in each bucket that has rows. Raises as `source_errors`."""
+    with source_errors(f"table {table.table}"):
+        found = conn.execute(buckets_query(relation_of(conn, table), buckets), prepare=False).fetchall()
+    return {int(bucket): Bucket(rows=int(rows), total=int(total)) for bucket, rows, total in found}
+
+
+def source_rows(
+    conn: Connection, table: PublishedTable, buckets: int, wanted: Sequence[int]
+) -> Iterator[tuple[int, ProofRow]]:
+    """Each row of the `wanted` buckets with its bucket, in their order: its hash, and the exact texts of its key.
+
+    To be read inside a transaction, a part at a time. Raises as `source_errors`.
+    """
+    with source_errors(f"table {table.table}"), conn.cursor(name="lp_proof") as cursor:
+        cursor.itersize = ROWS_AT_ONCE
+        for row in cursor.execute(rows_query(relation_of(conn, table), buckets, wanted)):
+            yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))

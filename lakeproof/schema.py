@@ -1,0 +1,177 @@
+"""A table's schema version: what the stream, the landing and the lake agree a row looks like.
+
+How a PostgreSQL type maps to a lake type belongs to `lakeproof.values`; reading the catalog to `lakeproof.postgres`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from lakeproof.names import Oid, TableName
+
+# What the names of the lake's own columns begin with.
+HIDDEN_PREFIX = "_lp_"
+# Columns that Spark and Delta have for themselves while they read, merge and delete: with one of the table's by that name
+# they fail, or take the one for the other.
+_TAKEN_PREFIX = "__delta_internal"
+_TAKEN = frozenset(
+    {
+        "_metadata",
+        "__metadata",
+        "_source_row_present_",
+        "_target_row_present_",
+        "_row_dropped_",
+        "_row_id_",
+        "_file_name_",
+    }
+)
+
+
+class Identity(Enum):
+    """A table's replica identity, by pgoutput's letter."""
+
+    DEFAULT = "d"
+    NOTHING = "n"
+    FULL = "f"
+    INDEX = "i"
+
+
+def identity_fits(
+    root: Identity, root_columns: Collection[str], partition: Identity, partition_columns: Collection[str]
+) -> bool:
+    """Whether a partition's old rows, as PostgreSQL sends them, have the columns by which its root's rows are told apart.
+
+    The columns are those of each one's identity index. Under a root's name the message says what the root's identity is,
+    and the old row has what the partition's identity gives.
+    """
+    if partition is Identity.FULL:
+        return True
+    return root is not Identity.FULL and set(root_columns) == set(partition_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of one schema version.
+
+    `kind` is the name of its row in `lakeproof.values.types` (e.g. `int4`, `numeric`, `text`), decided once, when the
+    version is made, from the type's OID, typmod, base type and configuration; `attnum` is the catalog's attribute number,
+    0 where it can't be told (its kind is then `exact_text`), below zero where the column came and went between two
+    readings of the catalog, so that the lake leaves it out.
+    `identity` says that the column belongs to the replica identity's index.
+    """
+
+    name: str
+    type_oid: Oid
+    typmod: int
+    type_name: str
+    kind: str
+    attnum: int
+    identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One shape of one table, in force from a place in the stream until the next.
+
+    `columns` are in the order of the Relation message; landing files name them `c0`, `c1`, … by it.
+    `key` lists the names of the columns that tell rows apart: the identity index's, or the configured ones under
+    identity FULL; empty for a bag.
+    """
+
+    table: TableName
+    oid: Oid
+    identity: Identity
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits that two versions share if and only if they are equal."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether rows have no key, so that the table is a multiset of rows."""
+        return not self.key
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that manifests carry (without `id`, which is derived)."""
+        return {
+            "schema": self.table.schema,
+            "name": self.table.name,
+            "oid": int(self.oid),
+            "identity": self.identity.value,
+            "key": list(self.key),
+            "columns": [
+                {
+                    "name": c.name,
+                    "type_oid": int(c.type_oid),
+                    "typmod": c.typmod,
+                    "type_name": c.type_name,
+                    "kind": c.kind,
+                    "attnum": c.attnum,
+                    "identity": c.identity,
+                }
+                for c in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, doc: dict[str, Any]) -> SchemaVersion:
+        """The inverse of `to_json`; raises KeyError, TypeError or ValueError on any other document."""
+        columns = tuple(
+            Column(
+                name=str(c["name"]),
+                type_oid=Oid(int(c["type_oid"])),
+                typmod=int(c["typmod"]),
+                type_name=str(c["type_name"]),
+                kind=str(c["kind"]),
+                attnum=int(c["attnum"]),
+                identity=bool(c["identity"]),
+            )
+            for c in doc["columns"]
+        )
+        return cls(
+            table=TableName(str(doc["schema"]), str(doc["name"])),
+            oid=Oid(int(doc["oid"])),
+            identity=Identity(doc["identity"]),
+            columns=columns,
+            key=tuple(str(k) for k in doc["key"]),
+        )
+
+
+def lake_names(columns: Iterable[Column]) -> dict[str, str]:
+    """Each column's name in the lake: its own, or `#<attribute number>#<name>`.
+
+    The latter when Spark could not tell it from one before it (names that differ in case only), from a hidden column, or
+    from one that Spark and Delta have for themselves.
+    """
+    seen: set[str] = set()
+    names: dict[str, str] = {}
+    for column in columns:
+        name = column.name
+        folded = name.casefold()
+        if folded in seen | _TAKEN or folded.startswith((HIDDEN_PREFIX, _TAKEN_PREFIX)):
+            name = f"#{column.attnum}#{name}"
+        seen.add(name.casefold())
+        names[column.name] = name
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutColumn:
+    """A column that the stream has not: `generated` is `stored` or `virtual`, or empty where a column list leaves it out."""
+
+    name: str
+    generated: str
+
+
+def describe_left_out(columns: Iterable[LeftOutColumn]) -> str:
+    """Return the columns for people, each generated one with its kind: `amount (generated), note`."""
+    return ", ".join(f"{c.name} (generated)" if c.generated else c.name for c in columns)

@@ -1,0 +1,86 @@
+r"""Strings, byte strings and validity bits, from spans of a buffer, compiled.
+
+Whether the bytes are UTF-8 belongs to Arrow's validator (`spans.py`); here it is only seen whether they are ASCII.
+A span of negative size is no text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lakeproof.values.compiled import compiled
+
+_BACKSLASH, _X, _ZERO, _NINE, _A, _F = b"\\x09af"
+
+Octets = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int32]
+
+
+@compiled
+def find_offsets(size: Places, offsets: Places) -> int:
+    """Where each text begins when they stand one after the other, and their bytes together."""
+    total = 0
+    for i in range(len(size)):
+        offsets[i] = total
+        if size[i] > 0:
+            total += np.int64(size[i])
+    offsets[len(size)] = total
+    return total
+
+
+@compiled
+def copy_texts(octets: Octets, start: Places, size: Places, out: Octets) -> bool:
+    """The texts one after the other; whether all are ASCII."""
+    seen = np.uint8(0)
+    to = 0
+    for i in range(len(size)):
+        place = np.int64(start[i])
+        for offset in range(np.int64(size[i])):
+            octet = octets[place + offset]
+            out[to + offset] = octet
+            seen |= octet
+        if size[i] > 0:
+            to += np.int64(size[i])
+    ascii_alone: bool = seen < 0x80
+    return ascii_alone
+
+
+@compiled
+def _hex(octet: int) -> int:
+    """The value of a lower-case hexadecimal digit, or a negative number."""
+    if octet >= _ZERO and octet <= _NINE:
+        return octet - _ZERO
+    if octet >= _A and octet <= _F:
+        return octet - _A + 10
+    return -256
+
+
+@compiled
+def parse_hex(octets: Octets, start: Places, size: Places, offsets: Places, out: Octets) -> int:
+    r"""`\x6869` as two bytes; their number altogether, or -1. `out` has room for half as many bytes as the texts have."""
+    to = 0
+    for i in range(len(size)):
+        offsets[i] = to
+        if size[i] < 0:
+            continue
+        at = np.int64(start[i])
+        end = at + size[i]
+        if size[i] < 2 or size[i] % 2 or octets[at] != _BACKSLASH or octets[at + 1] != _X:
+            return -1
+        for place in range(at + 2, end, 2):
+            value = _hex(np.int64(octets[place])) * 16 + _hex(np.int64(octets[place + 1]))
+            if value < 0:
+                return -1
+            out[to] = value
+            to += 1
+    offsets[len(size)] = to
+    return to
+
+
+@compiled
+def find_validity(size: Places, bits: Octets) -> None:
+    """A bit for each text, into a bitmap of zeros."""
+    for i in range(len(size)):
+        if size[i] >= 0:
+            bits[i >> 3] |= np.uint8(1 << (i & 7))

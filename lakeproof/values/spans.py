@@ -1,0 +1,160 @@
+"""A column's texts where they stand in a buffer, and the same as typed values: the fast road of the caster.
+
+What a text means is said by `cast.py` alone. A kind has a loop here (`parse_*.py`) only for the form in which PostgreSQL
+usually prints it; a column with any other text, and a kind without a loop, gives None and goes through `cast_column`.
+Invariant: where both roads give values, they are the same (tests/core/test_values_spans.py).
+
+Memory: a typed column is at most 16 bytes a row, or as large as its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeproof.schema import Column
+from lakeproof.values.parse_numbers import are_plain_floats, parse_bools, parse_decimals, parse_integers
+from lakeproof.values.parse_texts import copy_texts, find_offsets, find_validity, parse_hex
+from lakeproof.values.parse_times import parse_days, parse_instants
+from lakeproof.values.types import arrow_type, precision_scale
+
+# A span that is no text: NULL, or a value that the server left out as unchanged.
+NULL, UNCHANGED = -1, -2
+# Arrow's offsets are 32 bits wide. A batch's messages have fewer bytes than that, but an update's unchanged value stands in
+# its old image only and becomes two texts.
+TEXT_BYTES_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """One column: row i's text has `size[i]` bytes from `start[i]` on in `octets`, or none where the size is negative.
+
+    `missing` is how many have none. Every span lies within `octets`, which is made read-only: the loops do not check it
+    again, and are compiled for arrays that can't be written.
+    """
+
+    octets: npt.NDArray[np.uint8]
+    start: npt.NDArray[np.int32]
+    size: npt.NDArray[np.int32]
+    missing: int
+
+    def __post_init__(self) -> None:
+        self.octets.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def texts(self) -> pa.Array:
+        """The texts as strings; as binary where one of them is not UTF-8."""
+        offsets = np.empty(len(self) + 1, np.int32)
+        total = find_offsets(self.size, offsets)
+        if total > TEXT_BYTES_MAX:
+            raise pa.ArrowCapacityError(f"a column of a batch has {total} bytes of text")
+        out = np.empty(total, np.uint8)
+        ascii_alone = copy_texts(self.octets, self.start, self.size, out)
+        found = pa.string() if ascii_alone else pa.binary()
+        texts = self.array(found, pa.py_buffer(offsets), pa.py_buffer(out))
+        if ascii_alone:
+            return texts
+        try:
+            return texts.cast(pa.string())
+        except pa.ArrowInvalid:
+            return texts
+
+    def array(self, arrow: pa.DataType, *buffers: pa.Buffer) -> pa.Array:
+        """An Arrow array of these buffers, with NULL where there is no text."""
+        return pa.Array.from_buffers(arrow, len(self), [self._validity(), *buffers], self.missing)
+
+    def _validity(self) -> pa.Buffer | None:
+        if not self.missing:
+            return None
+        bits = np.zeros((len(self) + 7) // 8, np.uint8)
+        find_validity(self.size, bits)
+        return pa.py_buffer(bits)
+
+
+def cast_spans(spans: Spans, column: Column) -> pa.Array | None:
+    """The column's typed values, None where `cast_column` has to look at the texts."""
+    cast = _CASTS.get(column.kind)
+    return None if cast is None else cast(spans, column)
+
+
+def _texts(spans: Spans, _column: Column) -> pa.Array | None:
+    texts = spans.texts()
+    return texts if pa.types.is_string(texts.type) else None
+
+
+def _bools(spans: Spans, column: Column) -> pa.Array | None:
+    bits = np.zeros((len(spans) + 7) // 8, np.uint8)
+    if not parse_bools(spans.octets, spans.start, spans.size, bits):
+        return None
+    return spans.array(arrow_type(column), pa.py_buffer(bits))
+
+
+def _integers(spans: Spans, column: Column) -> pa.Array | None:
+    arrow = arrow_type(column)
+    limit = 1 << (arrow.bit_width - 1)
+    values = np.empty(len(spans), np.int64)
+    if not parse_integers(spans.octets, spans.start, spans.size, -limit, limit - 1, values):
+        return None
+    return spans.array(arrow, pa.py_buffer(values.astype(arrow.to_pandas_dtype(), copy=False)))
+
+
+def _floats(spans: Spans, column: Column) -> pa.Array | None:
+    """Arrow's parser is the exact one; a text that it makes infinite is none that PostgreSQL prints."""
+    if not are_plain_floats(spans.octets, spans.start, spans.size):
+        return None
+    values = spans.texts().cast(arrow_type(column))
+    return None if pc.any(pc.is_inf(values)).as_py() else values
+
+
+def _decimals(spans: Spans, column: Column) -> pa.Array | None:
+    precision, scale = precision_scale(column.typmod) or (0, 0)
+    values = np.empty(2 * len(spans), np.uint64)
+    if not parse_decimals(spans.octets, spans.start, spans.size, precision, scale, values):
+        return None
+    return spans.array(arrow_type(column), pa.py_buffer(values))
+
+
+def _bytes(spans: Spans, column: Column) -> pa.Array | None:
+    # Half of the texts' bytes, so that the offsets fit whatever `TEXT_BYTES_MAX` says.
+    offsets = np.empty(len(spans) + 1, np.int32)
+    out = np.empty(find_offsets(spans.size, offsets) // 2, np.uint8)
+    used = parse_hex(spans.octets, spans.start, spans.size, offsets, out)
+    if used < 0:
+        return None
+    return spans.array(arrow_type(column), pa.py_buffer(offsets), pa.py_buffer(out[:used]))
+
+
+def _days(spans: Spans, column: Column) -> pa.Array | None:
+    values = np.empty(len(spans), np.int32)
+    if not parse_days(spans.octets, spans.start, spans.size, values):
+        return None
+    return spans.array(arrow_type(column), pa.py_buffer(values))
+
+
+def _instants(spans: Spans, column: Column) -> pa.Array | None:
+    values = np.empty(len(spans), np.int64)
+    if not parse_instants(spans.octets, spans.start, spans.size, column.kind == "timestamptz", values):
+        return None
+    return spans.array(arrow_type(column), pa.py_buffer(values))
+
+
+_CASTS: Mapping[str, Callable[[Spans, Column], pa.Array | None]] = MappingProxyType(
+    {
+        "bool": _bools,
+        **dict.fromkeys(("int2", "int4", "int8"), _integers),
+        **dict.fromkeys(("float4", "float8"), _floats),
+        "numeric": _decimals,
+        "bytea": _bytes,
+        "date": _days,
+        **dict.fromkeys(("timestamp", "timestamptz"), _instants),
+        **dict.fromkeys(("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"), _texts),
+    }
+)

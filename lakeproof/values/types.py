@@ -1,0 +1,304 @@
+"""The one table of kinds: what a PostgreSQL type becomes in the lake.
+
+How a text is turned into the type belongs to `cast.py`; reading the catalog to `lakeproof.postgres`. `docs/types.md` is this
+table for people, and a test holds the two together.
+
+Invariant nothing-guessed: a type that is not in the table, or whose modifier the lake's type can't carry, is `exact_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakeproof.names import Oid
+from lakeproof.schema import Column
+
+DECIMAL_PRECISION_MAX = 38
+EXACT_TEXT = "exact_text"
+ARRAY = "[]"  # at the end of an array's kind, after its elements' kind
+NO_OID = Oid(0)
+NOTHING = "nothing"
+
+_NUMERIC = 1700
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogType:
+    """A row of `pg_type` as the catalog has it.
+
+    `typtype` is the catalog's letter (`b` base, `c` composite, `d` domain, `e` enum, `m` multirange, `p` pseudo, `r` range).
+    For a domain `base_oid` and `base_typtype` are of the type below *all* its domains and `base_typmod` is the nearest
+    modifier on the way there (-1 where none); for other types they are 0, empty and -1. `element` is the type of an
+    array's elements (also of an array below domains), None for what is no array.
+    """
+
+    oid: Oid
+    schema: str
+    name: str
+    typtype: str
+    base_oid: Oid = NO_OID
+    base_typmod: int = -1
+    base_typtype: str = ""
+    element: CatalogType | None = None
+
+
+class TableOptions(Protocol):
+    """What a person may say about a table's types; `lakeproof.config.model.TableConfig` is one."""
+
+    @property
+    def numeric(self) -> Mapping[str, tuple[int, int]]:
+        """Bare numeric columns pinned to (precision, scale)."""
+
+    @property
+    def as_text(self) -> tuple[str, ...]:
+        """Columns kept as PostgreSQL's exact text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of the table.
+
+    `pg_types` are the PostgreSQL types it comes from, `arrow` and `spark` give the lake's type from the column's typmod,
+    `spark_name` is the Spark type for people. `exact` says that as a key the value is used as it is (equal in Spark if and
+    only if equal in its exact text). `exact_form` says how PostgreSQL's text follows from the typed value, `overflows` which
+    values of the type the lake's type does not hold. An array's typmod is its elements'.
+    """
+
+    name: str
+    pg_types: tuple[str, ...]
+    arrow: Callable[[int], pa.DataType]
+    spark: Callable[[int], str]
+    spark_name: str
+    exact: bool
+    exact_form: str
+    overflows: str = NOTHING
+
+
+def element_kind(kind: str) -> str | None:
+    """The kind of an array kind's elements; None for a kind that is no array."""
+    return kind.removesuffix(ARRAY) if kind.endswith(ARRAY) else None
+
+
+def decimal_typmod(precision: int, scale: int) -> int:
+    """The typmod of `numeric(precision, scale)`."""
+    return ((precision << 16) | (scale & 0x7FF)) + 4
+
+
+def precision_scale(typmod: int) -> tuple[int, int] | None:
+    """The inverse of `decimal_typmod`; None for a bare numeric (-1). A scale may be negative or beyond the precision."""
+    if typmod < 4:
+        return None
+    packed = typmod - 4
+    return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
+
+
+def fits_decimal(typmod: int) -> bool:
+    """Whether every finite value of `numeric` with this typmod fits a decimal of the lake."""
+    pair = precision_scale(typmod)
+    if pair is None:
+        return False
+    precision, scale = pair
+    return 1 <= precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision
+
+
+def _decimal_pair(typmod: int) -> tuple[int, int]:
+    pair = precision_scale(typmod)
+    if pair is None or not fits_decimal(typmod):
+        raise ValueError(f"typmod {typmod} is no decimal of the lake: such a numeric is {EXACT_TEXT}")
+    return pair
+
+
+_BITS = "{} hexadecimal digits of the bits, every NaN `{}`"
+_CLOCK = "`YYYY-MM-DD HH:MM:SS`, then `.` and the microseconds without trailing zeros where they are not 0"
+_INSTANT = "as timestamp, in UTC, then `+00`"
+_FAR = "`infinity`, `-infinity`, years BC, years after 9999"
+_NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
+
+
+def _plain(
+    name: str, pg_type: str, arrow: pa.DataType, spark: str, form: str, *, exact: bool, overflows: str = NOTHING
+) -> Kind:
+    return Kind(name, (pg_type,), lambda _typmod: arrow, lambda _typmod: spark, spark, exact, form, overflows)
+
+
+def _text(name: str, pg_type: str, exact_form: str = "the string itself") -> Kind:
+    return _plain(name, pg_type, pa.string(), "string", exact_form, exact=True)
+
+
+_SCALARS = (
+    _plain("bool", "boolean", pa.bool_(), "boolean", "`t` or `f`", exact=True),
+    _plain("int2", "smallint", pa.int16(), "smallint", "decimal digits", exact=True),
+    _plain("int4", "integer", pa.int32(), "int", "decimal digits", exact=True),
+    _plain("int8", "bigint", pa.int64(), "bigint", "decimal digits", exact=True),
+    _plain("float4", "real", pa.float32(), "float", _BITS.format(8, "7fc00000"), exact=False),
+    _plain("float8", "double precision", pa.float64(), "double", _BITS.format(16, "7ff8000000000000"), exact=False),
+    Kind(
+        "numeric",
+        ("numeric(p,s), p ≤ 38, 0 ≤ s ≤ p", "numeric pinned by configuration"),
+        lambda typmod: pa.decimal128(*_decimal_pair(typmod)),
+        lambda typmod: "decimal({},{})".format(*_decimal_pair(typmod)),
+        "decimal(p,s)",
+        exact=False,
+        exact_form="digits with exactly s decimals",
+        overflows=_NO_DECIMAL,
+    ),
+    _text("text", "text"),
+    _text("bpchar", "char(n)", "the string itself, with its blanks"),
+    _text("varchar", "varchar(n)"),
+    _text("name", "name"),
+    _text("uuid", "uuid", "the string itself, lower case"),
+    _plain("bytea", "bytea", pa.binary(), "binary", "`\\x` and lower-case hexadecimal digits", exact=True),
+    _plain("date", "date", pa.date32(), "date", "`YYYY-MM-DD`", exact=False, overflows=_FAR),
+    _plain("timestamp", "timestamp", pa.timestamp("us"), "timestamp_ntz", _CLOCK, exact=False, overflows=_FAR),
+    _plain(
+        "timestamptz",
+        "timestamp with time zone",
+        pa.timestamp("us", "UTC"),
+        "timestamp",
+        _INSTANT,
+        exact=False,
+        overflows=_FAR,
+    ),
+    _text("enum", "enum", "the label"),
+)
+
+
+def _array_of(kind: Kind) -> Kind:
+    """The kind of one-dimensional arrays whose elements have this kind."""
+    beyond = "" if kind.overflows == NOTHING else f", an element that overflows as `{kind.name}` does"
+    return Kind(
+        kind.name + ARRAY,
+        tuple(f"array of {pg_type}" for pg_type in kind.pg_types),
+        lambda typmod: pa.list_(pa.field("element", kind.arrow(typmod))),
+        lambda typmod: f"array<{kind.spark(typmod)}>",
+        f"array<{kind.spark_name}>",
+        exact=False,
+        exact_form="array output, each element " + ("by its bits" if kind.name.startswith("float") else "as above"),
+        overflows=f"another shape than one dimension from 1{beyond}",
+    )
+
+
+_ALL = (
+    *_SCALARS,
+    *map(_array_of, _SCALARS),
+    _text(EXACT_TEXT, "everything else", "the string itself: PostgreSQL's output"),
+)
+
+KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})
+
+_KIND_BY_OID = MappingProxyType(
+    {
+        16: "bool",
+        17: "bytea",
+        19: "name",
+        20: "int8",
+        21: "int2",
+        23: "int4",
+        25: "text",
+        700: "float4",
+        701: "float8",
+        1042: "bpchar",
+        1043: "varchar",
+        1082: "date",
+        1114: "timestamp",
+        1184: "timestamptz",
+        _NUMERIC: "numeric",
+        2950: "uuid",
+    }
+)
+
+
+def settle(
+    catalog_type: CatalogType, typmod: int, table: TableOptions | None = None, column: str = ""
+) -> tuple[str, int]:
+    """The kind of `column` and the typmod its `Column` carries.
+
+    The typmod is the column's own, a domain's base typmod, or that of the configured pin. Raises ValueError where the
+    configuration pins a column that is no bare numeric, or to a pair that is no decimal of the lake.
+    """
+    kind, own, bare = _natural(catalog_type, typmod)
+    pin = table.numeric.get(column) if table is not None else None
+    if pin is not None:
+        if not bare:
+            raise ValueError(f"column {column} is pinned to decimal{pin}, but is no numeric without precision")
+        if not (1 <= pin[0] <= DECIMAL_PRECISION_MAX and 0 <= pin[1] <= pin[0]):
+            raise ValueError(
+                f"column {column} is pinned to decimal{pin}: it takes 1 ≤ precision ≤ 38, 0 ≤ scale ≤ precision"
+            )
+        kind, own = bare, decimal_typmod(*pin)
+    if table is not None and column in table.as_text:
+        return EXACT_TEXT, own
+    return kind, own
+
+
+def is_bare_numeric(catalog_type: CatalogType, typmod: int) -> bool:
+    """Whether the column is a numeric without precision, or an array of such: what the configuration can pin."""
+    return bool(_natural(catalog_type, typmod)[2])
+
+
+def _natural(catalog_type: CatalogType, typmod: int) -> tuple[str, int, str]:
+    """Kind and typmod without configuration, and the kind that a pin would give (empty where there is nothing to pin)."""
+    own = catalog_type.base_typmod if catalog_type.typtype == "d" else typmod
+    element = catalog_type.element
+    if element is None:
+        kind, bare = _scalar(catalog_type, own)
+        return kind, own, bare
+    # A domain's own modifier stands in its place; an array's belongs to its elements.
+    own = element.base_typmod if element.typtype == "d" else own
+    kind, bare = _scalar(element, own)
+    array = EXACT_TEXT if kind == EXACT_TEXT else kind + ARRAY
+    return array, own, bare and bare + ARRAY
+
+
+def _scalar(catalog_type: CatalogType, typmod: int) -> tuple[str, str]:
+    """The kind of what is no array, and the kind that a pin would give."""
+    domain = catalog_type.typtype == "d"
+    oid = catalog_type.base_oid if domain else catalog_type.oid
+    letter = catalog_type.base_typtype if domain else catalog_type.typtype
+    if letter == "e":
+        return "enum", ""
+    kind = _KIND_BY_OID.get(oid, EXACT_TEXT) if letter == "b" else EXACT_TEXT
+    if kind == "numeric" and not fits_decimal(typmod):
+        return EXACT_TEXT, kind if typmod == -1 else ""
+    return kind, ""
+
+
+def make_column(
+    name: str,
+    catalog_type: CatalogType,
+    typmod: int,
+    *,
+    attnum: int,
+    identity: bool,
+    table: TableOptions | None = None,
+) -> Column:
+    """The `Column` of a catalog's column; raises ValueError as `settle` does."""
+    kind, own = settle(catalog_type, typmod, table, name)
+    return Column(name, catalog_type.oid, own, type_name(catalog_type), kind, attnum, identity)
+
+
+def unknown_column(name: str, type_oid: Oid, typmod: int, *, identity: bool) -> Column:
+    """The `Column` of a column that the stream knows and the catalog no longer does: attnum 0, exact text."""
+    return Column(name, type_oid, typmod, "", EXACT_TEXT, 0, identity)
+
+
+def type_name(catalog_type: CatalogType) -> str:
+    """The type's name, with its schema where that is not `pg_catalog`; an array's is its element's with `[]`."""
+    if catalog_type.element is not None and catalog_type.typtype == "b":
+        return type_name(catalog_type.element) + ARRAY
+    return catalog_type.name if catalog_type.schema == "pg_catalog" else f"{catalog_type.schema}.{catalog_type.name}"
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type of the column's values in landing and snapshot files; raises KeyError for a kind that is not one."""
+    return KINDS[column.kind].arrow(column.typmod)
+
+
+def spark_type(column: Column) -> str:
+    """The name of the column's type in Spark SQL; raises KeyError for a kind that is not one."""
+    return KINDS[column.kind].spark(column.typmod)

@@ -1,0 +1,76 @@
+"""The audit of a view: what it holds, compared with its query's answer at the cuts it stands at.
+
+Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.pipeline.prove_lake`.
+
+A query's answer is the same each time: what gives another one (a random number, the time) is refused (`query_rules`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakeproof.config.model import ViewConfig
+from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
+from lakeproof.lake.failures import raise_unless_about_the_data, reason_of
+from lakeproof.lake.memory import fit
+from lakeproof.lake.open import OpenedLake
+from lakeproof.lake.records import read_cut
+from lakeproof.lake.view_cuts import ViewCut, newest_cut, one_refresh, view_path
+from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.store import Store
+from lakeproof.views.definition import definition_sha256
+from lakeproof.views.refresh import compare_view
+from lakeproof.views.upkeep import is_settled
+
+ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewProof:
+    """What is said of a view; `blocked`: nothing was compared, the reason says why."""
+
+    status: ViewStatus
+    reason: str | None = None
+
+
+def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig) -> ViewProof:
+    """Compute the view anew at the cuts it stands at, and compare. `session` is the caller's own."""
+    try:
+        with one_refresh(lake):
+            cut = newest_cut(store, view.name)
+            settled = cut is not None and is_settled(lake, cut)
+        if cut is None:
+            return ViewProof("blocked", "it was never refreshed")
+        if cut.definition_sha256 != definition_sha256(view):
+            return ViewProof("blocked", "its definition has changed since its newest cut")
+        if not settled:
+            return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")
+        retracted, inserted = _compare(session, store, lake, view, cut)
+    except NoRoomError:
+        raise
+    except (TransientError, LakeError, ConfigError) as error:
+        return ViewProof("blocked", f"{error.reason}; {error.remedy}")
+    except (PySparkException, Py4JJavaError) as error:
+        raise_unless_about_the_data(session, error)
+        reason = f"its table, or one that it reads, can't be read: {reason_of(error)}"
+        return ViewProof(
+            "blocked", f"{reason}; where it is its own, move {view_path(lake, view.name)} away and refresh it"
+        )
+    if not retracted and not inserted:
+        return ViewProof("equal")
+    reason = f"it has {retracted} rows that its query does not give, and lacks {inserted}"
+    return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right")
+
+
+def _compare(session: SparkSession, store: Store, lake: str, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
+    cuts = {source: read_cut(store, LakePaths(lake, source), number) for source, number in cut.sources.items()}
+    there = (cuts[source].tables.get(table) for source, table in view.reads.values())
+    fit(session, sum(table.row_bytes for table in there if table is not None))
+    at = OpenedLake(session, lake, cuts)
+    tables = {name: at.table(source, table) for name, (source, table) in view.reads.items()}
+    return compare_view(session, lake, view, tables, cut.delta_version)

@@ -1,0 +1,65 @@
+"""Reading several views at one point: the cuts of one refresh, which took each source's cut once.
+
+Writing them belongs to `refresh`; reading tables to `lakeproof.lake.open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeError
+from lakeproof.lake.view_cuts import ViewCut, newest_first, read_view
+from lakeproof.landing.store import Store, open_store
+from lakeproof.names import CycleNumber
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedViews:
+    """Views pinned at `cuts`, all of one refresh."""
+
+    spark: SparkSession
+    lake: str
+    cuts: Mapping[str, ViewCut]
+
+    @property
+    def sources(self) -> dict[str, CycleNumber]:
+        """The cut of each source that the views were computed at."""
+        return {source: number for cut in self.cuts.values() for source, number in cut.sources.items()}
+
+    def view(self, name: str) -> DataFrame:
+        """A view's rows, without hidden columns; raises LakeError for one that was not opened."""
+        cut = self.cuts.get(name)
+        if cut is None:
+            raise LakeError(f"view {name}", "it was not opened", f"open it with {', '.join(sorted(self.cuts))}")
+        return read_view(self.spark, self.lake, cut)
+
+
+def open_views(spark: SparkSession, lake: Config | str | Path, names: Iterable[str]) -> OpenedViews:
+    """Open the views at the newest refresh that brought all of them to one point; raises LakeError where there is none."""
+    place = str(lake.lake if isinstance(lake, Config) else lake)
+    return OpenedViews(spark, place, newest_together(open_store(place), names))
+
+
+def newest_together(store: Store, names: Iterable[str]) -> dict[str, ViewCut]:
+    """The views' cuts of the newest refresh that has one of each; raises LakeError where there is none.
+
+    Cost: reads the views' cuts backwards until it has them.
+    """
+    wanted = set(names)
+    refreshes: dict[int, dict[str, ViewCut]] = {}
+    for cut in newest_first(store):
+        if cut.view in wanted:
+            together = refreshes.setdefault(cut.refresh, {})
+            together.setdefault(cut.view, cut)
+            if together.keys() == wanted:
+                return together
+    raise LakeError(
+        f"views {', '.join(sorted(wanted))}",
+        "no refresh that is kept has brought all of them to one point",
+        "run `lakeproof refresh`, which takes all views",
+    )

@@ -1,4 +1,0 @@
-"""Source against lake at one position: the same exact forms on both sides, summed in buckets.
-
-Making the snapshot and the cycle that ends where it stands belongs to `wal2delta.pipeline.prove`.
-"""

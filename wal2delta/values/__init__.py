@@ -1,4 +1,0 @@
-"""PostgreSQL values: which type each has in the lake, and the one caster from PostgreSQL's text to it.
-
-Bytes of the protocol belong to `wal2delta.pgoutput`, the exact form of a lake value in Spark to `wal2delta.lake.exact`.
-"""
