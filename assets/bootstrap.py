@@ -1,6 +1,6 @@
 """Snapshots: the first copy of a source's tables, and every later re-snapshot of chosen ones.
 
-Copying belongs to `lakeproof.pipeline.bootstrap`; entering the lake, to the next compaction.
+Copying belongs to `lakeproof.commands.bootstrap`; entering the lake, to the next compaction.
 """
 
 from collections.abc import Iterator
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
-from assets import metadata as md
-from assets.keys import Layer, table_key
-from assets.layers import table_spec
-from assets.snapshot_progress import SnapshotProgress
-from assets.stopping import call
-from assets.telling import to_run_log
+from assets.support import metadata as md
+from assets.support.engine_call import call
+from assets.support.event_log import to_run_log
+from assets.support.keys import Layer, table_key
+from assets.support.snapshot_progress import SnapshotProgress
+from assets.support.specs import table_spec
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
-from lakeproof.report import Event
+from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from resources import Settings
 
 

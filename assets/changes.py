@@ -1,7 +1,7 @@
 """The drain as an asset: one long-lived run per slot, which reports each table's progress now and then.
 
-Reading the slot belongs to `lakeproof.pipeline.drain`, how often to report to `tally`, and who keeps a run alive to
-`orchestration.keeper`. No Spark and no pool here: PostgreSQL admits one reader per slot, that is the lock.
+Reading the slot belongs to `lakeproof.commands.drain`, how often to report to `tally`, and who keeps a run alive to
+`orchestration.policies.drain`. No Spark and no pool here: PostgreSQL admits one reader per slot, that is the lock.
 """
 
 import time
@@ -12,19 +12,19 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from assets import metadata as md
-from assets.keys import Layer, table_key
-from assets.layers import table_spec
 from assets.slots import state_metadata
-from assets.stopping import call
-from assets.tally import Stretch, Tally
-from assets.telling import to_run_log
+from assets.support import metadata as md
+from assets.support.engine_call import call
+from assets.support.event_log import to_run_log
+from assets.support.keys import Layer, table_key
+from assets.support.specs import table_spec
+from assets.support.throttle import Stretch, Tally
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.totals import Counts
+from lakeproof.drain.counts import Counts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.names import TableName
-from lakeproof.pipeline.drain import drain
 from resources import Settings
 
 

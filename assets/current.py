@@ -1,6 +1,6 @@
 """Compaction: one numbered cycle after the other writes every table's history and current, up to one position.
 
-The cycle belongs to `lakeproof.pipeline.compact`. One asset per source, not per table: a cut covers all of its tables.
+The cycle belongs to `lakeproof.commands.compact`. One asset per source, not per table: a cut covers all of its tables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,17 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from assets import metadata as md
-from assets.keys import Layer, table_key
-from assets.layers import COMPACTION_CODE_VERSION, table_spec
-from assets.stopping import call_in_turn
-from assets.telling import to_run_log
+from assets.support import metadata as md
+from assets.support.engine_call import call_in_turn
+from assets.support.event_log import to_run_log
+from assets.support.keys import Layer, table_key
+from assets.support.specs import COMPACTION_CODE_VERSION, table_spec
+from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.lake.documents import Cut
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
-from lakeproof.pipeline.compact import CutReport, compact
+from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
 

@@ -1,21 +1,21 @@
 """Retention and maintenance of a source as an asset: what a run removed and put together, in files and bytes.
 
-What goes when belongs to `lakeproof.pipeline.maintain`, the ages to the configuration.
+What goes when belongs to `lakeproof.commands.maintain`, the ages to the configuration.
 """
 
 import dagster as dg
 from pydantic import Field
 
-from assets import metadata as md
-from assets.keys import Layer, maintenance_key
-from assets.stopping import call_in_turn
-from assets.telling import to_run_log
+from assets.support import metadata as md
+from assets.support.engine_call import call_in_turn
+from assets.support.event_log import to_run_log
+from assets.support.keys import Layer, maintenance_key
+from lakeproof.commands.maintain import maintain
+from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.pipeline.sizes import lake_sizes
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.keys import Layer, table_key
+from assets.support.keys import Layer, table_key
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
 

@@ -1,6 +1,6 @@
 """A source's slot as an asset: its positions now and then, kept for good, and a check of how long it will last.
 
-Judging belongs to `lakeproof.pipeline.health`, thresholds to the configuration. Runs of drains are removed after a
+Judging belongs to `lakeproof.drain.slot_health`, thresholds to the configuration. Runs of drains are removed after a
 while, and their events with them; the runs of this asset are few enough to stay.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets import metadata as md
-from assets.keys import Layer, slot_key
-from assets.stopping import call
+from assets.support import metadata as md
+from assets.support.engine_call import call
+from assets.support.keys import Layer, slot_key
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
-from lakeproof.pipeline.health import Level
+from lakeproof.drain.slot_health import Level
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from resources import Settings, SlotLook
 
 CHECK = "slot_health"

@@ -1,6 +1,6 @@
 """Views: SQL over current tables, kept up to date by correction.
 
-Desired, persisted and the difference belong to `lakeproof.pipeline.refresh`.
+Desired, persisted and the difference belong to `lakeproof.commands.refresh`.
 """
 
 import hashlib
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets import metadata as md
-from assets.keys import Layer, table_key, view_key
-from assets.stopping import call_in_turn
-from assets.telling import to_run_log
+from assets.support import metadata as md
+from assets.support.engine_call import call_in_turn
+from assets.support.event_log import to_run_log
+from assets.support.keys import Layer, table_key, view_key
+from lakeproof.commands.refresh import ViewReport, refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
-from lakeproof.pipeline.refresh import ViewReport, refresh
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
 # How many views hydrate at once is this pool's limit in dagster.yaml: peak memory is then the largest's, not the sum's.

@@ -28,11 +28,11 @@ from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.model import SparkConfig
-from lakeproof.lake.apply import Applied, CommitInfo, TableSpec, append, apply
-from lakeproof.lake.contract import Make
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.presupposed import FIRST
-from lakeproof.lake.session import build_session
+from lakeproof.lake.delta.apply import Applied, CommitInfo, TableSpec, append, apply
+from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.rows.preconditions import FIRST
+from lakeproof.lake.spark.session import build_session
 
 VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"
 CHECKED, CHECKED_MERGE = "checked commit with vectors", "joined before a MERGE"

@@ -33,11 +33,12 @@ from psycopg.sql import SQL, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
+from lakeproof.events import Stop, silent
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.postgres import copy_text, framing
-from lakeproof.report import Stop, silent
+from lakeproof.postgres import connection_framing as framing
+from lakeproof.postgres import copy_text
 
 ROOT = Path(__file__).resolve().parent.parent
 _PEERS = ("ADBC", "ConnectorX", "pandas")

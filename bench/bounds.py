@@ -24,18 +24,18 @@ import psycopg
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
+from lakeproof.events import Event
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.pipeline.drain import drain
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.server import identify
-from lakeproof.report import Event
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 NAME = "bounds"
 ROOT = Path(__file__).resolve().parent.parent

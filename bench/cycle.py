@@ -26,22 +26,22 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig, SparkConfig
-from lakeproof.lake.apply import CommitInfo, TableSpec, append
-from lakeproof.lake.documents import Cut, CutTable
-from lakeproof.lake.records import write_cut
-from lakeproof.lake.session import build_session
+from lakeproof.events import Stop, silent
+from lakeproof.lake.delta.apply import CommitInfo, TableSpec, append
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.store import write_cut
+from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
-from lakeproof.pipeline.compact import compact
-from lakeproof.report import Stop, silent
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 SOURCE = "bench"
 WRITER = "0" * 32

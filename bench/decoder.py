@@ -22,6 +22,7 @@ from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -34,7 +35,6 @@ from lakeproof.pgoutput.messages import (
     Values,
 )
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import Identity
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve

@@ -31,18 +31,18 @@ from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.pipeline.drain import drain
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.server import identify
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 ROOT = Path(__file__).resolve().parent.parent
 _COLUMNS = (

@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from bench.cycle import HISTORY_EXTRA, VERSION, Meter, Spent
 from bench.many_tables import Lake
 from lakeproof.config.model import SparkConfig
-from lakeproof.lake import history_commit
-from lakeproof.lake.history_sum import HistorySum, Summing
-from lakeproof.lake.session import build_session
+from lakeproof.lake.cycle import history_commit
+from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.rows.history_sum import Summing
+from lakeproof.lake.spark.session import build_session
 from lakeproof.schema import SchemaVersion
 
 

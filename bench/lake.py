@@ -34,19 +34,19 @@ from pyspark.sql import functions as F
 
 from bench.resnapshot import wal_end
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
 from lakeproof.drain.until import Until
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import newest_number, read_cut
-from lakeproof.lake.session import build_session
+from lakeproof.events import Stop, silent
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.store import newest_number, read_cut
+from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 NAME = "lake"
 _TABLES = 5

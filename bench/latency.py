@@ -22,15 +22,15 @@ from pydantic import SecretStr
 
 from bench.drain import create_chain
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.totals import Flush
+from lakeproof.drain.counts import Flush
 from lakeproof.drain.until import Until
+from lakeproof.events import Stop
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 NAME = "latency"
 _INSERT = "INSERT INTO latency SELECT g, md5(g::text), now() FROM generate_series(%s::bigint, %s::bigint) g"

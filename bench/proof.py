@@ -23,22 +23,22 @@ from pydantic import SecretStr
 from bench.bootstrap import FILL, TABLE
 from bench.resnapshot import ROWS, execute, wal_end
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig, SparkConfig
 from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.open import read_layer
-from lakeproof.lake.records import newest_cut
-from lakeproof.lake.session import build_session
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.postgres.catalog import read_tables
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.session import build_session
+from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.connection import connect
 from lakeproof.proof.lake_form import lake_buckets
 from lakeproof.proof.source_side import source_buckets
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 _T = TypeVar("_T")
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
+from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SparkConfig
-from lakeproof.differences import AddedColumn, Difference, TableChange
-from lakeproof.fingerprint import Fingerprint
-from lakeproof.lake.records import newest_cut, read_cut
-from lakeproof.lake.session import build_session
-from lakeproof.landing.catalog_links import append_catalog, put_fingerprint
+from lakeproof.lake.records.store import newest_cut, read_cut
+from lakeproof.lake.spark.session import build_session
+from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn

@@ -23,17 +23,17 @@ from typing_extensions import LiteralString
 
 from bench.bootstrap import FILL, TABLE
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SourceConfig, SparkConfig
 from lakeproof.drain.until import Until
-from lakeproof.lake.session import build_session
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.events import Stop, silent
+from lakeproof.lake.spark.session import build_session
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
+from lakeproof.storage.paths import LakePaths
 
 ROWS = TableName("public", "rows")
 

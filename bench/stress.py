@@ -24,12 +24,12 @@ from psycopg.sql import SQL, Composed, Identifier
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig, SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
+from lakeproof.events import Stop, silent
 
 NAME = "stress"
 ROOT = Path(__file__).resolve().parent.parent
@@ -228,9 +228,9 @@ def _child(given: dict[str, Any]) -> None:
 
 def _in_spark(config: Config, given: dict[str, Any]) -> None:
     # Not above: the memory of a step without Spark is without it.
-    from lakeproof.lake.session import build_session
-    from lakeproof.pipeline.compact import compact
-    from lakeproof.pipeline.prove import prove
+    from lakeproof.commands.compact import compact
+    from lakeproof.commands.prove import prove
+    from lakeproof.lake.spark.session import build_session
 
     (case,) = (c for c in _cases(given["value_mb"], given["scale"]) if c.name == given["case"])
     session = build_session(config.spark, "stress")

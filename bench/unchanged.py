@@ -17,15 +17,15 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
-from lakeproof.lake.session import build_session
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.events import Stop, silent
+from lakeproof.lake.spark.session import build_session
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
+from lakeproof.storage.paths import LakePaths
 
 NAME = "unchanged"
 # Texts that don't compress: the value is as large in the lake.

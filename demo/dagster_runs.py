@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.keys import Layer, proof_key, table_key
+from assets.support.keys import Layer, proof_key, table_key
 from demo.state import DemoError
 from lakeproof.config.load import load
 from lakeproof.names import TableName

@@ -1,6 +1,6 @@
 """One drain of the demonstration's source as a Dagster run, in a process of its own, until it is asked to end.
 
-The drain belongs to `lakeproof.pipeline.drain`; here it only waits for the landing's head, so that it starts while the
+The drain belongs to `lakeproof.commands.drain`; here it only waits for the landing's head, so that it starts while the
 first copy is still going on.
 """
 
@@ -22,8 +22,8 @@ from assets.changes import DrainRun
 from jobs.names import drain_job_name
 from lakeproof.config.load import load
 from lakeproof.landing.chain import newest_incarnation
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from orchestration.build import build
 
 _WAIT_S = 120.0

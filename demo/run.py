@@ -25,10 +25,10 @@ import psycopg
 from psycopg import sql
 
 from demo import shop
+from demo.output import step
 from demo.processes import Children
 from demo.server import EmbeddedPostgres, ServerError
 from demo.state import DemoError, State, open_state
-from demo.telling import step
 from scripts.ui import command as dagster_command
 
 DEMO = Path(__file__).resolve().parent

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from demo.output import count, print_table, step
 from demo.state import DemoError
-from demo.telling import count, print_table, step
 from lakeproof.errors import LakeproofError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _pipeline(config: Path, source: str) -> list[TableRow]:
 
 
 def _publish(runs: Runs, source: str) -> None:
-    from lakeproof.pipeline.publish import apply, plan
+    from lakeproof.commands.publish import apply, plan
 
     with step("publication, as `lakeproof plan` shows it and `lakeproof apply` runs it"):
         planned = plan(runs.config, source)
@@ -88,7 +88,7 @@ def _publish(runs: Runs, source: str) -> None:
 
 
 def _copied(runs: Runs, result: ExecuteInProcessResult) -> str:
-    from assets.keys import Layer
+    from assets.support.keys import Layer
 
     tables = runs.metadata(result, Layer.SNAPSHOT)
     rows = sum(int(str(values["dagster/row_count"])) for values in tables.values())
@@ -97,7 +97,7 @@ def _copied(runs: Runs, result: ExecuteInProcessResult) -> str:
 
 
 def _compacted(runs: Runs, result: ExecuteInProcessResult) -> str:
-    from assets.keys import Layer
+    from assets.support.keys import Layer
 
     tables = runs.metadata(result, Layer.CURRENT)
     changes = sum(int(str(values["changes"])) for values in tables.values())

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from assets.expectations import expectation_keys
-from assets.keys import Layer, maintenance_key, slot_key, table_key
-from assets.proof import things
+from assets.checks.expectations import expectation_keys
+from assets.checks.proof import things
+from assets.support.keys import Layer, maintenance_key, slot_key, table_key
 from jobs.names import (
     SLOT_TAG,
     SOURCE_TAG,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.keys import view_key
+from assets.support.keys import view_key
 from jobs.names import VIEWS_REFRESH
 from jobs.source import Job
 from lakeproof.config.model import Config

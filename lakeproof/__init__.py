@@ -11,23 +11,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakeproof.lake.as_of import as_of as as_of
-    from lakeproof.lake.changes_between import changes as changes
-    from lakeproof.lake.open import open_lake as open  # noqa: A004  its public name
-    from lakeproof.lake.register import register as register
-    from lakeproof.lake.session import session as session
-    from lakeproof.lake.subscribe import subscribe as subscribe
+    from lakeproof.lake.read.as_of import as_of
+    from lakeproof.lake.read.changes import changes
+    from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
+    from lakeproof.lake.read.register import register
+    from lakeproof.lake.read.subscribe import subscribe
+    from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
 
 _PLACES = {
-    "as_of": ("lakeproof.lake.as_of", "as_of"),
-    "changes": ("lakeproof.lake.changes_between", "changes"),
-    "open": ("lakeproof.lake.open", "open_lake"),
-    "register": ("lakeproof.lake.register", "register"),
-    "session": ("lakeproof.lake.session", "session"),
-    "subscribe": ("lakeproof.lake.subscribe", "subscribe"),
+    "as_of": ("lakeproof.lake.read.as_of", "as_of"),
+    "changes": ("lakeproof.lake.read.changes", "changes"),
+    "open": ("lakeproof.lake.read.open", "open_lake"),
+    "register": ("lakeproof.lake.read.register", "register"),
+    "session": ("lakeproof.lake.spark.session", "session"),
+    "subscribe": ("lakeproof.lake.read.subscribe", "subscribe"),
 }
 
 

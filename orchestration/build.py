@@ -13,20 +13,20 @@ import dagster as dg
 
 from assets.bootstrap import snapshot_asset
 from assets.changes import changes_asset
+from assets.checks.expectations import expectations_asset
+from assets.checks.proof import proof_asset
 from assets.current import compaction_asset
-from assets.expectations import expectations_asset
 from assets.maintenance import maintenance_asset
 from assets.postgres import postgres_specs
-from assets.proof import proof_asset
 from assets.slots import slot_asset
 from assets.views import view_asset
 from jobs.source import source_jobs
 from jobs.views import views_refresh_job
+from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.load import load
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.pipeline.known_tables import with_known_tables
-from orchestration.locate import HINT
+from orchestration.find_config import HINT
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
 from resources import LakeSpark, Settings

@@ -6,6 +6,6 @@ Everything that could be tested or reused belongs to `build` and `locate`; Dagst
 from __future__ import annotations
 
 from orchestration.build import location
-from orchestration.locate import configuration_path
+from orchestration.find_config import configuration_path
 
 defs = location(configuration_path())

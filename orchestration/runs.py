@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from orchestration.keeper import Phase, Run
+from orchestration.policies.drain import Phase, Run
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,

@@ -1,6 +1,6 @@
 """When compaction, maintenance, views and the proof run.
 
-Whether a tick would be pointless is decided by `guard` (another run) and `lakeproof.pipeline.work` (nothing to do).
+Whether a tick would be pointless is decided by `guard` (another run) and `lakeproof.commands.pending_work` (nothing to do).
 """
 
 import math
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import dagster as dg
 
+from assets.checks.expectations import expectation_keys
+from assets.checks.proof import due_proofs
 from assets.current import CompactionRun
-from assets.expectations import expectation_keys
-from assets.proof import due_proofs
 from jobs.names import (
     VIEWS_REFRESH,
     bootstrap_job_name,
@@ -20,10 +20,10 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
+from lakeproof.commands.pending_work import changed_views, compaction_is_pointless, refresh_is_pointless
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.pipeline.work import changed_views, compaction_is_pointless, refresh_is_pointless
-from orchestration import guard
+from orchestration.policies import run as guard
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings
 

@@ -10,12 +10,14 @@ import dagster as dg
 
 from assets.bootstrap import SnapshotRun
 from assets.changes import DrainRun
-from assets.keys import Layer, table_key
 from assets.slots import result, unseen
+from assets.support.keys import Layer, table_key
 from jobs.names import KEEPER_TAG, bootstrap_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
-from orchestration import keeper, recopying, slot_check
+from orchestration.policies import copy as recopying
+from orchestration.policies import drain as keeper
+from orchestration.policies import slot_check
 from orchestration.runs import fail_dead, recent_runs
 from resources import Settings, SlotLook
 

@@ -1,6 +1,6 @@
 """The Spark session of one run: started by the first asset that asks, stopped when the run ends.
 
-What the session is set to belongs to `lakeproof.lake.session` and the configuration's `spark` section.
+What the session is set to belongs to `lakeproof.lake.spark.session` and the configuration's `spark` section.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.session import session, stop_session
+from lakeproof.lake.spark.session import session, stop_session
 
 
 class LakeSpark(LazyPySparkResource):

@@ -1,6 +1,7 @@
 """The lock that the runs of a job hold for as long as their processes live: what tells a killed run from one that works.
 
-What is decided from it belongs to `orchestration.guard`; that no two writers meet in the lake, to the engine's own locks.
+What is decided from it belongs to `orchestration.policies.run`; that no two writers meet in the lake, to the engine's
+own locks.
 
 Dagster says STARTED of a run whose process was killed, for ever. The kernel lets go of the lock at that moment, and not
 before: a run that lets go of it while it ends would be taken for a dead one. It is a shared lock; several runs of a job may
@@ -15,8 +16,8 @@ import os
 import time
 from pathlib import Path
 
-from lakeproof.landing.lake_paths import run_lock
-from lakeproof.landing.store import make_root
+from lakeproof.storage.paths import run_lock
+from lakeproof.storage.store import make_root
 
 _log = logging.getLogger("lakeproof.dagster")
 # A look takes microseconds; whoever has the lock for longer keeps it, and must keep no run.

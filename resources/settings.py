@@ -11,24 +11,24 @@ from pathlib import Path
 
 import dagster as dg
 
+from lakeproof.commands.due_copies import Recopy, recopy
+from lakeproof.commands.pending_work import compaction_has_work
+from lakeproof.commands.status import StatusReport, slot_gap, status
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
+from lakeproof.drain.slot_health import SlotHealth, slot_health
 from lakeproof.errors import LakeproofError
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.records import newest_cut
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import TableName
-from lakeproof.pipeline.health import SlotHealth, slot_health
-from lakeproof.pipeline.recopy import Recopy, recopy
-from lakeproof.pipeline.status import StatusReport, slot_gap, status
-from lakeproof.pipeline.work import compaction_has_work
 from lakeproof.postgres.connection import connect
-from lakeproof.postgres.patience import Patience, within
+from lakeproof.postgres.connection_timeouts import Patience, within
+from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import identify
-from lakeproof.postgres.slot import SlotState, read_slot
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from resources.run_lock import hold_run_lock, is_working
 
 _LOG = logging.getLogger("lakeproof.dagster")

@@ -1,6 +1,6 @@
 """Writes a CycloneDX bill of materials: the locked Python packages that this interpreter installs, and Delta's jars.
 
-Which versions those are belongs to `requirements.lock` and `lakeproof/lake/jars.py`.
+Which versions those are belongs to `requirements.lock` and `lakeproof/lake/spark/jars.py`.
 
     python scripts/sbom.py FILE
 """
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lakeproof import __version__  # noqa: E402  the checkout's own, after its place is known
-from lakeproof.lake.jars import JARS  # noqa: E402  the same
+from lakeproof.lake.spark.jars import JARS  # noqa: E402  the same
 
 LOCK = ROOT / "requirements.lock"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

@@ -23,7 +23,7 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Below the virtual environment, so that removing it removes the claim that it is whole.
 STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from lakeproof.lake.jars import jars; jars()"
+_FETCH_JARS = "from lakeproof.lake.spark.jars import jars; jars()"
 
 
 class SetupError(Exception):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lakeproof.lake.session import build_session
-from lakeproof.pipeline.compact import compact
-from lakeproof.report import Stop, silent
+from lakeproof.commands.compact import compact
+from lakeproof.events import Stop, silent
+from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 from tests.properties.test_apply_cycles import make_config
 from tests.simulated_source import SOURCE

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
+from lakeproof.events import Event, Stop
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Event, Stop
 from tests.fix_drain import SOURCE, make_config
 
 

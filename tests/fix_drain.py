@@ -26,23 +26,23 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import LiteralString
 
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, DrainConfig, SourceConfig
-from lakeproof.drain.totals import DrainReport
+from lakeproof.drain.counts import DrainReport
 from lakeproof.drain.until import Until
-from lakeproof.landing.catalog_links import first_reading
+from lakeproof.landing.catalog_history import first_reading
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.reader import file_url, verify_files
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.drain import drain
+from lakeproof.postgres.catalog_fingerprint import Settling, read
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.fingerprint import Settling, read
+from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
-from lakeproof.postgres.slot import create_slot
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 SOURCE = "shop"

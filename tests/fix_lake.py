@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SparkConfig
 from lakeproof.drain.until import Until
-from lakeproof.lake.session import build_session
-from lakeproof.pipeline.compact import CutReport, compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
+from lakeproof.events import Stop, silent
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.spark.session import build_session
 
 SPARK = SparkConfig(
     master="local[2]",

@@ -22,19 +22,20 @@ from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres, unprivileged_user
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.records import newest_cut
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import CutReport, compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.compare import Rows, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 

@@ -16,12 +16,12 @@ from typing import Any
 import psycopg
 from psycopg.sql import SQL, Literal
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SparkConfig
-from lakeproof.lake.session import DriverLostError, build_session, stop_session
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
+from lakeproof.events import Stop, silent
+from lakeproof.lake.spark.session import DriverLostError, build_session, stop_session
 from tests.fix_drain import SOURCE, make_config
 from tests.fix_lake import into_the_lake
 

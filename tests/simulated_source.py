@@ -17,22 +17,22 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.differences import Difference, TableChange
-from lakeproof.fingerprint import Fingerprint
-from lakeproof.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
-from lakeproof.lake.snapshots import part_key
-from lakeproof.landing.catalog_links import append_catalog, put_fingerprint
+from lakeproof.catalog.differences import Difference, TableChange
+from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.decoded import DecodedCount
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.decoded_size import DecodedCount
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.snapshot.folder import part_key
+from lakeproof.snapshot.state import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.simulated_rows import Cell, Row, canonical, column_array, shape, text_entries
 
 SOURCE = "shop"

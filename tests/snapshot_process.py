@@ -12,14 +12,14 @@ import sys
 from multiprocessing.process import BaseProcess
 
 from lakeproof import failpoints
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
+from lakeproof.events import Event, Stop
 from lakeproof.names import Oid
-from lakeproof.pgoutput.wire import Wire
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.postgres import framing
-from lakeproof.postgres.copy import Block, typed_batch
-from lakeproof.report import Event, Stop
+from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.postgres import connection_framing as framing
+from lakeproof.postgres.copy_blocks import Block, typed_batch
 from lakeproof.schema import Column
 
 _CONTEXT = multiprocessing.get_context("forkserver")

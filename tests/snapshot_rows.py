@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from lakeproof.lake.snapshots import finished_tables
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import Incarnation, TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.folder import finished_tables
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained, Row, fold, landed_rows
 
 

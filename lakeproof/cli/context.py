@@ -17,7 +17,7 @@ from lakeproof.config.load import load
 from lakeproof.config.mistakes import unknown_key
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
-from lakeproof.report import Report, Stop
+from lakeproof.events import Report, Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +71,8 @@ class Context:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """A Spark session that ends with the block; raises DefiniteError where it does not start."""
-        from lakeproof.lake.session import session as start
-        from lakeproof.lake.session import stop_session
+        from lakeproof.lake.spark.session import session as start
+        from lakeproof.lake.spark.session import stop_session
 
         session = start(self.config, f"lakeproof {self.command}")
         self.interruption.arm()

@@ -11,7 +11,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from lakeproof.report import Stop
+from lakeproof.events import Stop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STDERR = 2

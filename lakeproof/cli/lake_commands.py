@@ -17,7 +17,7 @@ from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
 
 if TYPE_CHECKING:
-    from lakeproof.pipeline.compact import CutReport
+    from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
 
 _KEYS_SHOWN = 10
@@ -26,14 +26,14 @@ _KEYS_SHOWN = 10
 def compact(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring history and current to the landing's end."""
     source = context.source(args.source)
-    from lakeproof.lake.records import newest_cut
+    from lakeproof.commands import compact as step
+    from lakeproof.commands.due_copies import never_copied
+    from lakeproof.commands.pending_work import compaction_has_work
+    from lakeproof.lake.planning.left_behind import left_behind
+    from lakeproof.lake.records.store import newest_cut
     from lakeproof.landing.chain import Chain
-    from lakeproof.landing.lake_paths import LakePaths
-    from lakeproof.landing.store import open_store
-    from lakeproof.pipeline import compact as step
-    from lakeproof.pipeline.left_behind import left_behind
-    from lakeproof.pipeline.recopy import never_copied
-    from lakeproof.pipeline.work import compaction_has_work
+    from lakeproof.storage.open import open_store
+    from lakeproof.storage.paths import LakePaths
 
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
@@ -60,7 +60,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
 def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     """Keep the lake as the retention says."""
     source = context.source(args.source)
-    from lakeproof.pipeline import maintain as step
+    from lakeproof.commands import maintain as step
 
     if args.plan:
         done = step.maintenance_plan(context.config, source)
@@ -87,8 +87,8 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring views up to the newest cuts of what they read."""
     view = context.view(args.view)
-    from lakeproof.pipeline import refresh as step
-    from lakeproof.pipeline.work import why_not_refresh
+    from lakeproof.commands import refresh as step
+    from lakeproof.commands.pending_work import why_not_refresh
 
     nothing = why_not_refresh(context.config, view)
     if nothing is not None:
@@ -116,7 +116,7 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
 def prove(context: Context, args: argparse.Namespace) -> Outcome:
     """Compare source and lake at one position."""
     source = context.source(args.source)
-    from lakeproof.pipeline import prove as step
+    from lakeproof.commands import prove as step
 
     step.check_prove(context.config, source, args.tables)
     with context.spark() as spark:
@@ -192,11 +192,11 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
     """Slots, landings, cuts, held tables, views."""
     names = context.sources(args.source)
     from lakeproof.cli.status_page import page
-    from lakeproof.pipeline import status as step
+    from lakeproof.commands import status as step
 
     sizes = None
     if args.sizes:
-        from lakeproof.pipeline.sizes import lake_sizes
+        from lakeproof.commands.sizes import lake_sizes
 
         sizes = partial(lake_sizes, context.config, plan=True)
     report = step.status(context.config, names, sizes=sizes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lakeproof.cli.context import Context
 from lakeproof.cli.results import DONE, Outcome, plain
 from lakeproof.config.load import meant
-from lakeproof.report import Event
+from lakeproof.events import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FetchedJars:
 
 def init(context: Context, args: argparse.Namespace) -> Outcome:
     """Write a first configuration from what a database has."""
-    from lakeproof.pipeline import init as step
+    from lakeproof.commands import init as step
 
     begun = step.init(meant(context.config_file), args.dsn, args.name)
     lines = [f"{begun.file}: written, with {len(begun.tables)} tables of source {begun.source}"]
@@ -38,7 +38,7 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
 
 def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
     """Put the pinned jars into a folder; those that are there stay."""
-    from lakeproof.lake import jars as step
+    from lakeproof.lake.spark import jars as step
 
     folder = args.folder.absolute()
     wanted = step.missing(folder)

@@ -21,7 +21,7 @@ from lakeproof.cli.progress import progress
 from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, plain, to_json
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import InvariantError, LakeproofError
-from lakeproof.report import Stop
+from lakeproof.events import Stop
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Protocol, TextIO
 
 from lakeproof.cli.results import plain, to_json
-from lakeproof.report import Event
+from lakeproof.events import Event
 
 _CLEAR_LINE = "\r\x1b[K"
 _BAR_CELLS = 20

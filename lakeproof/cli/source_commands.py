@@ -17,12 +17,12 @@ from lakeproof.errors import ConfigError
 from lakeproof.schema import describe_left_out
 
 if TYPE_CHECKING:
-    from lakeproof.pipeline.bootstrap import SnapshotReport
-    from lakeproof.pipeline.check import CheckReport
-    from lakeproof.pipeline.check_machine import LakeCheck, SparkCheck
-    from lakeproof.pipeline.publish import Plan
-    from lakeproof.pipeline.recover import RecoverPlan
-    from lakeproof.postgres.findings import Finding
+    from lakeproof.commands.check import CheckReport
+    from lakeproof.commands.check_machine import LakeCheck, SparkCheck
+    from lakeproof.commands.publish import Plan
+    from lakeproof.commands.recover import RecoverPlan
+    from lakeproof.postgres.check_findings import Finding
+    from lakeproof.snapshot.run import SnapshotReport
 
 # Of nearly every server: for people, and of an estimate.
 _PAGE_BYTES = 8192
@@ -35,8 +35,8 @@ _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 def check(context: Context, args: argparse.Namespace) -> Outcome:
     """Look at the configuration, at each source, and at what this machine has for the lake and for Spark."""
     names = context.sources(args.source)
-    from lakeproof.pipeline import check as step
-    from lakeproof.pipeline import check_machine as machine
+    from lakeproof.commands import check as step
+    from lakeproof.commands import check_machine as machine
 
     reports = step.check_sources(context.config, names)
     lake, spark = machine.check_lake(context.config), machine.check_spark(context.config.spark)
@@ -54,7 +54,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
 def plan(context: Context, args: argparse.Namespace) -> Outcome:
     """Show the SQL that is to be run."""
     source = context.source(args.source)
-    from lakeproof.pipeline import publish as step
+    from lakeproof.commands import publish as step
 
     planned = step.plan(context.config, source)
     return Outcome(_published(planned), planned, _statements(source, planned))
@@ -63,7 +63,7 @@ def plan(context: Context, args: argparse.Namespace) -> Outcome:
 def apply(context: Context, args: argparse.Namespace) -> Outcome:
     """Show the SQL, then run it."""
     source = context.source(args.source)
-    from lakeproof.pipeline import publish as step
+    from lakeproof.commands import publish as step
 
     planned = step.plan(context.config, source)
     context.show(_statements(source, planned))
@@ -79,11 +79,11 @@ def _published(planned: Plan) -> int:
 def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     """Copy tables at one consistent point."""
     source = context.source(args.source)
-    from lakeproof.pipeline import bootstrap as step
+    from lakeproof.commands import bootstrap as step
 
     tables = args.tables
     if args.held:
-        from lakeproof.pipeline.recopy import recopy
+        from lakeproof.commands.due_copies import recopy
 
         found = recopy(context.config, source, datetime.now(timezone.utc))
         if not found.due:
@@ -100,7 +100,7 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
 def recover(context: Context, args: argparse.Namespace) -> Outcome:
     """Show why a new incarnation is wanted and what it takes, then begin it."""
     source = context.source(args.source)
-    from lakeproof.pipeline import recover as step
+    from lakeproof.commands import recover as step
 
     planned = step.plan_recover(context.config, source)
     if args.dry_run:
@@ -114,7 +114,7 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
 
 def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
     """The outcome of a snapshot, also of one in which tables failed."""
-    from lakeproof.pipeline.bootstrap import SnapshotIncompleteError
+    from lakeproof.snapshot.run import SnapshotIncompleteError
 
     status = DONE
     try:
@@ -168,8 +168,8 @@ def _recover_page(planned: RecoverPlan) -> str:
 def drain(context: Context, args: argparse.Namespace) -> Outcome:
     """Follow the slot into the landing."""
     source = context.source(args.source)
+    from lakeproof.commands import drain as step
     from lakeproof.drain.until import Until
-    from lakeproof.pipeline import drain as step
 
     until, lasting = Until.stopped(), True
     if args.once:
@@ -195,7 +195,7 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
 def teardown(context: Context, args: argparse.Namespace) -> Outcome:
     """Drop slot and publication, once it is certain that this is wanted."""
     source = context.source(args.source)
-    from lakeproof.pipeline import teardown as step
+    from lakeproof.commands import teardown as step
 
     slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
     what = f"slot {slot} and publication {publication} of source {source}"

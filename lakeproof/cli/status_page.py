@@ -1,6 +1,6 @@
 """`lakeproof status` for people: a block of lines per source, a table of views.
 
-What there is to say belongs to `lakeproof.pipeline.status`.
+What there is to say belongs to `lakeproof.commands.status`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.results import grid, octets, plain
+from lakeproof.commands.status import Problem, SourceStatus, StatusReport, ViewStatus
+from lakeproof.drain.slot_health import SlotHealth
 from lakeproof.landing.retention import Freed
 from lakeproof.names import TableName
-from lakeproof.pipeline.health import SlotHealth
-from lakeproof.pipeline.snapshot_progress import sentence
-from lakeproof.pipeline.snapshot_status import SnapshotStatus
-from lakeproof.pipeline.status import Problem, SourceStatus, StatusReport, ViewStatus
 from lakeproof.proof.record import Proved
+from lakeproof.snapshot.progress import sentence
+from lakeproof.snapshot.status import SnapshotStatus
 
 if TYPE_CHECKING:
-    from lakeproof.pipeline.sizes import LakeSizes
+    from lakeproof.commands.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
 

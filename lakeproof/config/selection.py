@@ -1,6 +1,6 @@
 """Which tables a source's configuration selects: names, patterns of names, and what the patterns leave out.
 
-How they are written belongs to `table_names`; which tables a database has, to `lakeproof.postgres.selection`.
+How they are written belongs to `table_names`; which tables a database has, to `lakeproof.postgres.catalog_selection`.
 """
 
 from __future__ import annotations

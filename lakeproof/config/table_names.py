@@ -1,6 +1,6 @@
 """A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
 
-Which tables a pattern means belongs to `lakeproof.postgres.selection`. Quoting for SQL belongs to `psycopg.sql`.
+Which tables a pattern means belongs to `lakeproof.postgres.catalog_selection`. Quoting for SQL belongs to `psycopg.sql`.
 """
 
 from __future__ import annotations

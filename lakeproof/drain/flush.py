@@ -19,12 +19,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain.units import LargeTransaction, Unit
-from lakeproof.drain.watch import CatalogWatch
+from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import InvariantError, LakeproofError, SourceError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.disk import disk_error
 from lakeproof.landing.manifest import Manifest
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter
 from lakeproof.pgoutput.batch import BatchDecoder
@@ -32,6 +31,7 @@ from lakeproof.pgoutput.decoder import ProtocolError
 from lakeproof.pgoutput.messages import Origin
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.storage.disk import disk_error
 
 # For the last look of a session; where it takes longer, the next session has it.
 _LOOK_WAIT_S = 10.0

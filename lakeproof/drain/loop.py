@@ -1,6 +1,6 @@
 """One connection's life: read, hand over, acknowledge what is durable, until something says to end.
 
-Connecting again, and what the whole drain adds up to, belong to `lakeproof.pipeline.drain`.
+Connecting again, and what the whole drain adds up to, belong to `lakeproof.commands.drain`.
 
     a segment ends      at a commit, when it is old, long or large enough (`drain.flush_*`), or the server wants our position
     a progress range    ends at a keepalive's position, when nothing is open but streamed transactions, which would come
@@ -25,21 +25,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain.buffer import TransactionBuffer
+from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.flush import EndSegment, Flushed, Flusher, Work
-from lakeproof.drain.large import LargeProgress
-from lakeproof.drain.progress import acknowledge
-from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.drain.large_transactions import LargeProgress
+from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import LakeproofError, SourceError, TransientError
+from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.stream import Received, ReplicationStream
-from lakeproof.report import Stop
+from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, Received, ReplicationStream
 
-# One read fills at most this much before the loop looks at its clock: some 5 ms of a fast stream.
-READ_BYTES = 1 << 20
-# How long anything is waited for before stop flag and clock are looked at again.
-WAIT_S = 0.25
 # With work in the worker's hands its result is looked for this often: an acknowledgement is at most this late.
 BUSY_WAIT_S = 0.02
 

@@ -1,10 +1,10 @@
 """Which publications a stream can be opened with: the server knows one only from the place in the WAL where it was made.
 
-What a publication has is `lakeproof.postgres.catalog`'s; opening streams belongs to `lakeproof.pipeline.drain`.
+What a publication has is `lakeproof.postgres.catalog_published`'s; opening streams belongs to `lakeproof.commands.drain`.
 
     recorded          the chain's catalog has it: the stream read it there
     seen later        it is there now, and the catalog does not have it: it is read from where it was first seen on; until
-                      then the others alone are. Its tables are then `not read` (`lakeproof.differences`) up to there
+                      then the others alone are. Its tables are then `not read` (`lakeproof.catalog.differences`) up to there
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import TransientError
-from lakeproof.landing.catalog_links import newest_catalog
+from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 

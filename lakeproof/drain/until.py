@@ -1,6 +1,6 @@
 """When a drain is to end.
 
-Whether that moment has come is decided in `loop.py` and `lakeproof.pipeline.drain`.
+Whether that moment has come is decided in `loop.py` and `lakeproof.commands.drain`.
 """
 
 from __future__ import annotations

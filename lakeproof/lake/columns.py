@@ -1,51 +1,29 @@
-"""Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
-
-What the columns hold belongs to `exact`, `history` and `net_change`.
-
-A source column keeps its name, unless Spark could not tell it from another (names that differ in case only), from a hidden
-column (`_lp_…`) or from one that Spark and Delta have for themselves: then it is `#<attribute number>#<name>`. Names with
-characters that Parquet refuses need column mapping.
-"""
+"""Names of a table's columns in the lake, from its schema version alone: which there are, and which tell its rows apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from lakeproof.lake.exact import TEXT_COLUMN, key_text, needs_key_text, quoted, row_digest, row_forms
+from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.schema import Identity, SchemaVersion, lake_names
+from lakeproof.values.exact_kinds import needs_key_text
 from lakeproof.values.types import spark_type
 
-ORD = "_lp_ord"
-LSN = "_lp_lsn"
-SEQ = "_lp_seq"
-OP = "_lp_op"
-XID = "_lp_xid"
-COMMIT_TIME = "_lp_commit_time"
-UNCHANGED = "_lp_unchanged"
-TEXT = TEXT_COLUMN
-KEY = "_lp_key"
-DUP = "_lp_dup"
-FROM = "_lp_from"
-# Columns that the source dropped, or that could not carry on, are kept under such names.
-PUT_AWAY = "_lp_dropped_"
 # Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
 NEVER_TOASTED = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
 )
+
+
 # What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
+
+
 STATISTICS_COLUMNS = 32
+
+
 _REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
-
-
-def col(name: str) -> SparkColumn:
-    """A column by its exact name, whatever characters that has."""
-    return F.col(quoted(name))
 
 
 def in_lake(version: SchemaVersion) -> SchemaVersion:
@@ -77,18 +55,6 @@ def merge_key(shape: SchemaVersion) -> tuple[str, ...]:
     if shape.is_bag:
         return (KEY, DUP)
     return (KEY,) if needs_key_text(shape) else shape.key
-
-
-def key_value(shape: SchemaVersion) -> SparkColumn:
-    """What `_lp_key` holds for a row: a bag's digest, the key's text, or null where the key's columns do."""
-    if shape.is_bag:
-        return row_digest(row_forms(shape))
-    return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
-
-
-def row_key(shape: SchemaVersion) -> SparkColumn:
-    """The digest of a whole row by exact forms."""
-    return row_digest(row_forms(shape))
 
 
 def large_columns(shape: SchemaVersion) -> list[int]:
@@ -140,22 +106,17 @@ def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
     return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(shape.columns))])
 
 
-def named(shape: SchemaVersion) -> list[SparkColumn]:
-    """`c0`, `c1`, … under the columns' names."""
-    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
-
-
 def placed(shape: SchemaVersion) -> list[str]:
     """The columns of current, and `_lp_ord` where it is none of them."""
     names = current_columns(shape)
     return names if ORD in names else [*names, ORD]
 
 
-def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """The columns by exact name, in this order."""
-    return frame.select(*(col(n) for n in names))
-
-
 def needs_mapping(names: Iterable[str]) -> bool:
     """Whether a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
     return any(not _REFUSED_BY_PARQUET.isdisjoint(n) for n in names)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL reads it."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,7 +1,7 @@
 """A reading of the source's catalog as a manifest has it, to JSON and strictly back.
 
 The manifest around it belongs to `manifest.py`; finding records in a chain, and the fingerprint's file, to
-`catalog_links.py`; what the differences call for to `lakeproof.differences`.
+`catalog_links.py`; what the differences call for to `lakeproof.catalog.differences`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeproof.differences import AddedColumn, Born, Difference, TableChange
-from lakeproof.landing.fields import Fields
+from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
+from lakeproof.storage.fields import Fields
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RULE = re.compile(r"[asr][0-9]+")
@@ -29,7 +29,7 @@ class CatalogRecord:
     Every commit that ends at or before `since_lsn` was in the reading before, every one in this ends at or before
     `noticed_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the lines
     of the catalog that publish tables which nobody has named, each with an xid by which nobody had written when it was seen
-    first: it has been in force, unaltered, since then (`lakeproof.postgres.births`).
+    first: it has been in force, unaltered, since then (`lakeproof.postgres.catalog_births`).
     """
 
     since_lsn: Lsn | None

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
-from lakeproof.landing.base import Base, newest_base_number, read_base
-from lakeproof.landing.beginning import has_head, incarnations
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.fields import now_text
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.chain_start import Base, newest_base_number, read_base
+from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
-from lakeproof.landing.store import AlreadyExistsError, NotFoundError, Store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
+from lakeproof.storage.fields import now_text
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 # Links checked when a chain is opened: a torn newest link shows in it, a wrong one in its predecessor's checksum.
 LINKS_CHECKED_ON_OPEN = 3

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError
 from lakeproof.landing.chain import Chain, verify_chain
-from lakeproof.landing.fields import time_text
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.landing.logical_messages import SCHEMA as NOTES
 from lakeproof.landing.manifest import DataFile, NoteFile, parse
-from lakeproof.landing.notes import SCHEMA as NOTES
 from lakeproof.landing.reader import verify_file, verify_files
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
+from lakeproof.storage.fields import time_text
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 _BATCH_ROWS = 65_536
 # Of prefixes and origins, the most frequent ones.

@@ -15,11 +15,11 @@ from typing import Any
 
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.landing.catalog_record import CatalogRecord, catalog_to_json, parse_catalog
-from lakeproof.landing.decoded import Decoded
-from lakeproof.landing.fields import Fields, Malformed, canonical, parse_object, time_text
+from lakeproof.landing.decoded_size import Decoded
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName, Xid
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object, time_text
 
 FORMAT = "lakeproof.manifest/1"
 COUNTS = ("inserts", "updates", "deletes", "truncates", "befores", "unchanged")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from lakeproof.errors import BEGIN_AGAIN, LakeError
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import DataFile, Manifest, NoteFile
-from lakeproof.landing.store import NotFoundError, Store
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.store import NotFoundError, Store
 
 _READ_BYTES = 1 << 20
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"

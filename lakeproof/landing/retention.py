@@ -1,6 +1,6 @@
 """Removing links that are no longer needed, with their files: which ones, and in an order that a crash does no harm to.
 
-What the lake still needs belongs to `lakeproof.pipeline.maintain`; what no link names to `sweep.py`.
+What the lake still needs belongs to `lakeproof.commands.maintain`; what no link names to `sweep.py`.
 
     1 base       put if absent: from here on the chain begins there, for every reader and writer
     2 the files  of links below the base: rows, notes, fingerprints
@@ -19,12 +19,12 @@ from datetime import datetime
 from functools import reduce
 
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.base import Base
-from lakeproof.landing.catalog_links import catalog_links, newest_link
+from lakeproof.landing.catalog_history import catalog_links, newest_link
 from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain
-from lakeproof.landing.fields import now_text, time_of
-from lakeproof.landing.store import AlreadyExistsError, NotFoundError
+from lakeproof.landing.chain_start import Base
 from lakeproof.lsn import Lsn
+from lakeproof.storage.fields import now_text, time_of
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 
 
 @dataclass(frozen=True, slots=True)

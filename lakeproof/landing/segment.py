@@ -24,16 +24,16 @@ import pyarrow.parquet as pq
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.decoded import DecodedCount
-from lakeproof.landing.fields import now_text
+from lakeproof.landing.decoded_size import DecodedCount
+from lakeproof.landing.logical_messages import NotesWriter
 from lakeproof.landing.manifest import COUNTS, DataFile, Kind, LandedCommit, Manifest, SchemaEntry
-from lakeproof.landing.notes import NotesWriter
-from lakeproof.landing.parquet import open_parquet
-from lakeproof.landing.store import NewFile
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.fields import now_text
+from lakeproof.storage.parquet import open_parquet
+from lakeproof.storage.store import NewFile
 
 # A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072

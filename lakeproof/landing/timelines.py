@@ -1,8 +1,8 @@
 """`timelines/<n>.json`: which later timelines a landing has followed its server to, and where they begin.
 
-Whether one may be followed is decided in `lakeproof.drain.timeline`. A document is put before anything of its timeline is
-landed, and says how the server's history went: two standbys that were promoted apart have timelines of one number and two
-histories.
+Whether one may be followed is decided in `lakeproof.continuity.timeline`. A document is put before anything of its
+timeline is landed, and says how the server's history went: two standbys that were promoted apart have timelines of one
+number and two histories.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.fields import Fields, Malformed, canonical, now_text, parse_object
-from lakeproof.landing.store import AlreadyExistsError
 from lakeproof.lsn import Lsn
+from lakeproof.storage.fields import Fields, Malformed, canonical, now_text, parse_object
+from lakeproof.storage.store import AlreadyExistsError
 
 FORMAT = "lakeproof.timeline/1"
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode, message_of
+from lakeproof.pgoutput.message_buffer import Frame
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -47,7 +48,6 @@ from lakeproof.pgoutput.rows import (
     operations,
     record_batch,
 )
-from lakeproof.pgoutput.wire import Frame
 from lakeproof.schema import SchemaVersion
 
 

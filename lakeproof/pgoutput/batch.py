@@ -17,10 +17,10 @@ import numpy as np
 
 from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import CHANGES, Controls, TruncatedTable, read_controls
-from lakeproof.pgoutput.places import Places, part_of, whole_transactions
+from lakeproof.pgoutput.message_buffer import Flags, Ints, Wire
 from lakeproof.pgoutput.relations import RelationCache, Shape
 from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, TransactionInfo
-from lakeproof.pgoutput.wire import Flags, Ints, Wire
+from lakeproof.pgoutput.transaction_positions import Places, part_of, whole_transactions
 
 if TYPE_CHECKING:
     from lakeproof.pgoutput.table_rows import Run

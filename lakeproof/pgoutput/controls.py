@@ -12,11 +12,11 @@ import numpy as np
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
+from lakeproof.pgoutput.message_buffer import Ints, Wire
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
-from lakeproof.pgoutput.places import Places
 from lakeproof.pgoutput.relations import RelationCache, Shape
 from lakeproof.pgoutput.rows import Note, SchemaInForce, has_position
-from lakeproof.pgoutput.wire import Ints, Wire
+from lakeproof.pgoutput.transaction_positions import Places
 from lakeproof.schema import SchemaVersion
 
 CHANGES = b"IUD"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeproof.pgoutput.controls import TruncatedTable
-from lakeproof.pgoutput.places import Places
+from lakeproof.pgoutput.message_buffer import Ints, Wire
 from lakeproof.pgoutput.rows import (
     TRUNCATE,
     UPDATE,
@@ -23,8 +23,8 @@ from lakeproof.pgoutput.rows import (
     operations,
     record_batch,
 )
+from lakeproof.pgoutput.transaction_positions import Places
 from lakeproof.pgoutput.tuples import Rows, walk
-from lakeproof.pgoutput.wire import Ints, Wire
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.cast import Cast
 from lakeproof.values.spans import UNCHANGED, Spans, cast_spans

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lakeproof.pgoutput.message_buffer import Ints, Octets, Wire
 from lakeproof.pgoutput.rows import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
-from lakeproof.pgoutput.wire import Ints, Octets, Wire
 from lakeproof.values.compiled import compiled
 from lakeproof.values.spans import NULL, UNCHANGED
 

@@ -12,9 +12,9 @@ from lakeproof.errors import InvariantError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import TransactionInfo
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import decimal_typmod
 

@@ -1,4 +1,4 @@
-"""The SQL that `lakeproof.postgres.catalog` reads the catalog with.
+"""The SQL that `lakeproof.postgres.catalog_published` reads the catalog with.
 
 What the rows mean is said there. Only tables of pg_catalog and functions that see the transaction's snapshot are
 asked for shapes: `pg_partition_tree` and `regclass` casts answer for now, not for the snapshot, and are not used.

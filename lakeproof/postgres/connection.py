@@ -19,8 +19,8 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
-from lakeproof.postgres.patience import ASKED_TO_STOP, PatientConnection
-from lakeproof.postgres.transport import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
+from lakeproof.postgres.connection_security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
+from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, PatientConnection
 from lakeproof.values.cast import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -104,8 +104,9 @@ def connect(
 ) -> Connection:
     """Open an ordinary connection in autocommit mode; whoever waits for a lock longer than `lock_timeout_s` gets an error.
 
-    How long answers are waited for over it says the patience in force (`lakeproof.postgres.patience`). Raises SourceError
-    where the DSN, the role or the database is wrong, TransientError where the server can't be reached just now.
+    How long answers are waited for over it says the patience in force (`lakeproof.postgres.connection_timeouts`).
+    Raises SourceError where the DSN, the role or the database is wrong, TransientError where the server can't be
+    reached just now.
     """
     return _open(dsn, application_name, {}, f"-c lock_timeout={max(1, int(lock_timeout_s * 1000))}ms")
 

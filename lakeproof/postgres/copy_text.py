@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakeproof.errors import InvariantError
-from lakeproof.pgoutput.wire import Ints, Octets, Wire
+from lakeproof.pgoutput.message_buffer import Ints, Octets, Wire
 from lakeproof.values.compiled import compiled
 from lakeproof.values.spans import NULL, Spans
 

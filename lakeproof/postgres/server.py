@@ -1,6 +1,6 @@
 """Which server this is: its system identifier, timeline, version and place in the WAL.
 
-Whether it is the one a landing belongs to is decided in `lakeproof.drain.gap` and `lakeproof.pipeline.bootstrap`.
+Whether it is the one a landing belongs to is decided in `lakeproof.continuity.gap` and `lakeproof.commands.bootstrap`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.connection import Connection, connect_replication, rows, source_errors
-from lakeproof.postgres.transport import is_exposed
+from lakeproof.postgres.connection_security import is_exposed
 
 # The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
 # all there is on a standby.

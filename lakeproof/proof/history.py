@@ -1,6 +1,7 @@
 """The proof of one table's history: its files have the rows that were written, and they add up to current.
 
-What a sum is belongs to `lakeproof.lake.history_sum`, which tables have their turn to `record`, the source to no part of it.
+What a sum is belongs to `lakeproof.lake.rows.history_sum`, which tables have their turn to `record`, the source to no
+part of it.
 
     damaged   the rows in the files are not those that cycles wrote: one is altered, doubled or lost, or can't be read
     differs   they are, but current is not what they add up to; then current is wrong, or this comparison
@@ -20,18 +21,20 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import manual
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta_log import LogGapError
-from lakeproof.lake.documents import CutTable
-from lakeproof.lake.failures import raise_unless_about_the_data, reason_of
-from lakeproof.lake.history_sum import HistorySum, sum_of
-from lakeproof.lake.memory import fit
-from lakeproof.lake.open import completing, read_layer
-from lakeproof.lake.upkeep import rows_of_state
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle.maintenance import rows_of_state
+from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import differing
 from lakeproof.proof.lake_form import lake_buckets
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 HistoryStatus: TypeAlias = Literal["equal", "damaged", "differs"]
 

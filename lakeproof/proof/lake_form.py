@@ -16,24 +16,22 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.lake.columns import col
-from lakeproof.lake.exact import (
-    TEXT_COLUMN,
+from lakeproof.hidden_columns import TEXT
+from lakeproof.lake.columns import quoted
+from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.exact import (
     digest_bits,
     ended_form,
     exact_form,
     exact_text,
-    is_ended,
-    key_columns,
-    quoted,
     row_digest,
     row_forms,
-    whole_key,
 )
-from lakeproof.lake.jvm_functions import JvmFunctions, jvm_functions
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
+from lakeproof.proof.jvm_functions import JvmFunctions, jvm_functions
 from lakeproof.schema import Column as TableColumn
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import is_ended, key_columns, whole_key
 
 _HALF = 30  # bits of a hash in each of its two sums
 _FLOATS = frozenset({"float4", "float8"})
@@ -60,7 +58,7 @@ def lake_rows(
 ) -> Iterator[tuple[int, ProofRow]]:
     """Each row of the `wanted` buckets with its bucket, in their order: its hash and the exact texts of its key."""
     functions = jvm_functions(current.sparkSession)
-    texts = [exact_text(c, c.name, TEXT_COLUMN) for c in key_columns(version)]
+    texts = [exact_text(c, c.name, TEXT) for c in key_columns(version)]
     # Hidden names, since a table may have columns of any visible name.
     bucket = _bucket(version, buckets, functions)
     chosen = current.where(bucket.isin(list(wanted))).select(

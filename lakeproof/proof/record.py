@@ -1,6 +1,6 @@
 """What was proved last of each table, kept in the lake, and which tables a scheduled proof takes.
 
-Proving belongs to `lakeproof.pipeline.prove`; when a scheduled proof runs, to Dagster. The record is told to people and
+Proving belongs to `lakeproof.commands.prove`; when a scheduled proof runs, to Dagster. The record is told to people and
 spreads the work; what the lake holds is never decided by it, so a damaged one counts as none.
 
 Tables that were never proved are taken at once, so the first proof is of all. Then small tables are taken every time, and
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.fields import Fields, read_document, write_document
-from lakeproof.landing.fields import now_text
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import NotFoundError, Store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
+from lakeproof.storage.document_fields import Fields, read_document, write_document
+from lakeproof.storage.fields import now_text
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import NotFoundError, Store
 
 FORMAT = "lakeproof.proved/1"
 # A table of at most this share of the rows that a scheduled proof may read is taken every time.

@@ -1,6 +1,6 @@
 """What a proof says: one status per table, the counts of both sides, and the keys that differ.
 
-How it comes about belongs to `lakeproof.pipeline.prove`; `docs/proof.md` says what a status does and does not mean.
+How it comes about belongs to `lakeproof.commands.prove`; `docs/proof.md` says what a status does and does not mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.exact`.
+"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.rows.exact`.
 
 Connections, snapshots and comparing belong elsewhere: here are `psycopg.sql` composables and nothing runs.
 
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from lakeproof.errors import InvariantError
-from lakeproof.lake.exact import END, is_ended, key_columns, whole_key
+from lakeproof.lake.rows.exact import END
 from lakeproof.schema import Column, SchemaVersion
+from lakeproof.values.exact_kinds import is_ended, key_columns, whole_key
 from lakeproof.values.types import element_kind, precision_scale
 
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call

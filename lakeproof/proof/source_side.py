@@ -1,13 +1,13 @@
 """The source's side of a proof, read over a connection that stands inside the slot's snapshot.
 
-The SQL belongs to `lakeproof.proof.source_form`; making and guarding the snapshot to `lakeproof.postgres.snapshot`.
+The SQL belongs to `lakeproof.proof.source_form`; making and guarding the snapshot to `lakeproof.postgres.copy_snapshot`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lakeproof.postgres.catalog import PublishedTable
+from lakeproof.postgres.catalog_published import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.proof.source_form import Relation, buckets_query, rows_query

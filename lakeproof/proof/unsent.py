@@ -1,6 +1,6 @@
 """What the changes that a publication does not send can have made of a table: values in, values out.
 
-Which rows differ belongs to `lakeproof.proof.compare`, reading them to `lakeproof.pipeline.prove`.
+Which rows differ belongs to `lakeproof.proof.compare`, reading them to `lakeproof.commands.prove`.
 
 A row that differs is excused only by an action that is not sent and can have made just that:
 

@@ -1,6 +1,6 @@
 """The audit of a view: what it holds, compared with its query's answer at the cuts it stands at.
 
-Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.pipeline.prove_lake`.
+Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.commands.prove_lake`.
 
 A query's answer is the same each time: what gives another one (a random number, the time) is refused (`query_rules`).
 """
@@ -16,16 +16,16 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
-from lakeproof.lake.failures import raise_unless_about_the_data, reason_of
-from lakeproof.lake.memory import fit
-from lakeproof.lake.open import OpenedLake
-from lakeproof.lake.records import read_cut
-from lakeproof.lake.view_cuts import ViewCut, newest_cut, one_refresh, view_path
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import Store
+from lakeproof.lake.read.open import OpenedLake
+from lakeproof.lake.records.store import read_cut
+from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, one_refresh, view_path
+from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
 from lakeproof.views.definition import definition_sha256
+from lakeproof.views.optimize import is_settled
 from lakeproof.views.refresh import compare_view
-from lakeproof.views.upkeep import is_settled
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 

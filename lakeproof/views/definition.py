@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
-from lakeproof.lake.exact import exact_form_of_type, row_digest
-from lakeproof.lake.failures import raise_unless_about_the_data
+from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
+from lakeproof.lake.spark.failures import raise_unless_about_the_data
 from lakeproof.schema import HIDDEN_PREFIX
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 

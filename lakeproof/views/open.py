@@ -1,6 +1,6 @@
 """Reading several views at one point: the cuts of one refresh, which took each source's cut once.
 
-Writing them belongs to `refresh`; reading tables to `lakeproof.lake.open`.
+Writing them belongs to `refresh`; reading tables to `lakeproof.lake.read.open`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
-from lakeproof.lake.view_cuts import ViewCut, newest_first, read_view
-from lakeproof.landing.store import Store, open_store
+from lakeproof.lake.delta.versions import read_view
+from lakeproof.lake.records.view_cuts import ViewCut, newest_first
 from lakeproof.names import CycleNumber
+from lakeproof.storage.open import open_store
+from lakeproof.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)

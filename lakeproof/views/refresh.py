@@ -1,6 +1,6 @@
 """One view brought up to its sources' cuts: full recompute, signed difference, one commit.
 
-The definition and its checks belong to `lakeproof.views.definition`, choosing views to `lakeproof.pipeline.refresh`.
+The definition and its checks belong to `lakeproof.views.definition`, choosing views to `lakeproof.commands.refresh`.
 
     desired   = the SQL over the current tables, each at its source's cut
     persisted = the view's Delta table as it is, whoever wrote it last
@@ -10,10 +10,11 @@ Invariant self-correcting: after a refresh the view is its query's answer, whate
 (`_lp_key`, `_lp_dup`), the digest and a number; where those are damaged (a key that is not its row's digest, one pair
 twice) single rows can't be named, and the whole table is written anew in that one commit.
 
-Idempotence: what a killed refresh has left is taken out of the view's log first (`lakeproof.lake.unnamed`); what others have
-left is simply part of persisted. The Delta commit carries the refresh's number, which is taken past the newest cut and past
-whatever else the log knows. When nothing differs there is no Delta commit, and the cut names the version that was there.
-Known weakness: the cost is that of the query, however little has changed.
+Idempotence: what a killed refresh has left is taken out of the view's log first
+(`lakeproof.lake.delta.unnamed_commits`); what others have left is simply part of persisted. The Delta commit carries
+the refresh's number, which is taken past the newest cut and past whatever else the log knows. When nothing differs
+there is no Delta commit, and the cut names the version that was there. Known weakness: the cost is that of the query,
+however little has changed.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.apply import Applied, CommitInfo, TableSpec, apply
-from lakeproof.lake.columns import DUP, KEY, col
-from lakeproof.lake.contract import number_of
-from lakeproof.lake.correction import Correction, correct
-from lakeproof.lake.delta_log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.durable import sync_commits
-from lakeproof.lake.memory import keep
-from lakeproof.lake.unnamed import settle
-from lakeproof.lake.view_cuts import ViewCut, newest_cut, newest_number, put_cut, view_path
-from lakeproof.landing.store import Store, local_folder
+from lakeproof.hidden_columns import DUP, KEY
+from lakeproof.lake.delta.apply import Applied, CommitInfo, TableSpec, apply
+from lakeproof.lake.delta.commit import number_of
+from lakeproof.lake.delta.fsync import sync_commits
+from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
+from lakeproof.lake.delta.unnamed_commits import settle
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, put_cut, view_path
+from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.correction import Correction, correct
+from lakeproof.lake.rows.memory import keep
 from lakeproof.names import CycleNumber
 from lakeproof.schema import HIDDEN_PREFIX
+from lakeproof.storage.store import Store, local_folder
 from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
 
 # As of `_lp_ord`: so many rows may one refresh bring under one digest.
@@ -235,3 +238,9 @@ def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) 
             f"its query gives other columns than its table has: {', '.join(changed)}",
             f"give the view another name, or move {target.path} away",
         )
+
+
+def view_row_bytes(view: ViewConfig, cuts: Mapping[str, Cut]) -> int:
+    """What a row of the view is taken to have at most: one row of each table that it reads."""
+    there = (cuts[source].tables.get(table) for source, table in view.reads.values() if source in cuts)
+    return sum(at.row_bytes for at in there if at is not None)

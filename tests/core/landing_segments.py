@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 
 WRITER = "0123456789abcdef0123456789abcdef"
 OTHER_WRITER = "f" * 32

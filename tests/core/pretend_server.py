@@ -16,21 +16,21 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 
 from lakeproof.config.model import DrainConfig
+from lakeproof.drain.acknowledge import acknowledge
+from lakeproof.drain.catalog_watch import CatalogWatch
 from lakeproof.drain.flush import Flushed, Flusher
-from lakeproof.drain.large import LargeProgress
+from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Session
-from lakeproof.drain.progress import acknowledge
-from lakeproof.drain.watch import CatalogWatch
 from lakeproof.errors import InvariantError, LakeError, TransientError
-from lakeproof.landing.beginning import has_head
+from lakeproof.events import Stop, silent
 from lakeproof.landing.chain import Chain, verify_chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
+from lakeproof.landing.incarnation_record import has_head
 from lakeproof.landing.reader import file_url, verify_files
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -44,10 +44,10 @@ from lakeproof.pgoutput.messages import (
     StreamStop,
 )
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
-from lakeproof.postgres.stream import Received, ReplicationStream
-from lakeproof.report import Stop, silent
+from lakeproof.postgres.replication_stream import Received, ReplicationStream
 from lakeproof.schema import Identity
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from tests.core.landing_segments import HEAD, START
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
-from lakeproof.lake import attempts
-from lakeproof.lake.attempts import AttemptsError, earlier_attempts, tried
-from lakeproof.lake.documents import Intent
-from lakeproof.lake.failures import reason_of, unreadable_file
-from lakeproof.lake.lease import Lease, hold_lease
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle import attempts
+from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
+from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.lease import Lease, hold_lease
+from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 TABLE = TableName("public", "a" * 63)
 

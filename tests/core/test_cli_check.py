@@ -12,13 +12,13 @@ from lakeproof.cli import source_commands
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.progress import JsonProgress
+from lakeproof.commands import check as step
 from lakeproof.config.model import Config
+from lakeproof.events import Stop
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline import check as step
-from lakeproof.postgres.findings import note
+from lakeproof.postgres.check_findings import note
 from lakeproof.postgres.server import ServerIdentity
-from lakeproof.report import Stop
 
 SERVER = ServerIdentity("7300000000000000001", 1, "app", 16384, 180006, Lsn(1), in_recovery=False)
 TABLE = step.TableSummary(

@@ -17,7 +17,7 @@ from lakeproof.cli.context import Context
 from lakeproof.cli.main import main
 from lakeproof.cli.results import Outcome
 from lakeproof.errors import GapError, InvariantError, LakeError, SourceError, TransientError
-from lakeproof.report import Event
+from lakeproof.events import Event
 
 CONFIG = 'lake: ./lake\nsources:\n  {}:\n    dsn: "host=127.0.0.1 dbname=x"\n'
 TWO = CONFIG.format("shop") + '  office:\n    dsn: "host=127.0.0.1 dbname=y"\n'

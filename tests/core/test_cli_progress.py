@@ -9,9 +9,9 @@ import os
 import threading
 
 from lakeproof.cli.progress import JsonProgress, TerminalProgress, progress
+from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.report import Event
 
 FLUSH = Event("drain.flush", "5 rows", {"rows": 5, "end_lsn": "0/1"})
 

@@ -12,23 +12,24 @@ from typing import Any
 import pytest
 
 from lakeproof.cli.main import main
+from lakeproof.commands.status import status
 from lakeproof.config import load
-from lakeproof.lake.documents import Cut, CutTable, Held
-from lakeproof.lake.lease import hold_lease
-from lakeproof.lake.records import write_cut
-from lakeproof.lake.snapshot_documents import SnapshotDoc, SnapshotTable
-from lakeproof.lake.snapshots import Wanted, part_key, wanted_key
-from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.lease import hold_lease
+from lakeproof.lake.records.store import write_cut
+from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource, Kind, Manifest
-from lakeproof.landing.store import Store, open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pipeline.status import status
 from lakeproof.proof.record import record
 from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.folder import Wanted, part_key, wanted_key
+from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
 
 ORDERS = TableName("shop", "orders")
 LINES = TableName("shop", "order lines")
@@ -328,7 +329,7 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     def gone(*_: object) -> None:
         raise FileNotFoundError("part-1.parquet")
 
-    monkeypatch.setattr("lakeproof.pipeline.maintain_tables.unneeded", gone)
+    monkeypatch.setattr("lakeproof.lake.cycle.table_files.unneeded", gone)
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
     assert shop["sizes"] is None

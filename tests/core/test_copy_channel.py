@@ -15,8 +15,8 @@ import pytest
 from psycopg.errors import Diagnostic
 
 from lakeproof.errors import SourceError
-from lakeproof.pgoutput.wire import Wire
-from lakeproof.postgres.channel import ROWS, STREAM, SocketChannel
+from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.postgres.connection_channel import ROWS, STREAM, SocketChannel
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 

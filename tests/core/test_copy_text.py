@@ -13,8 +13,8 @@ import pytest
 
 from lakeproof.errors import InvariantError
 from lakeproof.names import Oid
-from lakeproof.pgoutput.wire import Wire
-from lakeproof.postgres.copy import Block, typed_batch
+from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.postgres.copy_blocks import Block, typed_batch
 from lakeproof.postgres.copy_text import split
 from lakeproof.schema import Column
 

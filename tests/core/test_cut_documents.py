@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands.maintain import old_documents
 from lakeproof.config.model import RetentionConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake import cut_documents
-from lakeproof.lake.cut_documents import load_cut_doc
-from lakeproof.lake.documents import Cut, CutTable, Held
-from lakeproof.lake.records import cut_numbers, read_cut, write_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
+from lakeproof.lake.records import cut_documents
+from lakeproof.lake.records.cut_documents import load_cut_doc
+from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.store import cut_numbers, read_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pipeline.maintain import old_documents
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from tests.core.test_lake_documents import VERSION
 
 ONE = Incarnation(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakeproof.lake.memory import ROWS_TOGETHER_MAX, TOGETHER_BYTES, settings
-from lakeproof.landing.decoded import DecodedCount, largest_value
+from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, TOGETHER_BYTES, settings
+from lakeproof.landing.decoded_size import DecodedCount, largest_value
 
 _TEXTS = pa.array(["", None, "abc", "ää"])
 

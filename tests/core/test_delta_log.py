@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakeproof.lake.delta_files import table_files
-from lakeproof.lake.delta_log import Commit, LogGapError, StrayCommitError, commit_file, find_commit, read_commit
+from lakeproof.lake.delta.files import table_files
+from lakeproof.lake.delta.log import Commit, LogGapError, StrayCommitError, commit_file, find_commit, read_commit
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:

@@ -7,13 +7,13 @@ import struct
 
 import pytest
 
-from lakeproof.drain import buffer as buffer_module
-from lakeproof.drain import units as units_module
-from lakeproof.drain.buffer import TransactionBuffer
-from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.drain.transactions import buffer as buffer_module
+from lakeproof.drain.transactions import units as units_module
+from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import SourceError
 from lakeproof.lsn import Lsn
-from lakeproof.pgoutput.wire import Wire
+from lakeproof.pgoutput.message_buffer import Wire
 
 _HEADER = b"w" + bytes(24)
 _EPOCH_US = 946_684_800_000_000

@@ -12,15 +12,15 @@ import pytest
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain import flush
 from lakeproof.drain.flush import EndSegment, Flusher
-from lakeproof.drain.units import Unit
+from lakeproof.drain.transactions.units import Unit
 from lakeproof.errors import InvariantError
 from lakeproof.landing.reader import file_url
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import Identity
 from tests.core.landing_segments import START, WRITER, new_chain
 from tests.core.pgoutput_encoder import frames

@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain import buffer, flush, loop, units
+from lakeproof.drain import flush, loop
 from lakeproof.drain.flush import EndSegment, Flusher
-from lakeproof.drain.spill import SpillFiles
-from lakeproof.drain.spool import Spool, SpoolMemory
-from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.drain.transactions import buffer, units
+from lakeproof.drain.transactions.spill import SpillFiles
+from lakeproof.drain.transactions.spool import Spool, SpoolMemory
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import InvariantError, TransientError
-from lakeproof.landing import local
 from lakeproof.landing.chain import verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.messages import Commit
 from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.storage import local
 from tests.core.landing_segments import START, WRITER, new_chain
 from tests.core.pgoutput_random import resolve
 from tests.core.pretend_server import PretendDrain, PretendServer, landed, segments

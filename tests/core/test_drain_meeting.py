@@ -9,12 +9,12 @@ import pytest
 from pydantic import SecretStr
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.drain import gap
+from lakeproof.continuity import gap
 from lakeproof.errors import GapError
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
+from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.postgres.server import ServerIdentity
-from lakeproof.postgres.slot import SlotState
 from tests.core.landing_segments import HEAD, add_segment, new_chain, reopen
 
 SOURCE = SourceConfig(name="shop", dsn=SecretStr("dbname=app"), publication=HEAD.publication, slot=HEAD.slot)

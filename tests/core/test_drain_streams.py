@@ -10,15 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakeproof.drain import buffer as buffer_module
-from lakeproof.drain import units as units_module
-from lakeproof.drain.buffer import TransactionBuffer
-from lakeproof.drain.spill import Spill, SpillFiles, SpillLimitError
-from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.drain.transactions import buffer as buffer_module
+from lakeproof.drain.transactions import units as units_module
+from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.spill import Spill, SpillFiles, SpillLimitError
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import SourceError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -33,7 +34,6 @@ from lakeproof.pgoutput.messages import (
     StreamStop,
     Truncate,
 )
-from lakeproof.pgoutput.wire import Wire
 from tests.core.pgoutput_encoder import frames
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))

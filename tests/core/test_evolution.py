@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.lake.evolution import default_fits, describe_change, evolve, obstacle
-from lakeproof.lake.shape_plan import element_of_one
+from lakeproof.lake.planning.schema_change import default_fits, describe_change, evolve, obstacle
+from lakeproof.lake.planning.schema_changes import element_of_one
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import decimal_typmod

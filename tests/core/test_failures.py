@@ -13,13 +13,13 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from lakeproof.commands import prove as proving
 from lakeproof.errors import LakeError, NoRoomError, TransientError
-from lakeproof.lake.failures import raise_unless_about_the_data
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lake.spark.failures import raise_unless_about_the_data
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline import prove as proving
 from lakeproof.proof import history as histories
 from lakeproof.proof.history import check_history, prove_history
+from lakeproof.storage.paths import LakePaths
 from tests.core.test_lake_documents import CUT, TABLE
 
 FULL = PySparkException("[TASK_WRITE_FAILED] Task failed. Caused by: java.io.IOException: No space left on device")

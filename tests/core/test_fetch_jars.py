@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.cli.main import main
-from lakeproof.lake.jars import jars
+from lakeproof.lake.spark.jars import jars
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
-from lakeproof.landing.fields import Malformed, canonical, parse_object
+from lakeproof.storage.fields import Malformed, canonical, parse_object
 
 
 @pytest.mark.parametrize(

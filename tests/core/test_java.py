@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.config.model import SparkConfig
 from lakeproof.errors import DefiniteError
-from lakeproof.lake.java import check_java
+from lakeproof.lake.spark.java import check_java
 
 
 def _java(folder: Path, says: str, status: int = 0) -> Path:

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.cut_documents import Contents, CutDoc
-from lakeproof.lake.documents import RESNAPSHOT, Cut, CutTable, Held, Intent, SegmentBase, SourceDoc, TableIntent
-from lakeproof.lake.fields import Fields
-from lakeproof.lake.history_sum import HistorySum
-from lakeproof.lake.snapshot_documents import Chunk, SnapshotDoc, SnapshotTable
-from lakeproof.lake.snapshots import Ended, Wanted
-from lakeproof.landing.decoded import Decoded
+from lakeproof.lake.records.cut_documents import Contents, CutDoc
+from lakeproof.lake.records.documents import RESNAPSHOT, Cut, CutTable, Held, Intent, SegmentBase, TableIntent
+from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.folder import Ended, Wanted
+from lakeproof.snapshot.state import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.storage.document_fields import Fields
 
 TABLE = TableName("public", "order lines")
 VERSION = SchemaVersion(

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from lakeproof.lake.columns import current_columns, history_columns
-from lakeproof.lake.cut_documents import base_bytes, shape_bytes
-from lakeproof.lake.lease import hold_lease
-from lakeproof.lake.view_cuts import ViewCut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.records.cut_documents import base_bytes, shape_bytes
+from lakeproof.lake.records.lease import hold_lease
+from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.names import CycleNumber, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.core.test_lake_documents import CUT_DOC, ENDED, INTENT, SNAPSHOT, SOURCE, VERSION, WANTED
 
 GOLDEN = Path(__file__).parent / "golden"

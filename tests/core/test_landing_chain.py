@@ -8,12 +8,12 @@ import pytest
 
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, newest_incarnation, verify_chain
-from lakeproof.landing.local import LocalStore
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
+from lakeproof.storage.local import LocalStore
 from tests.core.landing_segments import HEAD, OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
 
 

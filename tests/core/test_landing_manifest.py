@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lakeproof.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
 from lakeproof.errors import LakeError
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.decoded import Decoded
+from lakeproof.landing.decoded_size import Decoded
 from lakeproof.landing.manifest import DataFile, Kind, LandedCommit, Manifest, SchemaEntry, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName, Xid

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain import buffer, units
-from lakeproof.fingerprint import Fingerprint
-from lakeproof.landing.catalog_links import append_catalog, newest_catalog, put_fingerprint
+from lakeproof.drain.transactions import buffer, units
+from lakeproof.landing.catalog_history import append_catalog, newest_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.retention import put_base, remove_below

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import VARIABLE
-from lakeproof.fingerprint import Fingerprint
-from lakeproof.landing.base import read_base
-from lakeproof.landing.catalog_links import append_catalog, catalog_links, newest_link, put_fingerprint
+from lakeproof.landing.catalog_history import append_catalog, catalog_links, newest_link, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
+from lakeproof.landing.chain_start import read_base
 from lakeproof.landing.retention import below, first_needed, put_base, remove_below
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
 
 LATER = datetime.now(timezone.utc) + timedelta(days=1)
@@ -215,7 +215,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: s
     """Killed after the base or among the files: the chain is whole, and nothing stays behind."""
     code = (
         "import sys; from pathlib import Path; from lakeproof.landing.chain import Chain;"
-        "from lakeproof.landing.lake_paths import LakePaths; from lakeproof.landing.local import LocalStore;"
+        "from lakeproof.storage.paths import LakePaths; from lakeproof.storage.local import LocalStore;"
         "from lakeproof.landing.retention import put_base, remove_below; from lakeproof.names import Incarnation;"
         "a = (LocalStore(Path(sys.argv[1])), LakePaths(sys.argv[1], 'shop'), Incarnation(1));"
         "put_base(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"

@@ -13,8 +13,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from lakeproof.errors import TableError
-from lakeproof.lake import session as of_session
-from lakeproof.lake.session import DriverLostError, driver_lives, stop_session
+from lakeproof.lake.spark import session as of_session
+from lakeproof.lake.spark.session import DriverLostError, driver_lives, stop_session
 
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:

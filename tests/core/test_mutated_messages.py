@@ -14,13 +14,13 @@ import tracemalloc
 
 import pytest
 
-from lakeproof.drain.buffer import TransactionBuffer
-from lakeproof.drain.units import LargeTransaction
+from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.units import LargeTransaction
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
 from lakeproof.pgoutput.decoder import ProtocolError, decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.values.cast import CastError
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve

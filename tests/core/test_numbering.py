@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakeproof.numbering import UNKNOWN, Columns, NamedColumn, NumberedColumn, numbers_of
+from lakeproof.catalog.attribute_numbers import UNKNOWN, Columns, NamedColumn, NumberedColumn, numbers_of
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 INT, TEXT = 23, 25

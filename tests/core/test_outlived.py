@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.lake.lease import LEASE_FORMAT, hold_lease
-from lakeproof.lake.outlived import Process, process
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.records.lease import LEASE_FORMAT, hold_lease
+from lakeproof.lake.records.outlived_jvm import Process, process
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 
 @pytest.fixture

@@ -21,15 +21,16 @@ from lakeproof.config.load import load
 from lakeproof.config.table_names import parse_selected, parse_table, write_table
 from lakeproof.errors import LakeError, LakeproofError
 from lakeproof.failpoints import Armed
-from lakeproof.lake.cut_documents import CutDoc
-from lakeproof.lake.delta_log import LogGapError, read_actions
-from lakeproof.lake.documents import Intent, SourceDoc
-from lakeproof.lake.snapshot_documents import SnapshotDoc
-from lakeproof.lake.snapshots import Ended, Wanted
-from lakeproof.lake.view_cuts import ViewCut
-from lakeproof.landing.fields import Malformed, canonical, parse_object
+from lakeproof.lake.delta.log import LogGapError, read_actions
+from lakeproof.lake.records.cut_documents import CutDoc
+from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.snapshot.folder import Ended, Wanted
+from lakeproof.snapshot.state import SnapshotDoc
+from lakeproof.storage.fields import Malformed, canonical, parse_object
 from lakeproof.values.cast import CastError
 from tests.core.test_lake_formats import DOCUMENTS
 from tests.core.test_values_cast import cast

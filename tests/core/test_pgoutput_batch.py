@@ -18,6 +18,7 @@ from lakeproof.names import Oid, TableName, Xid
 from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, ChangeCounts, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.decoder import ProtocolError
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -36,7 +37,6 @@ from lakeproof.pgoutput.messages import (
 )
 from lakeproof.pgoutput.relations import RelationCache, Resolver
 from lakeproof.pgoutput.rows import row_schema
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import Identity, SchemaVersion
 from tests.core.pgoutput_encoder import encode, frame, frames
 from tests.core.pgoutput_random import KIND_OIDS, Workload, resolve

@@ -10,9 +10,9 @@ import pytest
 
 from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import Workload, resolve

@@ -8,9 +8,9 @@ import pytest
 
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import Insert, Relation
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import resolve

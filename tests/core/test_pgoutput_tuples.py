@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from lakeproof.pgoutput.decoder import ProtocolError, decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import UNCHANGED, Delete, Insert, OldImage, Update, Values
 from lakeproof.pgoutput.tuples import Rows, walk
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.values import spans
 from tests.core.pgoutput_encoder import encode
 from tests.core.pgoutput_random import Workload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.landing.local import LocalStore
+from lakeproof.storage.local import LocalStore
 from tests.power_cut import PowerCut
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
@@ -24,6 +22,8 @@ from lakeproof.proof.record import (
     views_due,
 )
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from lakeproof.views.audit import ViewProof
 
 A, B, C, D = (TableName("s", name) for name in "abcd")

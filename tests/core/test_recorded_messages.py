@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.drain.buffer import TransactionBuffer
-from lakeproof.drain.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.units import LargeTransaction, Unit
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
 from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import LogicalMessage, Message, StreamAbort, StreamStart, StreamStop
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve
 

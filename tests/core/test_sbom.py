@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from lakeproof.lake.jars import JARS
+from lakeproof.lake.spark.jars import JARS
 
 ROOT = Path(__file__).resolve().parents[2]
 

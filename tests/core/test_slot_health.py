@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.model import HealthConfig
+from lakeproof.drain.slot_health import Level, slot_health
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.pipeline.health import Level, slot_health
-from lakeproof.postgres.slot import SlotState
+from lakeproof.postgres.replication_slot import SlotState
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 
 END = Lsn(10_000_000)
 SLOT = SlotState(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeproof.pipeline.pace import Pace
+from lakeproof.snapshot.rate_limit import Pace
 
 
 class _Clock:

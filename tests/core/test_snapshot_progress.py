@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.pipeline.snapshot_progress import SnapshotProgress, read_progress, sentence
-from lakeproof.postgres.catalog import Leaf, PublishedTable
-from lakeproof.postgres.snapshot import chunks
-from lakeproof.report import Event
+from lakeproof.postgres.catalog_published import Leaf, PublishedTable
+from lakeproof.postgres.copy_snapshot import chunks
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.progress import SnapshotProgress, read_progress, sentence
 
 T, EMPTY = TableName("s", "t"), TableName("s", "empty")
 

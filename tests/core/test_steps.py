@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.drain.large import LARGE_BYTES, LargeProgress
-from lakeproof.report import Event
-from lakeproof.steps import Progress
+from lakeproof.drain.large_transactions import LARGE_BYTES, LargeProgress
+from lakeproof.events import Event
+from lakeproof.progress import Progress
 
 
 def test_a_part_of_a_work_counts_as_its_share() -> None:

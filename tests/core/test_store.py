@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import ConfigError
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
-from lakeproof.landing.store import AlreadyExistsError, NotFoundError, Store, local_folder, open_store
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.snapshot_lock import alone
+from lakeproof.snapshot.lock import alone
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store, local_folder
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from lakeproof.errors import TransientError
-from lakeproof.lake.lease import _take
+from lakeproof.lake.records.lease import _take
 from lakeproof.landing.chain import FencedError, verify_chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.local import LocalStore
 from lakeproof.landing.reader import verify_files
-from lakeproof.landing.store import AlreadyExistsError
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError
 from tests.core.landing_segments import OTHER_WRITER, add_segment, new_chain, reopen
 
 LOST = [errno.EEXIST, errno.EIO, errno.ESTALE, errno.EPERM, errno.ETIMEDOUT]
@@ -85,7 +85,7 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
     """Where even reading back fails, nobody knows whose the name is: the files stay, and the next writer goes on there."""
     chain = new_chain(tmp_path / "lake")
     monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))
-    monkeypatch.setattr("lakeproof.landing.local._is_there", lambda *_: False)
+    monkeypatch.setattr("lakeproof.storage.local._is_there", lambda *_: False)
     with pytest.raises(FencedError):
         add_segment(chain, 2000)
     monkeypatch.undo()
@@ -100,7 +100,7 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
 def test_a_lease_is_one_writer_s_whatever_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that want the same epoch: each names itself in its document, so that one has it and the other has not."""
     store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
-    monkeypatch.setattr("lakeproof.lake.lease.newest_epoch", lambda *_: 0)
+    monkeypatch.setattr("lakeproof.lake.records.lease.newest_epoch", lambda *_: 0)
     lease = _take(store, paths, None)
     with pytest.raises(TransientError):
         _take(store, paths, None)

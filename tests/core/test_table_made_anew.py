@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta_files import table_files, unneeded
-from lakeproof.lake.view_cuts import ViewCut, put_cut, view_path
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import Store, open_store
+from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.records.view_cuts import ViewCut, put_cut, view_path
 from lakeproof.names import CycleNumber
-from lakeproof.views.upkeep import is_settled, kept_cuts, needs_files_together, unneeded_files
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+from lakeproof.views.optimize import is_settled, kept_cuts, needs_files_together, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from lakeproof.commands import maintain, prove_lake
 from lakeproof.errors import LakeError
-from lakeproof.lake.lost_history import HistoryLostError, held_for, lost_history
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle.lost_history import HistoryLostError, held_for, lost_history
+from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline import maintain, prove_lake
-from lakeproof.pipeline.maintain_tables import Damaged
 from lakeproof.proof.history import HistoryProof
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.core.test_lake_documents import CUT, TABLE
 
 TYPED = "--tables 'public.\"order lines\"'"

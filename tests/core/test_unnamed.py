@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake import unnamed
-from lakeproof.lake.delta_files import table_files, unneeded
-from lakeproof.lake.delta_log import Commit, LogGapError, commit_file, newest_version
-from lakeproof.lake.durable import sync_commits
-from lakeproof.lake.unnamed import named_through, settle
+from lakeproof.lake.delta import unnamed_commits as unnamed
+from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.delta.fsync import sync_commits
+from lakeproof.lake.delta.log import Commit, LogGapError, commit_file, newest_version
+from lakeproof.lake.delta.unnamed_commits import named_through, settle
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
 

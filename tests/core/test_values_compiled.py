@@ -13,9 +13,9 @@ from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
 from lakeproof.pgoutput.batch import BatchDecoder
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.pgoutput.wire import Wire
 from lakeproof.values.compiled import compiled
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import Workload, resolve
@@ -60,7 +60,7 @@ def test_without_a_folder_to_write_loops_are_compiled_all_the_same(monkeypatch: 
 
 def test_what_does_not_decode_does_not_load_the_compiler() -> None:
     """The command line and the drain's own module, before a stream begins."""
-    code = "import sys, lakeproof.cli.main, lakeproof.pipeline.drain; sys.exit('numba' in sys.modules)"
+    code = "import sys, lakeproof.cli.main, lakeproof.commands.drain; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

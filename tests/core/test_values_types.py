@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lakeproof.config.model import TableConfig
-from lakeproof.lake import exact
 from lakeproof.names import Oid
 from lakeproof.schema import Column
-from lakeproof.values import cast
+from lakeproof.values import cast, exact_kinds
 from lakeproof.values.types import (
     KINDS,
     NOTHING,
@@ -207,7 +206,7 @@ def test_a_kind_says_of_itself_whether_values_overflow(kind: str) -> None:
     """What the table tells people is what the caster does and the lake looks for."""
     says = KINDS[kind].overflows != NOTHING
     assert says is (kind.endswith("[]") or kind in cast._OVERFLOWS)
-    assert says is (kind not in exact.WHOLE_KINDS)
+    assert says is (kind not in exact_kinds.WHOLE_KINDS)
 
 
 def test_the_page_is_the_table() -> None:

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
-from lakeproof.lake.view_cuts import one_refresh
-from lakeproof.landing.fields import time_of
+from lakeproof.events import Stop, silent
+from lakeproof.lake.records.view_cuts import one_refresh
 from lakeproof.landing.retention import Freed
-from lakeproof.pipeline import maintain_views as step
-from lakeproof.pipeline.maintain_views import maintain_views
-from lakeproof.report import Stop, silent
+from lakeproof.storage.fields import time_of
+from lakeproof.views import maintain as step
+from lakeproof.views.maintain import maintain_views
 
 NOW = time_of("2026-11-22T00:00:00Z")
 NO_SPARK = cast("SparkSession", None)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.model import TableConfig
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog import read_types
+from lakeproof.postgres.catalog_published import read_types
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.proof import source_form
 from lakeproof.proof.compare import Bucket

@@ -15,8 +15,8 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
-from lakeproof.differences import DECISIONS, TableChange, Verdict
-from lakeproof.landing.catalog_links import newest_catalog
+from lakeproof.catalog.differences import DECISIONS, TableChange, Verdict
+from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained

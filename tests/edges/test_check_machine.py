@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands.check_machine import LakeCheck, check_lake, check_spark, is_refused
 from lakeproof.config.model import Config, SparkConfig
-from lakeproof.lake import jars
-from lakeproof.pipeline.check_machine import LakeCheck, check_lake, check_spark, is_refused
-from lakeproof.postgres.findings import Severity
+from lakeproof.lake.spark import jars
+from lakeproof.postgres.check_findings import Severity
 
 
 def _lake(folder: Path) -> LakeCheck:

@@ -11,16 +11,16 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, GapError, LakeError, SourceError, TransientError
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.segment import SegmentWriter
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.pipeline.drain import drain
-from lakeproof.postgres.slot import SlotState, slot_problem
+from lakeproof.postgres.replication_slot import SlotState, slot_problem
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.core.landing_segments import WRITER
 from tests.fix_drain import SOURCE, Drained, wait_until
 
@@ -199,7 +199,7 @@ def test_a_slot_held_by_something_else_is_to_be_tried_again(begun: Drained, tmp_
     try:
         wait_until(lambda: begun.active_pid() is not None)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lakeproof.pipeline.drain.FOLLOW_PATIENCE_S", 0.5)
+            patch.setattr("lakeproof.drain.supervisor.FOLLOW_PATIENCE_S", 0.5)
             with pytest.raises(TransientError, match=f"in use by process {begun.active_pid()}") as raised:
                 drain(begun.config(progress_interval_s=0.1), SOURCE, Until.caught_up())
         assert raised.value.exit_status == 3

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from lakeproof.drain.totals import Flush
+from lakeproof.commands.drain import drain
+from lakeproof.drain.counts import Flush
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
+from lakeproof.events import Event, Stop, silent
 from lakeproof.landing.manifest import Kind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Event, Stop, silent
 from tests.fix_drain import SOURCE, Drained, wait_until
 
 pytestmark = pytest.mark.postgres

@@ -12,12 +12,13 @@ from psycopg.sql import SQL
 from pyspark.sql import SparkSession
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.prove import prove
-from lakeproof.postgres.findings import Severity
+from lakeproof.postgres.check_findings import Severity
+from lakeproof.snapshot.run import SnapshotIncompleteError
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database, new_database
 from tests.snapshot_rows import copied_and_landed

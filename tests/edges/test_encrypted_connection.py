@@ -22,11 +22,11 @@ from lakeproof.errors import TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import StreamStart
-from lakeproof.postgres.channel import ROOM_BYTES, LibpqChannel, SocketChannel
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.copy import copy_blocks
-from lakeproof.postgres.slot import create_slot
-from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.connection_channel import ROOM_BYTES, LibpqChannel, SocketChannel
+from lakeproof.postgres.copy_blocks import copy_blocks
+from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database
 
 _ROADS = {"disable": SocketChannel, "require": LibpqChannel}

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import SourceConfig
 from lakeproof.landing.reader import file_url
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog import PublishedTable, measured, read_tables
+from lakeproof.postgres.catalog_published import PublishedTable, measured, read_tables
 from lakeproof.postgres.connection import Connection, connect
-from lakeproof.postgres.snapshot import SnapshotSession, chunks, copy_chunk, typed
+from lakeproof.postgres.copy_snapshot import SnapshotSession, chunks, copy_chunk, typed
 from lakeproof.proof import source_form
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_same import comparable

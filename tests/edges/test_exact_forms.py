@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import TableConfig
-from lakeproof.lake import exact
-from lakeproof.lake.jvm_functions import jvm_functions
+from lakeproof.lake.rows import exact
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.proof import source_form
 from lakeproof.proof.compare import ProofRow
+from lakeproof.proof.jvm_functions import jvm_functions
 from lakeproof.proof.lake_form import lake_buckets, lake_rows, proof_forms
 from lakeproof.schema import SchemaVersion
 from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake, version_of

@@ -13,20 +13,20 @@ from pyspark.sql import SparkSession
 
 from lakeproof.cli.lake_commands import left_out_lines
 from lakeproof.cli.results import to_json
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
+from lakeproof.commands.prove import prove
+from lakeproof.commands.publish import apply, plan
 from lakeproof.config.model import Config
-from lakeproof.lake.records import newest_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.compact import CutReport
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.publish import apply, plan
-from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.catalog_published import read_tables
+from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import connect
-from lakeproof.postgres.findings import Severity
 from lakeproof.proof.record import read_proved
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

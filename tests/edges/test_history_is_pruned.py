@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeproof
-from lakeproof.lake import optimize
-from lakeproof.lake.delta_jvm import TableFile
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.optimize import Placed, runs
-from lakeproof.lake.vectors_check import why_not
+from lakeproof.commands.maintain import maintain
+from lakeproof.events import silent
+from lakeproof.lake.delta import optimize
+from lakeproof.lake.delta.jvm import TableFile
+from lakeproof.lake.delta.optimize import Placed, runs
+from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.read.open import open_lake
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.report import silent
 from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import make_config, run_compact
 from tests.properties.test_maintain import policy

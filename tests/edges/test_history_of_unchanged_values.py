@@ -17,19 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import LiteralString
 
 import lakeproof
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.maintain import maintain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.lake import holders, small_range
-from lakeproof.lake.columns import FROM, ORD, in_lake
-from lakeproof.lake.holders import ranges_of, resolve_history
-from lakeproof.lake.open import open_lake
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.events import Stop, silent
+from lakeproof.hidden_columns import FROM, ORD
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.fold import in_memory as small_range
+from lakeproof.lake.fold import unchanged_values as holders
+from lakeproof.lake.fold.unchanged_values import ranges_of, resolve_history
+from lakeproof.lake.read.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
 from lakeproof.schema import Identity
+from lakeproof.storage.paths import LakePaths
 from tests.compare import Rows, current_lsn, source_rows
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

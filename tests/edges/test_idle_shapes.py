@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.differences import Difference
-from lakeproof.lake.documents import Cut
+from lakeproof.catalog.differences import Difference
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion

@@ -11,20 +11,20 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
-from lakeproof.lake.open import open_lake
+from lakeproof.events import Stop, silent
+from lakeproof.lake.read.open import open_lake
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.reader import slices
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

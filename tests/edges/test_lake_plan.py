@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.differences import Difference
+from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError, TableError, TransientError
-from lakeproof.lake.crossing import plan_crossing
-from lakeproof.lake.documents import Cut, CutTable, Held
-from lakeproof.lake.lease import hold_lease, newest_epoch
-from lakeproof.lake.plan import ORDINAL_BITS, Plan, plan_cycle
-from lakeproof.lake.records import cut_at, read_cut, write_cut
-from lakeproof.lake.shape_plan import older_shapes
-from lakeproof.lake.snapshots import pending_snapshots
-from lakeproof.lake.trust import Fingerprints
+from lakeproof.lake.planning.catalog_drift import Fingerprints
+from lakeproof.lake.planning.next_incarnation import plan_crossing
+from lakeproof.lake.planning.ordinals import ORDINAL_BITS
+from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.plan import Plan, plan_cycle
+from lakeproof.lake.planning.schema_changes import older_shapes
+from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.lease import hold_lease, newest_epoch
+from lakeproof.lake.records.store import cut_at, read_cut, write_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.landing.retention import put_base, remove_below

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.lake.apply import CommitInfo, TableSpec, append, apply
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.open import open_lake
+from lakeproof.lake.delta.apply import CommitInfo, TableSpec, append, apply
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.read.open import open_lake
 from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.differences import DECISIONS, Difference, Verdict
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.snapshots import part_key
+from lakeproof.catalog.differences import DECISIONS, Difference, Verdict
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
+from lakeproof.snapshot.folder import part_key
 from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
 from tests.simulated_source import SimulatedSource, two_tables
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.drain import large
+from lakeproof.commands.drain import drain
+from lakeproof.drain import large_transactions as large
 from lakeproof.drain.until import Until
+from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained
 
 pytestmark = pytest.mark.postgres

@@ -14,11 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
-from lakeproof.lake.columns import DUP, FROM, KEY, ORD, TEXT, col, current_columns, key_value, pick, row_key
-from lakeproof.lake.correction import correct
-from lakeproof.lake.exact import exact_form
-from lakeproof.lake.narrowing import BUCKETS, narrow, row_hash
-from lakeproof.lake.snapshot_entry import DIGEST
+from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
+from lakeproof.lake.columns import current_columns
+from lakeproof.lake.cycle.snapshot_entry import DIGEST
+from lakeproof.lake.rows.bucket_diff import BUCKETS, narrow, row_hash
+from lakeproof.lake.rows.columns import col, key_value, pick, row_key
+from lakeproof.lake.rows.correction import correct
+from lakeproof.lake.rows.exact import exact_form
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Column, Identity, SchemaVersion

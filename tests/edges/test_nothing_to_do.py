@@ -8,21 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.pending_work import compaction_has_work
+from lakeproof.commands.prove import prove
+from lakeproof.commands.status import status
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
-from lakeproof.lake.records import newest_cut
+from lakeproof.events import Stop, silent
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.status import status
-from lakeproof.pipeline.work import compaction_has_work
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.landing.parquet import encoding, open_parquet
-from lakeproof.landing.store import open_store
+from lakeproof.storage.open import open_store
+from lakeproof.storage.parquet import encoding, open_parquet
 
 ROWS = 3_000
 

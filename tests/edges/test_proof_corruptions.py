@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
-from lakeproof.lake import exact
-from lakeproof.lake.jvm_functions import jvm_functions
+from lakeproof.lake.rows import exact
 from lakeproof.postgres.connection import Connection
 from lakeproof.proof import lake_form
 from lakeproof.proof.compare import (
@@ -26,8 +25,10 @@ from lakeproof.proof.compare import (
     differing_keys,
     to_narrow,
 )
+from lakeproof.proof.jvm_functions import jvm_functions
 from lakeproof.proof.source_form import Relation, rows_query
 from lakeproof.schema import SchemaVersion
+from lakeproof.values import exact_kinds
 from tests.edges.exact_tables import exact_schema, to_lake, version_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -138,7 +139,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
     """The same of each frame, in one Spark job for all."""
-    texts = [exact.exact_text(c, c.name) for c in exact.key_columns(version)]
+    texts = [exact.exact_text(c, c.name) for c in exact_kinds.key_columns(version)]
     functions = jvm_functions(next(iter(frames.values())).sparkSession)
     bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
     made = [frame.select(F.lit(name), bucket, row_hash, *texts) for name, frame in frames.items()]

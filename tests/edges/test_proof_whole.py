@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import check_prove, prove
 from lakeproof.config.model import Config, SnapshotConfig, TableConfig
 from lakeproof.errors import ConfigError, TransientError
-from lakeproof.lake.lease import hold_lease
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.events import Event
+from lakeproof.lake.records.lease import hold_lease
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import check_prove, prove
-from lakeproof.report import Event
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

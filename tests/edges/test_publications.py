@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
-from lakeproof.lake.records import newest_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import prove
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database, new_database
 

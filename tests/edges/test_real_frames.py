@@ -20,10 +20,10 @@ from lakeproof.names import TableName
 from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, TableChanges
 from lakeproof.pgoutput.decoder import decode
+from lakeproof.pgoutput.message_buffer import Wire
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.wire import Wire
-from lakeproof.postgres.catalog import read_types
+from lakeproof.postgres.catalog_published import read_types
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.cast import PINNED_SETTINGS
 from lakeproof.values.types import make_column

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.commands.due_copies import Recopy, recopy
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.lake.documents import RESNAPSHOT, Held
-from lakeproof.lake.records import newest_cut, write_cut
-from lakeproof.lake.snapshots import Wanted, wanted_key
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lake.records.documents import RESNAPSHOT, Held
+from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.pipeline.recopy import Recopy, recopy
+from lakeproof.snapshot.folder import Wanted, wanted_key
+from lakeproof.storage.paths import LakePaths
 from tests.edges.test_lake_plan import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
 

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.differences import Difference
+from lakeproof.catalog.differences import Difference
 from lakeproof.errors import TransientError
-from lakeproof.lake import delta_schema, memory
-from lakeproof.lake.apply import append
-from lakeproof.lake.contract import CommitInfo, TableSpec
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.delta_schema import SchemaChange, change_schema
-from lakeproof.lake.records import newest_cut
+from lakeproof.lake.delta import schema as delta_schema
+from lakeproof.lake.delta.apply import append
+from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.schema import SchemaChange, change_schema
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.rows import memory
 from lakeproof.schema import SchemaVersion
 from tests.properties.test_apply_cycles import make_config, run_compact
 from tests.simulated_source import SimulatedSource, two_tables

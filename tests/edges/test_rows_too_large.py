@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.lake import memory
-from lakeproof.lake.open import open_lake
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.rows import memory
 from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape

@@ -16,20 +16,20 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
-from lakeproof.lake import shape_plan
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import newest_cut, read_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.events import Stop, silent
+from lakeproof.lake.planning import schema_changes as shape_plan
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands import concurrently as side_by_side
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_sources
+from lakeproof.commands.drain import drain
+from lakeproof.commands.status import status
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import TableName
-from lakeproof.pipeline import side_by_side
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import check_sources
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.status import status
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database, MakeServer
 
 pytestmark = pytest.mark.postgres

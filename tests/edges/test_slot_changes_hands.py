@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError
 from lakeproof.postgres.connection import Connection, close_quietly, connect_replication
-from lakeproof.postgres.stream import ReplicationStream
-from lakeproof.postgres.wire import start_copy
+from lakeproof.postgres.connection_libpq import start_copy
+from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_drain import Drained, wait_until
 
 pytestmark = pytest.mark.postgres

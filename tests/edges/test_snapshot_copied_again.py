@@ -15,10 +15,11 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
+from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, SnapshotReport, bootstrap
-from lakeproof.report import Event
+from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_rows import copied_and_landed
 

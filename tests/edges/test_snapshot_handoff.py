@@ -15,17 +15,18 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet as pq
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
-from lakeproof.lake.snapshots import read_snapshot
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Commit, Insert
-from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
-from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.snapshot.folder import read_snapshot
+from lakeproof.snapshot.run import SnapshotReport
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 TABLES = (TableName("public", "a"), TableName("public", "b"))

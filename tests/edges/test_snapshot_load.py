@@ -11,13 +11,14 @@ import psycopg
 import pytest
 
 from lakeproof.cli.status_page import page
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.status import status
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
+from lakeproof.events import Event, Stop
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from lakeproof.pipeline.snapshot_status import SnapshotStatus
-from lakeproof.pipeline.status import status
-from lakeproof.report import Event, Stop
+from lakeproof.snapshot.run import SnapshotIncompleteError
+from lakeproof.snapshot.status import SnapshotStatus
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_rows import copied_and_landed
 

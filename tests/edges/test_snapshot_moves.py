@@ -18,22 +18,23 @@ import pytest
 from psycopg.pq import TransactionStatus
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.errors import GapError, LakeError, SourceError, TransientError
-from lakeproof.lake.documents import SourceDoc
-from lakeproof.lake.snapshot_documents import SnapshotDoc
-from lakeproof.lake.snapshots import part_key, read_snapshot, snapshot_folders
+from lakeproof.events import Event
 from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import SnapshotIncompleteError, bootstrap
-from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.slot import create_slot
-from lakeproof.postgres.snapshot import SnapshotSession, TableMovedError, chunks, copy_chunk
-from lakeproof.postgres.stream import ReplicationStream
-from lakeproof.report import Event
+from lakeproof.postgres.copy_snapshot import SnapshotSession, TableMovedError, chunks, copy_chunk
+from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
+from lakeproof.snapshot.run import SnapshotIncompleteError
+from lakeproof.snapshot.state import SnapshotDoc
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 
 T, U = TableName("public", "t"), TableName("public", "u")

@@ -15,10 +15,10 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import TableError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog import measured, read_tables
-from lakeproof.postgres.copy import copy_blocks
-from lakeproof.postgres.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
-from lakeproof.postgres.table_checks import table_findings
+from lakeproof.postgres.catalog_published import measured, read_tables
+from lakeproof.postgres.check_tables import table_findings
+from lakeproof.postgres.copy_blocks import copy_blocks
+from lakeproof.postgres.copy_snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
 from tests.fix_postgres import Database
 
 Rows = list[tuple[Any, ...]]

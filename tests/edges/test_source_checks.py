@@ -15,18 +15,18 @@ from pydantic import SecretStr
 from typing_extensions import LiteralString
 
 from demo.server import free_port
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import CheckReport, check_source
 from lakeproof.config import load
 from lakeproof.config.model import Config, DrainConfig, TableConfig
 from lakeproof.errors import ConfigError, SourceError
-from lakeproof.lake.documents import SourceDoc
+from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import CheckReport, check_source
-from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.catalog_published import read_tables
+from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import connect_replication
-from lakeproof.postgres.findings import Severity
-from lakeproof.postgres.slot import create_slot
-from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database, MakeServer, new_database
 
 T = TableName("public", "t")

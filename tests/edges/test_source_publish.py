@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
+from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.teardown import teardown
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, SourceError, TransientError
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.publish import apply, plan
-from lakeproof.pipeline.teardown import teardown
-from lakeproof.postgres.catalog import publications_of, read_tables
+from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import connect
-from lakeproof.postgres.findings import Severity
-from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database
 
 KEYED, BAG, ODD = TableName("public", "keyed"), TableName("public", "history"), TableName("public", 'o"dd {x}')

@@ -13,12 +13,12 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
+from lakeproof.commands.check import check_source
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.pipeline.check import check_source
-from lakeproof.postgres.catalog import read_tables
+from lakeproof.postgres.catalog_published import read_tables
+from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import Connection
-from lakeproof.postgres.findings import Severity
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.since(15)]

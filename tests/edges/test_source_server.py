@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from demo.server import free_port
 from lakeproof.errors import LakeproofError, SourceError, TransientError
 from lakeproof.postgres.connection import _pin, connect, connect_replication, describe, source_errors
+from lakeproof.postgres.replication_slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
-from lakeproof.postgres.slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from lakeproof.values.cast import PINNED_SETTINGS
 from tests.fix_postgres import Database
 

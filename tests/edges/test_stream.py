@@ -19,8 +19,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.slot import create_slot, read_slot
-from lakeproof.postgres.stream import Received, ReplicationStream
+from lakeproof.postgres.replication_slot import create_slot, read_slot
+from lakeproof.postgres.replication_stream import Received, ReplicationStream
 from tests.fix_postgres import Database, MakeServer
 
 

@@ -13,12 +13,12 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
+from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
 from lakeproof.landing.manifest import Kind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
 from tests.fix_drain import Drained, landed_rows, wait_until
 
 pytestmark = pytest.mark.postgres

@@ -12,10 +12,10 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
-from lakeproof.differences import Difference
-from lakeproof.lake.births import Birth, births
-from lakeproof.lake.documents import Cut, CutTable
-from lakeproof.lake.plan import plan_cycle
+from lakeproof.catalog.differences import Difference
+from lakeproof.lake.planning.born_tables import Birth, births
+from lakeproof.lake.planning.plan import plan_cycle
+from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from tests.edges.born_cases import CASES, FILLED, LATER, do

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from lakeproof.cli.status_page import page
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import CheckReport, check_source
+from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.status import status
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import TablePattern, parse_selected
 from lakeproof.errors import SourceError
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import CheckReport, check_source
-from lakeproof.pipeline.publish import apply, plan
-from lakeproof.pipeline.status import status
-from lakeproof.postgres.findings import Severity
+from lakeproof.postgres.check_findings import Severity
 from orchestration.build import build
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database

@@ -25,14 +25,14 @@ from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres, unprivileged_user
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.drain import drain
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.transport import is_exposed
+from lakeproof.postgres.connection_security import is_exposed
 from scripts.servers import fetch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

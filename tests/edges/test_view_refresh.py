@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, TransientError
-from lakeproof.lake.delta_files import table_files
-from lakeproof.lake.delta_log import newest_version, read_commit
-from lakeproof.lake.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
-from lakeproof.landing.store import open_store
+from lakeproof.lake.delta.files import table_files
+from lakeproof.lake.delta.log import newest_version, read_commit
+from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.views import upkeep
+from lakeproof.storage.open import open_store
+from lakeproof.views import optimize as upkeep
+from lakeproof.views.optimize import files_together, kept_cuts, unneeded_files
 from lakeproof.views.refresh import app_id, refresh_view
-from lakeproof.views.upkeep import files_together, kept_cuts, unneeded_files
 from tests.fix_lake import SPARK
 
 pytestmark = pytest.mark.spark
@@ -152,7 +152,7 @@ def test_a_damaged_view_heals(shop: Shop) -> None:
 
 def _refresh_and_die(folder: str) -> None:
     """In a process of its own: one refresh, killed at the failpoint that the environment names."""
-    from lakeproof.lake.session import build_session
+    from lakeproof.lake.spark.session import build_session
 
     shop = Shop(build_session(SPARK, "killed"), Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
     shop.cuts = 1

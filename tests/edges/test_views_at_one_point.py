@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands import refresh as step
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError, NoRoomError
-from lakeproof.lake.apply import append
-from lakeproof.lake.contract import CommitInfo, TableSpec
-from lakeproof.lake.documents import Cut, CutTable
-from lakeproof.lake.open import OpenedLake, open_lake
-from lakeproof.lake.records import write_cut
-from lakeproof.lake.view_cuts import view_path
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.delta.apply import append
+from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.read.open import OpenedLake, open_lake
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.store import write_cut
+from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.pipeline import refresh as step
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from lakeproof.views.audit import audit_view
 from lakeproof.views.open import open_views
 from lakeproof.views.refresh import refresh_view

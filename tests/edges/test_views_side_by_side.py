@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import prove
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.exact import quoted
-from lakeproof.lake.view_cuts import view_path
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.columns import quoted
+from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.refresh import refresh
 from lakeproof.proof.record import read_proved, read_views
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.lake.apply import Applied, CommitInfo, TableSpec, apply
-from lakeproof.lake.contract import Make
-from lakeproof.lake.presupposed import FIRST
+from lakeproof.lake.delta.apply import Applied, CommitInfo, TableSpec, apply
+from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.rows.preconditions import FIRST
 
 ODD = [
     "",

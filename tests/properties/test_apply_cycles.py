@@ -17,13 +17,14 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.compact import compact
 from lakeproof.config.model import CompactionConfig, Config, SourceConfig
-from lakeproof.lake.contract import Make
-from lakeproof.lake.open import OpenedLake, open_lake
+from lakeproof.events import Stop, silent
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.read.open import OpenedLake, open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.compact import CutReport, compact
-from lakeproof.report import Stop, silent
 from lakeproof.schema import Identity
 from tests.simulated_rows import Cell, Exact, Row, images_of, rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable

@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 from lakeproof import failpoints
 from lakeproof.errors import InvariantError, LakeError, TransientError
-from lakeproof.lake import by_vectors
-from lakeproof.lake.apply import apply
-from lakeproof.lake.contract import CommitInfo, Make, TableSpec
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.presupposed import DriftedError
-from lakeproof.lake.unnamed import settle
-from lakeproof.lake.vectors_check import why_not
+from lakeproof.lake.delta import vectors as by_vectors
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, Make, TableSpec
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.delta.unnamed_commits import settle
+from lakeproof.lake.rows.preconditions import DriftedError
 from tests.properties.apply_model import Batch, Kind, Table
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.differences import Verdict
+from lakeproof.catalog.differences import Verdict
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained

@@ -20,20 +20,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakeproof
+from lakeproof.commands.maintain import maintain, maintenance_plan
 from lakeproof.config.model import Config, RetentionConfig
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.delta_files import table_files, unneeded
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import cut_numbers, newest_cut, write_cut
+from lakeproof.events import Stop, silent
+from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import cut_numbers, newest_cut, write_cut
 from lakeproof.landing.chain import Chain, verify_chain
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.pipeline.maintain import maintain, maintenance_plan
 from lakeproof.proof.history import prove_history
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.properties.test_apply_cycles import (
     SEED,
     check,

@@ -19,18 +19,18 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import lakeproof
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.as_of import LakeAsOf
-from lakeproof.lake.changes_between import CutChanges
-from lakeproof.lake.open import OpenedLake
-from lakeproof.lake.records import cut_numbers, read_cut
+from lakeproof.events import Stop, silent
+from lakeproof.lake.read.as_of import LakeAsOf
+from lakeproof.lake.read.changes import CutChanges
+from lakeproof.lake.read.open import OpenedLake
+from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 from tests.properties.test_apply_cycles import SEED, make_config, make_tables, random_row, run_compact, run_transactions
@@ -125,7 +125,7 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
 
-    def given(at: lakeproof.lake.open.At) -> int:
+    def given(at: lakeproof.lake.read.open.At) -> int:
         return int(lakeproof.open(spark, past.lake, at).cut(SOURCE).number)
 
     assert given("newest") == 4

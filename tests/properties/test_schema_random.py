@@ -15,16 +15,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, DrainConfig
-from lakeproof.drain import flush, watch
+from lakeproof.drain import catalog_watch as watch
+from lakeproof.drain import flush
 from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.report import Stop, silent
 from tests.altering import Altering
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.lake import small_range
-from lakeproof.lake.changes import Changes, count_changes, read_changes
-from lakeproof.lake.columns import TEXT, history_columns, in_lake
-from lakeproof.lake.history import change_rows
-from lakeproof.lake.net_change import Folded, fold
-from lakeproof.lake.small_range import fold_small
-from lakeproof.lake.small_toast import within
+from lakeproof.hidden_columns import TEXT
+from lakeproof.lake.columns import history_columns, in_lake
+from lakeproof.lake.fold import in_memory as small_range
+from lakeproof.lake.fold.history import change_rows
+from lakeproof.lake.fold.in_memory import fold_small
+from lakeproof.lake.fold.in_memory_toast import within
+from lakeproof.lake.fold.net_change import Folded, fold
+from lakeproof.lake.planning.range_counts import count_changes
+from lakeproof.lake.rows.landing_rows import Changes, read_changes
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from tests.properties.test_apply_cycles import make_tables, run_transactions

@@ -12,17 +12,17 @@ import pytest
 from psycopg.sql import SQL, Identifier, Literal
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.maintain import maintain, maintenance_plan
+from lakeproof.commands.prove import prove
+from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
-from lakeproof.lake import broken_log
-from lakeproof.lake.open import open_lake
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.events import silent
+from lakeproof.lake.cycle import broken_log
+from lakeproof.lake.read.open import open_lake
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.maintain import maintain, maintenance_plan
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.sizes import lake_sizes
-from lakeproof.report import silent
+from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

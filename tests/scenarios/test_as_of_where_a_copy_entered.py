@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
-from lakeproof.lake.as_of import as_of
+from lakeproof.lake.read.as_of import as_of
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.drain import drain
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

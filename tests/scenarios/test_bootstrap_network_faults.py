@@ -16,13 +16,14 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.errors import TransientError
-from lakeproof.lake.snapshots import part_key, read_snapshot, snapshot_folders
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
+from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
+from lakeproof.snapshot.run import SnapshotReport
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
 from tests.snapshot_rows import copied_and_landed

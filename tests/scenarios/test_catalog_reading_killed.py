@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.landing.catalog_links import newest_catalog, newest_link
+from lakeproof.landing.catalog_history import newest_catalog, newest_link
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until

@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import newest_number, read_cut
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber, Oid
 from tests.fix_drain import wait_until
 from tests.properties.test_apply_cycles import (

@@ -24,12 +24,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import TransientError
-from lakeproof.lake import cycle, history_commit, table_commits
-from lakeproof.lake.changes import Counts
-from lakeproof.lake.documents import Cut, CutTable
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import newest_number, read_cut
-from lakeproof.lake.work import CycleContext, Work, Written
+from lakeproof.lake.cycle import current_commit as table_commits
+from lakeproof.lake.cycle import history_commit
+from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.cycle.task import CycleContext, Work, Written
+from lakeproof.lake.planning.range_counts import Counts
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
@@ -212,7 +214,7 @@ def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: lake.step("in sync"))
     spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=SimpleNamespace(_gateway=None))
     # There is no driver that could be lost, and no JVM in which another make could be tried.
-    monkeypatch.setattr("lakeproof.pipeline.compact.driver_lives", lambda _: nullcontext())
+    monkeypatch.setattr("lakeproof.commands.compact.driver_lives", lambda _: nullcontext())
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(cycle, name, lambda *_: None)
     config = make_config(tmp_path, cycle_rows=20, make="merge")

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
+from lakeproof.commands.status import status
 from lakeproof.errors import LakeError, SourceError
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.status import status
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 from tests.snapshot_rows import copied_and_landed

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import NoRoomError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
 from tests.fix_drain import Drained, told_to_stop, wait_until
 from tests.fix_postgres import Database
 

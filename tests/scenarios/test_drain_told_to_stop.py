@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from lakeproof.names import TableName
-from lakeproof.postgres.stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_drain import Drained, wait_until
 from tests.fix_proxy import End, Fault, Proxy
 

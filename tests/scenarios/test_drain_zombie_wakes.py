@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.landing.catalog_links import newest_link
+from lakeproof.landing.catalog_history import newest_link
 from lakeproof.landing.chain import verify_chain
 from lakeproof.landing.retention import first_needed, put_base, remove_below
 from lakeproof.names import TableName

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, TransientError
+from lakeproof.events import Stop, silent
 from lakeproof.landing.timelines import newest_followed
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
 from tests.fix_drain import landed_rows, wait_until
 from tests.fix_postgres import MakeServer
 from tests.fix_recover import Shop

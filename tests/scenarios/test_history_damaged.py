@@ -9,17 +9,17 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.maintain import maintain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, RetentionConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.records import newest_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.events import silent
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.pipeline.prove import prove
 from lakeproof.proof.record import read_proved
-from lakeproof.report import silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.damage import alter, data_files
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

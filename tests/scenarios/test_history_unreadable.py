@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.lake import memory
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.records import newest_cut
+from lakeproof.commands.maintain import maintain
+from lakeproof.events import silent
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.rows import memory
 from lakeproof.names import TableName
-from lakeproof.pipeline.maintain import maintain
 from lakeproof.proof.history import check_history
-from lakeproof.report import silent
 from lakeproof.schema import Identity
 from tests.damage import data_files
 from tests.properties.test_apply_cycles import check, run_compact

@@ -13,9 +13,9 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import prove
 from tests.edges.test_schema_change import cut_of
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.differences import Difference
-from lakeproof.fingerprint import Fingerprint, PublicationFacts, TableFacts
-from lakeproof.lake import small_range
-from lakeproof.lake.contract import Make
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.presupposed import NULL_KEY
-from lakeproof.lake.records import newest_cut
+from lakeproof.catalog.differences import Difference
+from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts
+from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.fold import in_memory as small_range
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.rows.preconditions import NULL_KEY
 from lakeproof.schema import Identity
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.simulated_rows import shape

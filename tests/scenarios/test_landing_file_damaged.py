@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands.drain import drain
+from lakeproof.commands.recover import plan_recover
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError, SourceError
+from lakeproof.events import Event
 from lakeproof.landing.reader import file_url, verify_files
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.recover import plan_recover
-from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

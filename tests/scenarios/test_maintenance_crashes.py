@@ -11,16 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakeproof
+from lakeproof.commands import maintain as pipeline
+from lakeproof.commands.maintain import maintain
 from lakeproof.config.model import Config
-from lakeproof.lake import by_vectors, upkeep
-from lakeproof.lake.records import newest_number
-from lakeproof.lake.vectors_check import why_not
+from lakeproof.events import silent
+from lakeproof.lake.cycle import maintenance as upkeep
+from lakeproof.lake.delta import vectors as by_vectors
+from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.records.store import newest_number
 from lakeproof.landing import retention
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline import maintain as pipeline
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.report import silent
 from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
 from tests.properties.test_maintain import BAG, LINES, MUCH_LATER, TABLES, begun, policy
 from tests.scenarios.test_cycle_crashes import Crash

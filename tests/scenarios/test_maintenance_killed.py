@@ -19,19 +19,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.maintain import maintain, maintenance_plan
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
+from lakeproof.events import silent
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.open import open_lake
-from lakeproof.lake.records import cut_numbers, newest_number, read_cut
-from lakeproof.lake.view_cuts import newest_cut as newest_view_cut
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.store import cut_numbers, newest_number, read_cut
+from lakeproof.lake.records.view_cuts import newest_cut as newest_view_cut
 from lakeproof.landing.chain import Chain, verify_chain
-from lakeproof.landing.fields import canonical, parse_object
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.names import CycleNumber
-from lakeproof.pipeline.maintain import maintain, maintenance_plan
-from lakeproof.pipeline.refresh import refresh
-from lakeproof.report import silent
+from lakeproof.storage.fields import canonical, parse_object
+from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import SPARK
 from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
 from tests.properties.test_maintain import BAG, LINES, TABLES, begun

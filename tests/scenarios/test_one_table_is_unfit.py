@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 import lakeproof
 from lakeproof.cli.main import main
+from lakeproof.commands.due_copies import never_copied
+from lakeproof.commands.prove import prove
 from lakeproof.config import load
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.recopy import never_copied
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

@@ -9,23 +9,26 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.maintain import maintain
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
-from lakeproof.lake import attempts, cycle
+from lakeproof.events import silent
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta_files import table_files
-from lakeproof.lake.delta_log import newest_version
-from lakeproof.lake.documents import Cut
-from lakeproof.lake.open import completing, open_lake, read_layer
-from lakeproof.lake.replay import replayed
-from lakeproof.lake.work import CycleContext, Work, Written
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lake.cycle import attempts
+from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.cycle.task import CycleContext, Work, Written
+from lakeproof.lake.delta.files import table_files
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.replay import replayed
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.documents import Cut
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.report import silent
 from lakeproof.schema import Identity
+from lakeproof.storage.paths import LakePaths
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.properties.test_maintain import MUCH_LATER, policy
 from tests.scenarios.test_stray_commit import begun, write

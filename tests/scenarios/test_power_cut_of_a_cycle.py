@@ -16,18 +16,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.maintain import maintain
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake import cycle
+from lakeproof.events import silent
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.open import completing, open_lake, read_layer
-from lakeproof.lake.replay import replayed
-from lakeproof.lake.view_cuts import newest_cut, view_path
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.replay import replayed
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.view_cuts import newest_cut, view_path
 from lakeproof.names import TableName
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.pipeline.refresh import refresh
-from lakeproof.report import silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.power_cut import PowerCut
 from tests.properties.test_apply_cycles import check, insert_random_row, make_tables, run_compact, run_transactions
 from tests.properties.test_maintain import policy

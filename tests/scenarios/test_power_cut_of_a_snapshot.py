@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
-from lakeproof.lake.snapshots import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
 from lakeproof.landing.chain import verify_chain
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.landing.reader import verify
-from lakeproof.landing.store import open_store
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import bootstrap
+from lakeproof.snapshot.folder import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained
 from tests.power_cut import PowerCut, State
 from tests.snapshot_rows import copied_and_landed

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL
 
-from lakeproof.differences import Difference
+from lakeproof.catalog.differences import Difference
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.drain import drain
 from lakeproof.drain.publications import recorded_names
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
-from lakeproof.lake.trust import doubts
+from lakeproof.events import Stop, silent
+from lakeproof.lake.planning.catalog_drift import doubts
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.drain import drain
-from lakeproof.report import Stop, silent
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import Database
 from tests.snapshot_rows import copied_and_landed

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.check import check_source
+from lakeproof.commands.prove import prove
+from lakeproof.commands.recover import plan_recover, recover
+from lakeproof.commands.refresh import refresh
 from lakeproof.errors import GapError, SourceError
-from lakeproof.lake.open import open_lake
-from lakeproof.pipeline.check import check_source
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.recover import plan_recover, recover
-from lakeproof.pipeline.refresh import refresh
-from lakeproof.postgres.findings import Severity
-from lakeproof.report import silent
+from lakeproof.events import silent
+from lakeproof.lake.read.open import open_lake
+from lakeproof.postgres.check_findings import Severity
 from tests.fix_postgres import Database, MakeServer
 from tests.fix_recover import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
 

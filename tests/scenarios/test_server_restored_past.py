@@ -14,12 +14,12 @@ from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.drain import drain
+from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, SourceError
+from lakeproof.events import Event
 from lakeproof.lsn import Lsn
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.recover import plan_recover, recover
-from lakeproof.report import Event
 from tests.fix_postgres import MakeServer
 from tests.fix_recover import Shop, restore_files, save_files
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.lake.exact import quoted
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.lake.columns import quoted
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import prove
+from lakeproof.storage.paths import LakePaths
 from tests.edges.test_schema_change import cut_of
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_rows import copied_and_landed
 

@@ -18,9 +18,12 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
-from lakeproof.lake.snapshots import (
+from lakeproof.events import Event, Stop
+from lakeproof.names import Incarnation, TableName
+from lakeproof.snapshot.folder import (
     finished_tables,
     missing_tables,
     part_key,
@@ -28,11 +31,9 @@ from lakeproof.lake.snapshots import (
     read_snapshot,
     snapshot_folders,
 )
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
-from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import SnapshotReport, bootstrap
-from lakeproof.report import Event, Stop
+from lakeproof.snapshot.run import SnapshotReport
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_process import start_bootstrap
 from tests.snapshot_rows import copied_and_landed

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.model import Config, SnapshotConfig
-from lakeproof.lake.snapshots import finished_tables
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
 from lakeproof.names import Incarnation, TableName
+from lakeproof.snapshot.folder import finished_tables
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_process import start_bootstrap
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
+from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.report import Event
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import MakeServer, new_database
 from tests.snapshot_rows import copied_and_landed

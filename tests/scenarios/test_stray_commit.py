@@ -11,20 +11,21 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 import lakeproof
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.maintain import maintain
+from lakeproof.commands.prove import prove
+from lakeproof.commands.status import status
 from lakeproof.config.model import Config
-from lakeproof.lake import history_commit, strays
-from lakeproof.lake.exact import quoted
-from lakeproof.lake.open import open_lake
-from lakeproof.landing.lake_paths import LakePaths
+from lakeproof.events import Stop, silent
+from lakeproof.lake.columns import quoted
+from lakeproof.lake.cycle import foreign_commits as strays
+from lakeproof.lake.cycle import history_commit
+from lakeproof.lake.read.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.maintain import maintain
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.status import status
-from lakeproof.report import Stop, silent
 from lakeproof.schema import Identity
+from lakeproof.storage.paths import LakePaths
 from tests.fix_postgres import Database
 from tests.properties.test_apply_cycles import check, make_config, run_compact
 from tests.properties.test_maintain import MUCH_LATER, policy

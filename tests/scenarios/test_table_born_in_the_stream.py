@@ -16,18 +16,18 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.drain import drain
+from lakeproof.commands.due_copies import recopy
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain import flush
 from lakeproof.drain.until import Until
-from lakeproof.lake import cycle
-from lakeproof.lake.snapshots import snapshot_folders
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.lake.cycle import steps as cycle
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.drain import drain
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.recopy import recopy
+from lakeproof.snapshot.folder import snapshot_folders
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from tests.edges.born_cases import CASES, do
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

@@ -13,9 +13,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.refresh import refresh
 from orchestration.build import build
 from resources import LakeSpark, Settings
 from resources.settings import PATIENCE_S

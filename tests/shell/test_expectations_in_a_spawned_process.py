@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.expectations import Expectation, validate
-from lakeproof.lake.session import build_session
+from assets.checks.expectations import Expectation, validate
+from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

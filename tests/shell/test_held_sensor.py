@@ -9,17 +9,17 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.due_copies import recopy
+from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.lake.records import newest_cut
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import open_store
+from lakeproof.events import Stop, silent
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.compact import compact
-from lakeproof.pipeline.prove import prove
-from lakeproof.pipeline.recopy import recopy
-from lakeproof.report import Stop, silent
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from orchestration.build import build
 from orchestration.sensors import held_sensor
 from resources import Settings
@@ -49,7 +49,7 @@ def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     config = load(write_source(folder, database, _REST))
     long_ago = (datetime.now(timezone.utc) - timedelta(days=2)).isoformat()
     with monkeypatch.context() as then:
-        then.setattr("lakeproof.pipeline.attempts.now_text", lambda: long_ago)
+        then.setattr("lakeproof.snapshot.attempts.now_text", lambda: long_ago)
         bootstrap(config, "shop", [TableName("public", "kept"), RETYPED])
     return config
 

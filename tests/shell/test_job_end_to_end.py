@@ -225,7 +225,7 @@ def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> 
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection={key})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LP_SHELL_PASSWORD", "wrong")
-        patch.setattr("assets.stopping._RETRIES_MAX", 0)
+        patch.setattr("assets.support.engine_call._RETRIES_MAX", 0)
         result = job.execute_in_process(
             instance=journey.instance, resources={"lake_spark": journey.spark}, raise_on_error=False
         )

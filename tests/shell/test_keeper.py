@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestration.keeper import Decision, Memory, Phase, Run, Slot, decide
+from orchestration.policies.drain import Decision, Memory, Phase, Run, Slot, decide
 
 NOW = 1_000_000.0
 HELD = Slot("s", 4711)

@@ -17,10 +17,11 @@ import dagster as dg
 import pytest
 
 from lakeproof.config.load import load
-from lakeproof.landing import lake_paths
-from orchestration import guard, runs
+from lakeproof.storage import paths as lake_paths
+from orchestration import runs
 from orchestration.build import build
-from orchestration.keeper import Phase
+from orchestration.policies import run as guard
+from orchestration.policies.drain import Phase
 from resources import Settings, run_lock
 from tests.fix_drain import wait_until
 from tests.shell.sample import write_sample

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.landing.lake_paths import LakePaths
 from lakeproof.names import TableName
-from lakeproof.pipeline.bootstrap import bootstrap
-from lakeproof.pipeline.prove import prove
+from lakeproof.storage.paths import LakePaths
 from orchestration.build import build
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database

@@ -9,13 +9,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.commands.due_copies import DAY, Recopy, not_before
 from lakeproof.config.load import load
 from lakeproof.names import TableName
-from lakeproof.pipeline.recopy import DAY, Recopy, not_before
 from orchestration.build import build
-from orchestration.guard import UNLOCKED_S_MAX
-from orchestration.keeper import Phase, Run
-from orchestration.recopying import Copy, decide
+from orchestration.policies.copy import Copy, decide
+from orchestration.policies.drain import Phase, Run
+from orchestration.policies.run import UNLOCKED_S_MAX
 from tests.shell.sample import write_sample
 
 NOW = 1_700_000_000.0

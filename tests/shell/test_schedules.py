@@ -6,18 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.lake.view_cuts import ViewCut
+from lakeproof.commands.pending_work import compaction_is_pointless, refresh_is_pointless
+from lakeproof.commands.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
+from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
-from lakeproof.pipeline.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
-from lakeproof.pipeline.work import compaction_is_pointless, refresh_is_pointless
-from orchestration.guard import (
-    IN_PROGRESS_S_MAX,
-    UNLOCKED_S_MAX,
-    Others,
-    others,
-)
-from orchestration.keeper import Phase, Run
+from orchestration.policies.drain import Phase, Run
+from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, Others, others
 from orchestration.schedules import cron_every
 
 NOW = 2_000_000.0

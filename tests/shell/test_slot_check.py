@@ -10,10 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
-from lakeproof.pipeline.bootstrap import bootstrap
+from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNSEEN, Told, decide
 from orchestration.sensors import slot_drain_sensor
-from orchestration.slot_check import OK, OUTAGE_S, PAUSE_S, UNSEEN, Told, decide
 from resources import Settings
 from tests.fix_postgres import Database
 from tests.shell.launched import dagster

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.snapshot_progress import INTERVAL_S, SnapshotProgress
+from assets.support.snapshot_progress import INTERVAL_S, SnapshotProgress
+from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.report import Event
 
 ORDERS, LINES = TableName("shop", "orders"), TableName("shop", "lines")
 

@@ -13,10 +13,11 @@ import dagster as dg
 import pytest
 
 from lakeproof.config.load import load
-from lakeproof.lake.snapshots import finished_tables, part_key, read_snapshot, snapshot_folders
-from lakeproof.landing.lake_paths import LakePaths
-from lakeproof.landing.store import Store, open_store
 from lakeproof.names import Incarnation, TableName
+from lakeproof.snapshot.folder import finished_tables, part_key, read_snapshot, snapshot_folders
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
 from orchestration.build import build
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database

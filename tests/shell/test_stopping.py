@@ -9,9 +9,9 @@ import threading
 import dagster as dg
 import pytest
 
-from assets.stopping import call, call_in_turn
+from assets.support.engine_call import call, call_in_turn
 from lakeproof.errors import ConfigError, LakeproofError, TransientError
-from lakeproof.report import Stop
+from lakeproof.events import Stop
 
 
 def test_the_result_is_the_engines() -> None:

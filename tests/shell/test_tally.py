@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assets.tally import Stretch, Tally
-from lakeproof.drain.totals import Counts, Flush
+from assets.support.throttle import Stretch, Tally
+from lakeproof.drain.counts import Counts, Flush
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, SchemaVersion

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assets.telling import FREE_LINES, QUIET_S, to_run_log
-from lakeproof.report import Event
+from assets.support.event_log import FREE_LINES, QUIET_S, to_run_log
+from lakeproof.events import Event
 
 
 def test_every_event_is_in_the_captured_stderr(capsys: pytest.CaptureFixture[str]) -> None:

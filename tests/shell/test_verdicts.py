@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from assets.proof import result
-from assets.verdicts import Verdict, of_history, of_table, of_view
+from assets.checks.proof import result
+from assets.checks.verdicts import Verdict, of_history, of_table, of_view
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof

@@ -1,0 +1,82 @@
+"""Sends the engine's events in a Dagster run to the process's stderr, and the few that matter to the run's own log.
+
+What an event says belongs to the engine. A line in the run's log is a row in Dagster's database, so their number is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from lakeproof.events import Event, Report
+
+# Of each other kind of event a run's log has so many lines, and after those one in QUIET_S seconds.
+FREE_LINES = 200
+# A run of ten hours then has at most some 7,000 lines for each kind.
+QUIET_S = 5.0
+# These come at short intervals by their nature.
+_PROGRESS = ".progress"
+# One a second, for as long as the run lives; the asset's events have the same in numbers.
+_PROCESS_ONLY = frozenset({"drain.flush"})
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to whatever stderr is at the moment: Dagster captures a step's, and hands it back afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    @property
+    def stream(self) -> TextIO:
+        """The present stderr."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        """Ignore the one of the handler's making."""
+
+
+def _process_logger() -> logging.Logger:
+    """Return a logger that shows everything in stderr; without a handler of its own Dagster's processes show nothing."""
+    logger = logging.getLogger("lakeproof.dagster")
+    if not logger.handlers:
+        logger.addHandler(_Stderr())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger
+
+
+def to_process_log(event: Event) -> None:
+    """Write an event to the process's stderr, which Dagster keeps with the run."""
+    _process_logger().info("%s %s", event.kind, event.message)
+
+
+def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> Report:
+    """Return a `Report` that also gives `info` what belongs into the run's log, from any thread.
+
+    Progress comes at most once in QUIET_S seconds, every other kind in full up to FREE_LINES lines.
+    """
+    last: dict[str, float] = {}
+    lines: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        to_process_log(event)
+        if event.kind in _PROCESS_ONLY:
+            return
+        with lock:
+            now = clock()
+            is_limited = event.kind.endswith(_PROGRESS) or lines[event.kind] >= FREE_LINES
+            if is_limited and now - last.get(event.kind, float("-inf")) < QUIET_S:
+                return
+            last[event.kind] = now
+            lines[event.kind] += 1
+        info(event.message)
+
+    return report

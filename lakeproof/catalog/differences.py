@@ -1,0 +1,372 @@
+"""Two fingerprints of a catalog compared: which tables differ, in what, and what has to be done about it.
+
+One table, `DECISIONS`, says for each difference whether it is ignored, applied as a schema version, or makes a new
+snapshot necessary; docs/schema-changes.md has the same, for people. What the lake does with it belongs to
+`lakeproof.lake.planning.catalog_drift`.
+
+Where two causes can't be told apart, the difference is the worse of them: a snapshot too many costs time, one too few is
+a wrong table that nobody notices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, TableFacts
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import SchemaVersion
+
+# text and varchar: the same characters under either name.
+_TEXTS = frozenset({25, 1043})
+# Every value of the first is one of the second: PostgreSQL writes the rows anew, and their values stay.
+_WIDER = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
+
+
+class Verdict(Enum):
+    """What a difference calls for, from the least to the most.
+
+    APPLY: a schema version, which the stream's next Relation message brings. GONE: the lake keeps what it has, marked.
+    """
+
+    IGNORE = "ignore"
+    APPLY = "apply"
+    SNAPSHOT = "snapshot again"
+    GONE = "keep and mark"
+
+
+class Difference(Enum):
+    """What differs between two readings, in the words that a manifest uses."""
+
+    COLUMN_ALTERED = "column altered"
+    FILE = "file"
+    PARTITION_MADE = "partition made"
+    PARTITION_IDENTITY_FITS = "partition identity fits"
+    ROOT_TRUNCATED = "root truncated"
+    KEY_UNDER_FULL = "key under full"
+    LABEL_ADDED = "enum label added"
+    TYPE_RENAMED_INSIDE = "attribute renamed"
+    COLUMN_ADDED = "column added"
+    COLUMN_DROPPED = "column dropped"
+    COLUMN_RENAMED = "column renamed"
+    COLUMN_WIDTH = "column width"
+    COLUMN_WIDENED = "column widened"
+    COLUMN_MADE_AGAIN = "column made again"
+    IDENTITY = "identity"
+    COLUMN_TYPE = "column type"
+    REWRITTEN = "rewritten"
+    PARTITION_ATTACHED = "partition attached"
+    PARTITION_DETACHED = "partition detached"
+    PARTITION_FILE = "partition file"
+    PARTITION_IDENTITY = "partition identity"
+    LABEL_CHANGED = "enum label changed"
+    COMPOSITE = "composite altered"
+    FILTER = "row filter"
+    COLUMN_LIST = "column list"
+    COLUMN_SENT = "column sent"
+    OPERATIONS = "operations"
+    PUBLISHED_AGAIN = "published again"
+    PUBLICATION_ALTERED = "publication altered"
+    ENTERED = "entered"
+    BORN = "born"
+    UNREAD = "not read"
+    LEFT = "left"
+    DROPPED = "dropped"
+    BECAME_PARTITION = "became a partition"
+    RENAMED = "renamed"
+
+
+DECISIONS: Mapping[Difference, Verdict] = {
+    Difference.COLUMN_ALTERED: Verdict.IGNORE,
+    Difference.FILE: Verdict.IGNORE,
+    Difference.PARTITION_MADE: Verdict.IGNORE,
+    Difference.PARTITION_IDENTITY_FITS: Verdict.IGNORE,
+    Difference.ROOT_TRUNCATED: Verdict.IGNORE,
+    Difference.KEY_UNDER_FULL: Verdict.IGNORE,
+    Difference.LABEL_ADDED: Verdict.IGNORE,
+    Difference.TYPE_RENAMED_INSIDE: Verdict.IGNORE,
+    Difference.COLUMN_ADDED: Verdict.APPLY,
+    Difference.COLUMN_DROPPED: Verdict.APPLY,
+    Difference.COLUMN_RENAMED: Verdict.APPLY,
+    Difference.COLUMN_WIDTH: Verdict.APPLY,
+    Difference.COLUMN_WIDENED: Verdict.APPLY,
+    Difference.COLUMN_MADE_AGAIN: Verdict.APPLY,
+    Difference.IDENTITY: Verdict.APPLY,
+    Difference.BORN: Verdict.APPLY,
+    Difference.COLUMN_TYPE: Verdict.SNAPSHOT,
+    Difference.REWRITTEN: Verdict.SNAPSHOT,
+    Difference.PARTITION_ATTACHED: Verdict.SNAPSHOT,
+    Difference.PARTITION_DETACHED: Verdict.SNAPSHOT,
+    Difference.PARTITION_FILE: Verdict.SNAPSHOT,
+    Difference.PARTITION_IDENTITY: Verdict.SNAPSHOT,
+    Difference.LABEL_CHANGED: Verdict.SNAPSHOT,
+    Difference.COMPOSITE: Verdict.SNAPSHOT,
+    Difference.FILTER: Verdict.SNAPSHOT,
+    Difference.COLUMN_LIST: Verdict.SNAPSHOT,
+    Difference.COLUMN_SENT: Verdict.SNAPSHOT,
+    Difference.OPERATIONS: Verdict.SNAPSHOT,
+    Difference.PUBLISHED_AGAIN: Verdict.SNAPSHOT,
+    Difference.PUBLICATION_ALTERED: Verdict.SNAPSHOT,
+    Difference.ENTERED: Verdict.SNAPSHOT,
+    Difference.UNREAD: Verdict.SNAPSHOT,
+    Difference.LEFT: Verdict.GONE,
+    Difference.DROPPED: Verdict.GONE,
+    Difference.BECAME_PARTITION: Verdict.GONE,
+    Difference.RENAMED: Verdict.GONE,
+}
+_ORDER = list(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A new column; `missing` is what the rows from before read in it, None where NULL or where they were rewritten."""
+
+    name: str
+    attnum: int
+    missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    """A table that was published from its creation on, with its shape at this reading (`lakeproof.drain.born_tables`).
+
+    `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were made;
+    `numbered`: no column was ever dropped, and all are sent, so that the first n that it had are those with 1 to n.
+    """
+
+    version: SchemaVersion
+    named: bool
+    anchored: tuple[int, ...]
+    numbered: bool
+
+    @property
+    def untouched(self) -> bool:
+        """Whether its name and all of its columns are as they were made."""
+        return self.named and {c.attnum for c in self.version.columns} <= set(self.anchored)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """How a table differs, by the name that it had; `renamed_to`, `added` and `born` say more where there is more.
+
+    Of one that became a partition `renamed_to` is the published table that it is a part of.
+
+    `before` and `after` are `Fingerprint.digest`s; None where the table was, or is, not published. `version` is the shape
+    that it has now, where that is all that differs and the configuration fits it.
+    """
+
+    oid: Oid
+    table: TableName
+    differences: tuple[Difference, ...]
+    before: str | None
+    after: str | None
+    renamed_to: TableName | None = None
+    added: tuple[AddedColumn, ...] = ()
+    version: SchemaVersion | None = None
+    born: Born | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The most that any of its differences calls for."""
+        return verdict(self.differences)
+
+
+def verdict(differences: tuple[Difference, ...]) -> Verdict:
+    """The most that any of these calls for."""
+    return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Verdict.IGNORE)
+
+
+def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableChange]:
+    """Every table that differs, by OID. `existing`: old tables that the catalog still has, published or not."""
+    changes = []
+    gone = old.tables.keys() - new.tables.keys()
+    roots = {leaf.oid: t.table for t in new.tables.values() for leaf in t.leaves} if gone else {}
+    for oid in sorted(old.tables.keys() | new.tables.keys()):
+        both = oid in old.tables and oid in new.tables
+        change = _changed(oid, old, new) if both else _come_or_gone(oid, old, new, existing, roots)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def _come_or_gone(
+    oid: Oid, old: Fingerprint, new: Fingerprint, existing: frozenset[Oid], roots: Mapping[int, TableName]
+) -> TableChange | None:
+    if oid in new.tables:
+        return TableChange(oid, new.tables[oid].table, (Difference.ENTERED,), None, new.digest(oid))
+    if oid in roots:
+        became = (Difference.BECAME_PARTITION,)
+        return TableChange(oid, old.tables[oid].table, became, old.digest(oid), None, roots[oid])
+    what = Difference.LEFT if oid in existing else Difference.DROPPED
+    return TableChange(oid, old.tables[oid].table, (what,), old.digest(oid), None)
+
+
+def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None:
+    before, after = old.tables[oid], new.tables[oid]
+    if before == after and old.types == new.types and old.publications == new.publications:
+        return None
+    found = dict.fromkeys(
+        [
+            *([Difference.RENAMED] if before.table != after.table else []),
+            *_published(before, after, old, new),
+            *_columns(before, after, old, new),
+            *_identity(before, after),
+            *_partitions(before, after, new.operations(after)),
+            *_types(before, after, old, new),
+        ]
+    )
+    if not found:
+        return None
+    had = {c.attnum for c in before.columns}
+    return TableChange(
+        oid,
+        before.table,
+        tuple(found),
+        old.digest(oid),
+        new.digest(oid),
+        after.table if before.table != after.table else None,
+        tuple(AddedColumn(c.name, c.attnum, c.missing) for c in new.sent(after) if c.attnum not in had),
+    )
+
+
+def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    if old.operations(before) != new.operations(after):
+        yield Difference.OPERATIONS
+    had = {e.publication: e for e in before.entries}
+    has = {e.publication: e for e in after.entries}
+    for oid in had.keys() & has.keys():
+        yield from _entry(had[oid], has[oid])
+        a, b = old.publications[oid], new.publications[oid]
+        if a.epoch != b.epoch and (a.owner, a.operations, a.generated) == (b.owner, b.operations, b.generated):
+            yield Difference.PUBLICATION_ALTERED
+    if had.keys() - has.keys():
+        yield Difference.PUBLISHED_AGAIN
+    elif has.keys() - had.keys() and {e.filter for e in had.values()} != {e.filter for e in has.values()}:
+        yield Difference.FILTER
+
+
+def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
+    if had.filter != has.filter:
+        yield Difference.FILTER
+    if had.listed != has.listed:
+        yield Difference.COLUMN_LIST
+    elif had.entry != has.entry and had.filter == has.filter:
+        # Dropped and added, at once or with changes in between that were not sent.
+        yield Difference.PUBLISHED_AGAIN
+
+
+def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    had = {c.attnum: c for c in old.sent(before)}
+    has = {c.attnum: c for c in new.sent(after)}
+    both = had.keys() & has.keys()
+    dropped = {had[n].name for n in had.keys() - both}
+    added = {has[n].name for n in has.keys() - both}
+    if dropped & added:
+        yield Difference.COLUMN_MADE_AGAIN
+    if dropped - added:
+        yield Difference.COLUMN_DROPPED
+    # One that was there already has values in the rows from before, which nothing has sent.
+    unsent = {c.name for c in before.columns if c.attnum in has.keys() - both}
+    if unsent - dropped:
+        yield Difference.COLUMN_SENT
+    if added - dropped - unsent:
+        yield Difference.COLUMN_ADDED
+    touched = [n for n in both if had[n] != has[n]]
+    for number in touched:
+        yield from _column(had[number], has[number])
+    # VACUUM FULL, CLUSTER and TRUNCATE give a new file too, and leave the columns' lines in the catalog alone.
+    if before.file != after.file:
+        explained = all(_widened(had[n], has[n]) or _retyped(had[n], has[n]) for n in touched)
+        yield Difference.FILE if explained else Difference.REWRITTEN
+
+
+def _column(had: ColumnFacts, has: ColumnFacts) -> Iterator[Difference]:
+    yield Difference.COLUMN_ALTERED
+    if had.name != has.name:
+        yield Difference.COLUMN_RENAMED
+    if _widened(had, has):
+        yield Difference.COLUMN_WIDENED
+    elif _retyped(had, has):
+        yield Difference.COLUMN_TYPE
+    elif (had.type_oid, had.typmod) != (has.type_oid, has.typmod):
+        yield Difference.COLUMN_WIDTH
+
+
+def _widened(had: ColumnFacts, has: ColumnFacts) -> bool:
+    return (had.type_oid, has.type_oid) in _WIDER
+
+
+def _retyped(had: ColumnFacts, has: ColumnFacts) -> bool:
+    """Whether the column has another type, which shows in every row that is sent; none that is only wider."""
+    other = had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS
+    return other and not _widened(had, has)
+
+
+def _identity(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
+    if before.identity != after.identity:
+        yield Difference.IDENTITY
+    elif before.key != after.key:
+        yield Difference.KEY_UNDER_FULL if after.identity == "f" else Difference.IDENTITY
+
+
+def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Iterator[Difference]:
+    if {"u", "d"} & set(operations):
+        yield from _partition_identities(before, after)
+    if before.leaves_text == after.leaves_text:
+        return
+    had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
+    if had.keys() - has.keys():
+        yield Difference.PARTITION_DETACHED
+    known = {oid for p in had.values() for oid in p.attached}
+    for oid in has.keys() - had.keys():
+        made = set(has[oid].attached) <= known
+        yield Difference.PARTITION_MADE if made else Difference.PARTITION_ATTACHED
+    touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
+    for oid in had.keys() & has.keys():
+        if had[oid].links != has[oid].links:
+            yield Difference.PARTITION_ATTACHED
+        if had[oid].file != has[oid].file:
+            yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
+
+
+def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
+    """What of the partitions' identities, or of the table's own, leaves old rows that it can't be followed by."""
+    same = (before.leaves_text, before.identity, before.key) == (after.leaves_text, after.identity, after.key)
+    if same or after.kind != "p":
+        return
+    had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
+    unfit, unfit_before = after.misfits, before.misfits
+    known = {oid: (p.identity, p.key) for oid, p in unfit_before.items()}
+    if any(known.get(oid) != (p.identity, p.key) for oid, p in unfit.items()):
+        yield Difference.PARTITION_IDENTITY
+    for oid in had.keys() & has.keys() - unfit.keys():
+        if oid in unfit_before or had[oid].identity != has[oid].identity:
+            yield Difference.PARTITION_IDENTITY_FITS
+
+
+def _types(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    had = old.types_of(c.type_oid for c in old.sent(before))
+    has = new.types_of(c.type_oid for c in new.sent(after))
+    for oid in had.keys() & has.keys():
+        if had[oid] == has[oid]:
+            continue
+        if had[oid].kind == "e":
+            yield from _enum(had[oid].parts, has[oid].parts)
+        elif had[oid].kind == "c":
+            yield from _composite(had[oid].parts, has[oid].parts)
+
+
+def _enum(before: str, after: str) -> Iterator[Difference]:
+    had, has = dict(json.loads(before)), dict(json.loads(after))
+    if any(has.get(oid) != label for oid, label in had.items()):
+        yield Difference.LABEL_CHANGED
+    if has.keys() - had.keys():
+        yield Difference.LABEL_ADDED
+
+
+def _composite(before: str, after: str) -> Iterator[Difference]:
+    # A composite's text has no names in it.
+    had, has = [[n, *rest] for n, _, *rest in json.loads(before)], [[n, *rest] for n, _, *rest in json.loads(after)]
+    yield Difference.COMPOSITE if had != has else Difference.TYPE_RENAMED_INSIDE

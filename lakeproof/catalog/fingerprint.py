@@ -1,0 +1,244 @@
+"""The fingerprint of a source's catalog: what the meaning of its tables' changes depends on, as one reading found it.
+
+Reading it belongs to `lakeproof.postgres.catalog_fingerprint`, what a difference means to
+`lakeproof.catalog.differences`, and when it is read to `lakeproof.drain.catalog_watch`.
+
+A table is a handful of JSON texts that the server made: 10,000 tables of 100 columns are 10,000 small objects, compared as
+texts, and taken apart only where they differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Identity, identity_fits
+
+FORMAT = "lakeproof.catalog/1"
+
+
+class ColumnFacts(NamedTuple):
+    """A column. `epoch` changes with every ALTER of it; `missing` is what rows older than the column read, as text."""
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    generated: str
+    epoch: str
+    missing: str | None
+
+
+class LeafFacts(NamedTuple):
+    """A partition with rows.
+
+    `file` is its relfilenode, `epoch` the xid that wrote its line of pg_class, `attached` the partitions on the way up to
+    the table that came by ATTACH, `links` what changes when one of them was detached and attached again. `key` are the
+    names of its identity index's columns.
+    """
+
+    oid: int
+    file: int
+    identity: str
+    epoch: str
+    attached: tuple[int, ...]
+    links: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+class EntryFacts(NamedTuple):
+    """How a publication has a table: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers."""
+
+    publication: int
+    entry: str
+    filter: str | None
+    listed: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A published table; the texts are JSON, read by the properties. `last` is the highest attribute number ever given."""
+
+    oid: Oid
+    table: TableName
+    kind: str
+    identity: str
+    key: str
+    file: int
+    columns_text: str
+    leaves_text: str
+    entries_text: str
+    last: int
+
+    @property
+    def columns(self) -> tuple[ColumnFacts, ...]:
+        """In the order of their numbers."""
+        return tuple(ColumnFacts(*c) for c in json.loads(self.columns_text))
+
+    @property
+    def leaves(self) -> tuple[LeafFacts, ...]:
+        """Of a partitioned table; empty of any other."""
+        lines = json.loads(self.leaves_text)
+        return tuple(
+            LeafFacts(o, file, i, e, tuple(attached), tuple(links), tuple(key))
+            for o, file, i, e, attached, links, key in lines
+        )
+
+    @property
+    def identity_columns(self) -> frozenset[str]:
+        """The names of its identity index's columns; empty under FULL and NOTHING."""
+        names = {c.attnum: c.name for c in self.columns} if self.identity in {"d", "i"} else {}
+        numbers = [int(n) for count, key in json.loads(self.key) for n in key.split()[:count]]
+        return frozenset(names[n] for n in numbers if n in names)
+
+    @property
+    def misfits(self) -> dict[int, LeafFacts]:
+        """The partitions, by OID, whose old rows are not told apart by the table's identity."""
+        leaves = self.leaves
+        own, columns = Identity(self.identity), self.identity_columns if leaves else frozenset[str]()
+        return {p.oid: p for p in leaves if not identity_fits(own, columns, Identity(p.identity), p.key)}
+
+    @property
+    def entries(self) -> tuple[EntryFacts, ...]:
+        """One for each publication that has it."""
+        return _entries(self.entries_text)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFacts:
+    """An enum's labels, a composite's columns, or what a domain, array or range is made of (`parts`: JSON; `of`: OIDs).
+
+    `line` is what decides how its values are kept, as `lakeproof.postgres.catalog_type_lines` writes it: the type may
+    be gone when the stream brings them.
+    """
+
+    kind: str
+    parts: str
+    of: tuple[int, ...]
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationFacts:
+    """A publication; `epoch` changes with every ALTER of it that is not about a table, `owner` is an OID."""
+
+    name: str
+    owner: int
+    operations: str
+    via_root: bool
+    all_tables: bool
+    generated: str
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A reading: tables, types that are not built in, and publications, each by OID."""
+
+    tables: Mapping[Oid, TableFacts]
+    types: Mapping[int, TypeFacts]
+    publications: Mapping[int, PublicationFacts]
+
+    @property
+    def publication_names(self) -> set[str]:
+        """What the publications are called."""
+        return {publication.name for publication in self.publications.values()}
+
+    def sent(self, table: TableFacts) -> tuple[ColumnFacts, ...]:
+        """The columns that the stream has of a table."""
+        wanted: set[int] = set()
+        columns = table.columns
+        for entry in table.entries:
+            generated = self.publications[entry.publication].generated == "s"
+            wanted |= (
+                set(entry.listed)
+                if entry.listed is not None
+                else {c.attnum for c in columns if not c.generated or (generated and c.generated == "s")}
+            )
+        return tuple(c for c in columns if c.attnum in wanted)
+
+    def operations(self, table: TableFacts) -> str:
+        """The letters of what is published of it: i, u, d and t."""
+        found = {o for e in table.entries for o in self.publications[e.publication].operations}
+        return "".join(o for o in "iudt" if o in found)
+
+    def types_of(self, oids: Iterable[int]) -> dict[int, TypeFacts]:
+        """The types that these are made of, themselves included, as far as they are not built in."""
+        found: dict[int, TypeFacts] = {}
+        waiting = list(oids)
+        while waiting:
+            oid = waiting.pop()
+            if oid in self.types and oid not in found:
+                found[oid] = self.types[oid]
+                waiting += self.types[oid].of
+        return found
+
+    def digest(self, oid: Oid) -> str:
+        """16 hexadecimal digits over everything that the fingerprint has about one table."""
+        table = self.tables[oid]
+        types = self.types_of(c.type_oid for c in self.sent(table))
+        about = {e.publication for e in table.entries}
+        part = Fingerprint({oid: table}, types, {p: self.publications[p] for p in about})
+        return hashlib.sha256(part.to_bytes()).hexdigest()[:16]
+
+    def files(self, oid: Oid) -> dict[int, int]:
+        """The files (relfilenodes) that have one table's rows, by the OID of the table or partition."""
+        table = self.tables[oid]
+        return {leaf.oid: leaf.file for leaf in table.leaves} if table.kind == "p" else {int(oid): table.file}
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON; `parse_fingerprint` gives it back."""
+        document = {"format": FORMAT, **{name: list(lines) for name, lines in self._lines()}}
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+    def _lines(self) -> Iterator[tuple[str, Iterator[list[Any]]]]:
+        yield (
+            "publications",
+            (
+                [oid, p.name, p.owner, p.operations, p.via_root, p.all_tables, p.generated, p.epoch]
+                for oid, p in sorted(self.publications.items())
+            ),
+        )
+        yield "types", ([oid, t.kind, t.parts, list(t.of), t.line] for oid, t in sorted(self.types.items()))
+        yield (
+            "tables",
+            (
+                [
+                    int(t.oid), t.table.schema, t.table.name, t.kind, t.identity, t.key, t.file,
+                    t.columns_text, t.leaves_text, t.entries_text, t.last,
+                ]
+                for _, t in sorted(self.tables.items())
+            ),
+        )  # fmt: skip
+
+
+def parse_fingerprint(data: bytes) -> Fingerprint:
+    """The inverse of `to_bytes`; raises ValueError on any other bytes."""
+    try:
+        document = json.loads(data)
+        if document.pop("format") != FORMAT:
+            raise ValueError("it is of another format")
+        found = Fingerprint(
+            {
+                Oid(oid): TableFacts(Oid(oid), TableName(schema, name), *rest)
+                for oid, schema, name, *rest in document["tables"]
+            },
+            {oid: TypeFacts(kind, parts, tuple(of), line) for oid, kind, parts, of, line in document["types"]},
+            {oid: PublicationFacts(*rest) for oid, *rest in document["publications"]},
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is not a fingerprint ({type(error).__name__})") from None
+    if found.to_bytes() != data:
+        raise ValueError("it is not spelled as its contents call for")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _entries(text: str) -> tuple[EntryFacts, ...]:
+    lines = json.loads(text)
+    return tuple(EntryFacts(p, e, f, None if listed is None else tuple(listed)) for p, e, f, listed in lines)

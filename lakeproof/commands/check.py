@@ -1,0 +1,144 @@
+"""Look at one source and say what is wrong with it and what lakeproof would do; nothing is changed.
+
+The single checks are in `lakeproof.postgres.check_source` and `table_checks`; the configuration file is checked when it
+is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lakeproof.commands.concurrently import side_by_side
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_published import PublishedTable, publications_of, read_tables
+from lakeproof.postgres.check_findings import Finding, Severity, from_error
+from lakeproof.postgres.check_source import examine
+from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
+from lakeproof.postgres.server import ServerIdentity, identify
+from lakeproof.schema import LeftOutColumn
+from lakeproof.snapshot.incarnation import check_lake_is_ours
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag where that is empty.
+
+    `pages` is the catalog's estimate of its size; `left_out` are the columns that are not sent.
+    """
+
+    name: TableName
+    identity: str
+    key: tuple[str, ...]
+    columns: int
+    exact_text_columns: tuple[str, ...]
+    actions: tuple[str, ...]
+    pages: int
+    kept: str
+    left_out: tuple[LeftOutColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was found about a source; `server` is None where it could not be reached."""
+
+    source: str
+    server: ServerIdentity | None
+    slot: SlotState | None
+    publications: tuple[str, ...]
+    tables: tuple[TableSummary, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a finding is an error."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def single_tables(self) -> bool:
+        """Whether what is in the way is about single tables alone, beside which others can go on."""
+        errors = {finding.table for finding in self.findings if finding.severity is Severity.ERROR}
+        return None not in errors and bool({table.name for table in self.tables} - errors)
+
+    @property
+    def try_again(self) -> bool:
+        """Whether nothing but what may pass by itself is in the way."""
+        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        return bool(errors) and all(finding.transient for finding in errors)
+
+
+def check_source(config: Config, name: str) -> CheckReport:
+    """Gather every finding about the source `name`; a source that can't be reached is a finding too.
+
+    Raises ConfigError where the configuration has no such source.
+    """
+    source = config.source(name)
+    conn = None
+    try:
+        conn = connect(source.dsn, "lakeproof check")
+        return _report(config, source, conn)
+    except LakeproofError as refusal:
+        return CheckReport(name, None, None, (), (), (from_error(refusal),))
+    finally:
+        close_quietly(conn)
+
+
+def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport]:
+    """`check_source` of each, beside the others: a server that hangs is a finding about its own source."""
+    found = side_by_side(names, lambda name: check_source(config, name))
+    reports = {}
+    for name, report in found.items():
+        if isinstance(report, LakeproofError):
+            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901  (the same, as a report)
+        if isinstance(report, Exception):
+            raise report
+        reports[name] = report
+    return reports
+
+
+def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
+    server = identify(conn)
+    return CheckReport(
+        source=source.name,
+        server=server,
+        slot=read_slot(conn, source.slot) if name_problem(source.slot) is None else None,
+        publications=tuple(publications_of(conn, source)),
+        tables=_tables(conn, source),
+        findings=(*examine(conn, source), *_lake(config, source, server)),
+    )
+
+
+def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
+    try:
+        check_lake_is_ours(open_store(config.lake), LakePaths(config.lake, source.name), server)
+    except (LakeError, ConfigError) as refusal:
+        return [from_error(refusal)]
+    return []
+
+
+def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
+    try:
+        return tuple(_summary(table) for table in read_tables(conn, source, refused={}).values())
+    except DefiniteError:
+        # The findings say why.
+        return ()
+
+
+def _summary(table: PublishedTable) -> TableSummary:
+    version = table.version
+    return TableSummary(
+        name=table.table,
+        identity=version.identity.name.lower(),
+        key=version.key,
+        columns=len(version.columns),
+        exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
+        actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
+        pages=table.pages,
+        kept=table.kept,
+        left_out=table.left_out,
+    )

@@ -1,0 +1,161 @@
+"""Look at this machine: whether the lake can be written, and whether Spark would start; nothing is changed or started.
+
+What is wrong with a source belongs to `check.py`. Whatever is found here would otherwise be found by the first compaction,
+when the slot that `bootstrap` made already keeps WAL.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakeproof.config.model import Config, SparkConfig
+from lakeproof.errors import ConfigError, DefiniteError
+from lakeproof.lake.spark import jars
+from lakeproof.lake.spark.java import check_java
+from lakeproof.postgres.check_findings import Finding, Severity, error, from_error, note, warning
+from lakeproof.storage.store import local_folder
+
+_MOUNTS = Path("/proc/self/mountinfo")
+# What the kernel shows as files and keeps nothing in.
+_PSEUDO = frozenset({"proc", "sysfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf"})
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_FREE_SHARE_MIN = 0.05
+_FREE_BYTES_MIN = 1_000_000_000
+# A file system may not know unnamed files; then its permissions are asked instead.
+_NOT_KNOWN = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
+_ANOTHER = "name another folder in `lake`, or let this user write there"
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCheck:
+    """The lake's folder: whether it is there, on which file system (where it is mounted, its kind), and the room there."""
+
+    folder: str
+    exists: bool
+    mounted_at: str | None
+    file_system: str | None
+    free_bytes: int | None
+    total_bytes: int | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCheck:
+    """What Spark would start with; `java` is a major version, None if there is none that fits."""
+
+    java: int | None
+    driver_memory: str
+    memory_bytes: int | None
+    jars: str
+    jars_present: bool
+    findings: tuple[Finding, ...]
+
+
+def is_refused(findings: tuple[Finding, ...]) -> bool:
+    """True if a finding is an error."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def check_lake(config: Config) -> LakeCheck:
+    """Look at the lake's folder, or the nearest one above it that exists."""
+    try:
+        folder = local_folder(config.lake)
+    except ConfigError as refusal:
+        return LakeCheck(config.lake, False, None, None, None, None, (from_error(refusal),))
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    mounted_at, kind = _mount(there)
+    try:
+        usage = shutil.disk_usage(there)
+        free, total = usage.free, usage.total
+    except OSError:
+        free, total = None, None
+    found = tuple(_lake_findings(folder, there, kind, free, total))
+    return LakeCheck(str(folder), there == folder, mounted_at, kind, free, total, found)
+
+
+def _lake_findings(
+    folder: Path, there: Path, kind: str | None, free: int | None, total: int | None
+) -> Iterator[Finding]:
+    thing = f"lake {folder}"
+    where = "it" if there == folder else f"{there}, above it,"
+    problem = "is one of the kernel's own (" + str(kind) + ")" if kind in _PSEUDO else _why_not_writable(there)
+    if problem is not None:
+        yield error(thing, f"{where} {problem}", _ANOTHER)
+        return
+    if there != folder:
+        yield note(thing, "it does not exist yet", "`lakeproof bootstrap` makes it")
+    if kind in _IN_MEMORY:
+        reason = f"it is on {kind}, that is in memory: it is gone when this machine restarts"
+        yield warning(thing, reason, "name a folder on a disk in `lake`")
+    if free is not None and total and (free < _FREE_SHARE_MIN * total or free < _FREE_BYTES_MIN):
+        reason = f"its file system is nearly full: {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
+        yield warning(thing, reason, "make room, or name a folder with more: a full disk stops the drain")
+
+
+def _why_not_writable(there: Path) -> str | None:
+    """Why nothing can be written in `there`, None if it can: an unnamed file is made and gone again."""
+    try:
+        if not there.is_dir():
+            return "is no folder"
+        os.close(os.open(there, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except OSError as refusal:
+        if refusal.errno not in _NOT_KNOWN:
+            return f"can't be written ({refusal.strerror})"
+        return None if os.access(there, os.W_OK | os.X_OK) else "can't be written"
+    return None
+
+
+def _mount(place: Path) -> tuple[str | None, str | None]:
+    """Where the file system of `place` is mounted, and its kind; None where the system does not tell."""
+    best: tuple[str | None, str | None] = (None, None)
+    try:
+        real, lines = place.resolve(), _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return best
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        mounted_at = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
+        # A later line hides an earlier one of the same place.
+        if real.is_relative_to(mounted_at) and len(mounted_at) >= len(best[0] or ""):
+            best = mounted_at, after.split()[0]
+    return best
+
+
+def check_spark(spark: SparkConfig) -> SparkCheck:
+    """Ask Java for its version and look at the heap and the jars; Spark is not started."""
+    found: list[Finding] = []
+    java = None
+    try:
+        java = check_java()
+    except DefiniteError as refusal:
+        found.append(from_error(refusal))
+    memory = _machine_memory()
+    heap = int(spark.driver_memory[:-1]) * _UNITS[spark.driver_memory[-1]]
+    if memory is not None and heap > memory:
+        reason = f"its heap of {spark.driver_memory} is more than the {memory / 1e9:.1f} GB that this machine has"
+        found.append(warning("spark.driver_memory", reason, "lower it, or take a larger machine"))
+    folder = jars.folder()
+    present = not jars.missing(folder)
+    if not present:
+        remedy = f"the first start of Spark fetches them; or name a folder that has them in {jars.VARIABLE}"
+        found.append(note("Delta's jars", f"they are not in {folder} yet", remedy))
+    else:
+        try:
+            jars.jars()
+        except DefiniteError as refusal:
+            found.append(from_error(refusal))
+    return SparkCheck(java, spark.driver_memory, memory, str(folder), present, tuple(found))
+
+
+def _machine_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None

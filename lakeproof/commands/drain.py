@@ -1,0 +1,40 @@
+"""Drain a source: from its slot into its landing, until a position, a time or a stop.
+
+One connection's loop belongs to `lakeproof.drain.loop`; here are the checks before it, connecting again after it, and what a
+caller is told. The slot is the lock: PostgreSQL admits one reader. Where another drain holds it, a caller who waits for a
+position waits until the landing has it, and a lasting drain waits for the slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakeproof.config.model import Config
+from lakeproof.drain.counts import DrainReport, Flush
+from lakeproof.drain.supervisor import _Drain
+from lakeproof.drain.until import Until
+from lakeproof.events import Report, Stop, silent
+from lakeproof.storage.disk import disk_error
+
+
+def drain(
+    config: Config,
+    name: str,
+    until: Until,
+    report: Report = silent,
+    stop: Stop | None = None,
+    *,
+    on_flush: Callable[[Flush], None] | None = None,
+) -> DrainReport:
+    """Drain the source `name` and say what was added.
+
+    `on_flush` is called in the calling thread for each manifest that is durable, after its acknowledgement where the
+    connection lasts so long. Raises ConfigError, LakeError, GapError and SourceError where a person must change something;
+    FencedError (a TransientError) where another writer has taken over; TransientError where the connection was lost and
+    `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) where a disk is full and `until`
+    is not `stopped` (such a drain waits for room).
+    """
+    try:
+        return _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush).run()
+    except OSError as error:
+        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error

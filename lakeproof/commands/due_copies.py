@@ -1,0 +1,174 @@
+"""Which tables are to be copied without being asked: held ones that a snapshot brings back, and new ones of the publication.
+
+Copying them belongs to `lakeproof.commands.bootstrap`; when it is asked, and whether at all, to the callers.
+
+Only the lake is looked at, no server. A table that is held again after each copy must not be copied for ever, so what is
+there of earlier snapshots says when it may be: the first copy within a day is made at once, the next one after
+`snapshot.held_pause_s`, and then after twice as long each time. The copy that a table came into the lake with does not
+count: it was not made since the table was held.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from lakeproof.config.model import Config
+from lakeproof.config.table_names import write_table
+from lakeproof.lake.planning.born_tables import births
+from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.records.documents import RESNAPSHOT, Cut, Held
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.snapshot.folder import Pending, finished_tables, may_enter, read_ended, read_wanted, snapshot_folders
+from lakeproof.storage.fields import time_of
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+
+DAY = timedelta(days=1)
+# From a pause of a second to one of a day.
+_DOUBLED_MAX = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Recopy:
+    """`due` are to be copied now, each with the reason; `paused` not before then, since copies have not helped so far."""
+
+    due: Mapping[TableName, str] = field(default_factory=dict)
+    paused: Mapping[TableName, datetime] = field(default_factory=dict)
+
+
+def recopy(config: Config, name: str, now: datetime) -> Recopy:
+    """Look at the source `name`. Raises what a damaged lake raises.
+
+    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake:
+    those copies a person begins.
+    """
+    source = config.source(name)
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
+    if chain is None or cut is None or cut.incarnation != chain.incarnation:
+        return Recopy()
+    if not may_enter(store, paths, chain.incarnation):
+        return Recopy()
+    recorded = newest_catalog(chain)
+    published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
+    wanted = _held(cut, name, published) | _new(store, paths, chain, cut, published)
+    if not wanted:
+        return Recopy()
+    waiting = pending_snapshots(store, paths, chain.incarnation, cut)
+    copies = _copies(store, paths, chain, now - DAY, set(wanted))
+    due, paused = {}, {}
+    for table, reason in sorted(wanted.items()):
+        if table in waiting and not _was_refused(store, paths, waiting[table], cut):
+            continue
+        first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
+        if first is None or first <= now:
+            due[table] = reason
+        else:
+            paused[table] = first
+    return Recopy(due, paused)
+
+
+def never_copied(config: Config, name: str) -> dict[TableName, str]:
+    """The published tables that no copy has brought into the lake, and that enter by no other way, with what to do.
+
+    Of a configuration that names its tables, those alone. Raises what a damaged lake raises.
+    """
+    source = config.source(name)
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
+    recorded = None if chain is None else newest_catalog(chain)
+    if chain is None or cut is None or recorded is None or cut.incarnation != chain.incarnation:
+        return {}
+    published = frozenset(table.table for table in recorded.tables.values())
+    chosen = sorted(
+        t for t in _new(store, paths, chain, cut, published) if not source.selection or source.selection.selected(t)
+    )
+    return {table: _never(name, table) for table in chosen}
+
+
+def _never(source: str, table: TableName) -> str:
+    remedy = (
+        f"run `lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}`, which says what is in its way"
+    )
+    return f"it is published and not in the lake, since no copy of it was made; {remedy}"
+
+
+def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
+    """When a table may be copied again that was copied at these times of the last day; None: at once."""
+    if not copies:
+        return None
+    pause: timedelta = min(timedelta(seconds=pause_s) * (1 << min(len(copies) - 1, _DOUBLED_MAX)), DAY)
+    return max(copies) + pause
+
+
+def _was_refused(store: Store, paths: LakePaths, waiting: Pending, cut: Cut) -> bool:
+    """Whether a cycle past the whole copy has left it waiting: the table has changed since, and never again will it enter.
+
+    A cycle that was planned before the copy's end says so too, which the pause after that copy outlasts.
+    """
+    ended = read_ended(store, paths, waiting.key)
+    return (
+        ended is not None
+        and cut.position >= waiting.consistent_point
+        and time_of(cut.created_at) > time_of(ended.ended_at)
+    )
+
+
+def _held(cut: Cut, source: str, published: frozenset[TableName] | None) -> dict[TableName, str]:
+    """The held tables whose remedy is a snapshot and nothing else, but those that are published no more.
+
+    Nor those whose history would begin again with it: that can't be undone, so a person asks for it.
+    """
+    named = {table: Held(Lsn.ZERO, "", RESNAPSHOT).named(source, table).remedy for table in cut.held}
+    return {
+        table: held.reason
+        for table, held in cut.held.items()
+        if held.remedy == named[table] and not held.history_lost and (published is None or table in published)
+    }
+
+
+def _new(
+    store: Store, paths: LakePaths, chain: Chain, cut: Cut, published: frozenset[TableName] | None
+) -> dict[TableName, str]:
+    """The tables that the drain knows to be published, that nobody has copied, and that do not enter without a copy."""
+    unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
+    unknown -= births(chain, cut, cut.position).keys() if unknown else set()
+    # The snapshots' documents stay for good, so they are read only where it matters.
+    copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
+    return dict.fromkeys(unknown - copied, "it came into the publication")
+
+
+def _copies(
+    store: Store, paths: LakePaths, chain: Chain, since: datetime, tables: set[TableName]
+) -> dict[TableName, tuple[datetime, ...]]:
+    """When each of `tables` was to be copied since then, whatever came of it, but for the first time ever."""
+    found: dict[TableName, tuple[datetime, ...]] = {}
+    folders = snapshot_folders(store, paths, chain.incarnation)
+    older = 0
+    for number, folder in reversed(list(enumerate(folders))):
+        wanted = read_wanted(store, paths, folder)
+        begun = None if wanted is None else time_of(wanted.started_at)
+        if wanted is None or begun is None:
+            continue
+        # One is made after the other, each at a later position.
+        if begun < since:
+            older = number + 1
+            break
+        for table in tables.intersection(wanted.tables):
+            found[table] = (*found.get(table, ()), begun)
+    # Nearly every table is in the very first snapshot, so few are read here.
+    first = set(found)
+    for folder in folders[:older]:
+        if not first:
+            break
+        wanted = read_wanted(store, paths, folder)
+        first -= set() if wanted is None else set(wanted.tables)
+    return {table: times[:-1] if table in first else times for table, times in found.items()}

@@ -1,0 +1,188 @@
+"""A first configuration, written from what a database has: its tables, what tells their rows apart, what is kept as text.
+
+Looking at a source that is configured belongs to `check`. Nothing is changed on the server, and no secret is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
+
+from lakeproof.config.model import SourceConfig
+from lakeproof.config.secret import check_conninfo
+from lakeproof.config.table_names import TablePattern, write_table
+from lakeproof.config.values import NAME_PATTERN
+from lakeproof.errors import ConfigError, DefiniteError
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_published import ACTIONS, PublishedTable, as_if_published
+from lakeproof.postgres.catalog_selection import Relation, user_relations
+from lakeproof.postgres.check_tables import named_facts, yaml_text
+from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.server import ServerIdentity, identify
+from lakeproof.schema import Identity
+from lakeproof.values.types import EXACT_TEXT
+
+_INSERTS = ("insert", "truncate")
+_RESERVED = "views"
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What was written: the file, the source's name, its tables, those left out with the reason, where the password goes.
+
+    `needs_password` is false if the connection took none, or libpq had one of its own.
+    """
+
+    file: Path
+    source: str
+    tables: tuple[TableName, ...]
+    left_out: Mapping[TableName, str]
+    password_variable: str
+    needs_password: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Database:
+    """What was found."""
+
+    server: ServerIdentity
+    relations: tuple[Relation, ...]
+    tables: Mapping[TableName, PublishedTable]
+    unfit: Mapping[TableName, str] = field(default_factory=dict)
+
+
+def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
+    """Look at the database behind `conninfo` and write the configuration `file`, with one source.
+
+    The source has the database's name if nothing else is said. A password in `conninfo`, or in the environment variable
+    that the file will name (`<SOURCE>_PASSWORD`), is used to connect. Raises ConfigError if the file is there, or for a
+    conninfo or name that can't be, else as `connect`.
+    """
+    if file.exists():
+        raise ConfigError(str(file), "it is there already, and is not overwritten", "name another file with -c FILE")
+    public, password = _without_password(conninfo)
+    source = _name(name, public)
+    variable = f"{source.upper()}_PASSWORD"
+    password = password or os.environ.get(variable)
+    full = make_conninfo(public, password=password) if password else public
+    conn = connect(SecretStr(full), "lakeproof init")
+    try:
+        found = _look(conn, source, full)
+    finally:
+        close_quietly(conn)
+    text = "\n".join(_lines(found, source, public, variable if password else None)) + "\n"
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(str(file), "it was made meanwhile", "look at it, or name another file with -c FILE") from None
+    return Begun(file, source, tuple(found.tables), found.unfit, variable, bool(password))
+
+
+def _without_password(conninfo: str) -> tuple[str, str | None]:
+    """The conninfo as it may be written, and the password that it had."""
+    try:
+        parts = conninfo_to_dict(conninfo)
+        password = parts.pop("password", None)
+        public = make_conninfo("", **parts)
+        check_conninfo(public)
+    except ProgrammingError:
+        # libpq's own words may quote the password.
+        raise ConfigError("--dsn", "is not a libpq connection string or URI", "write host=… dbname=… user=…") from None
+    except ValueError as error:
+        raise ConfigError("--dsn", str(error), "write host=… dbname=… user=…") from None
+    return public, None if password is None else str(password)
+
+
+def _name(given: str | None, conninfo: str) -> str:
+    if given is not None:
+        if not re.fullmatch(NAME_PATTERN, given) or given == _RESERVED:
+            reason = f"is no source's name: a small letter, then small letters, digits and _; and not {_RESERVED}"
+            raise ConfigError(f"--name {given[:80]}", reason, "give another one")
+        return given
+    dbname = str(conninfo_to_dict(conninfo).get("dbname") or "source").lower()
+    made = re.sub(r"[^a-z0-9_]", "_", dbname)[:40].lstrip("_0123456789")
+    return made if made and made != _RESERVED else "source"
+
+
+def _look(conn: Connection, source: str, conninfo: str) -> _Database:
+    server = identify(conn)
+    relations = tuple(relation for relation in user_relations(conn) if not relation.ancestors)
+    fit = [relation.table for relation in relations if relation.unfit is None]
+    facts = named_facts(conn, fit)
+    actions = {int(row["oid"]): ACTIONS if row["has_identity"] else _INSERTS for row in facts.values()}
+    assumed = SourceConfig(name=source, dsn=SecretStr(conninfo), publication=source, slot=source)
+    refused: dict[TableName, DefiniteError] = {}
+    tables = as_if_published(conn, assumed, actions, refused)
+    unfit = {relation.table: relation.unfit for relation in relations if relation.unfit is not None}
+    return _Database(server, relations, tables, unfit | {table: error.reason for table, error in refused.items()})
+
+
+def _lines(found: _Database, source: str, conninfo: str, variable: str | None) -> Iterator[str]:
+    yield f"# Written by `lakeproof init` from database {_plain(found.server.database)}, PostgreSQL {found.server.major}."
+    yield '# Every key and its default is in the manual, "Configuration". Next: lakeproof check, plan, apply, bootstrap.'
+    yield "lake: ./lake"
+    yield "sources:"
+    yield f"  {source}:"
+    yield f"    dsn: {json.dumps(conninfo, ensure_ascii=False)}"
+    if variable is not None:
+        yield "    # No password stands in this file: set the variable, or write {file: PATH}."
+        yield f"    password: {{env: {variable}}}"
+    else:
+        yield "    # No password was needed, or libpq had it (passfile, PGPASSWORD); else:"
+        yield f"    # password: {{env: {source.upper()}_PASSWORD}}"
+    yield from _tables(found)
+    texts = {name: _texts(table) for name, table in found.tables.items()}
+    if any(texts.values()):
+        yield "    # Kept as PostgreSQL's exact text; `lakeproof check` says how numerics become decimals:"
+        yield from (f"    #   {_plain(write_table(name))}: {', '.join(said)}" for name, said in texts.items() if said)
+
+
+def _tables(found: _Database) -> Iterator[str]:
+    if not found.tables:
+        yield "    # The database has no table that could be followed, or the role may see none."
+        yield "    tables: []"
+    else:
+        yield "    tables:"
+    schemas = sorted({relation.table.schema for relation in found.relations})
+    for schema in schemas:
+        names = [name for name in found.tables if name.schema == schema]
+        if names:
+            every = _plain(str(TablePattern(schema, "*")))
+            yield f"      # {len(names)} of schema {_plain(schema)}; `{every}` instead of them means all, later ones too."
+        for name in names:
+            yield f"      - {yaml_text(write_table(name))}  # {_plain(_identity(found.tables[name]))}"
+        for name, reason in found.unfit.items():
+            if name.schema == schema:
+                yield f"      # left out: {_plain(write_table(name))}: {_plain(reason)}"
+
+
+def _identity(table: PublishedTable) -> str:
+    version = table.version
+    columns = f"{len(version.columns)} columns"
+    if version.identity is Identity.FULL:
+        return f"{columns}; identity FULL: name a `key` under `table` if columns tell its rows apart"
+    if not table.has_identity:
+        return f"{columns}; no identity: its inserts alone are followed"
+    return f"{columns}; key {', '.join(version.key)}"
+
+
+def _texts(table: PublishedTable) -> list[str]:
+    said = [
+        _plain(f"{column.name} ({column.type_name})") for column in table.version.columns if column.kind == EXACT_TEXT
+    ]
+    return [*said[:_SHOWN], f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else said
+
+
+def _plain(text: str) -> str:
+    """The text on one line of a comment."""
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,43 @@
+"""The tables of a source as far as they are known without its database: from the configuration and the lake.
+
+What the database has belongs to `lakeproof.postgres.catalog_selection`. Dagster makes its assets from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.chain import Chain
+from lakeproof.names import TableName
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+
+
+def with_known_tables(config: Config, name: str) -> SourceConfig:
+    """Return the source `name` with every table that its patterns match, and that is known, among its `tables`.
+
+    Known are the tables that the configuration speaks of elsewhere (`table`, what views read), that the newest reading of
+    the catalog in the landing has, and that the newest cut has. A source without patterns comes back as it is. Raises
+    LakeError for a damaged lake.
+    """
+    source = config.source(name)
+    if not source.patterns:
+        return source
+    selected = {table for table in _known(config, source) if source.selection.selected(table)}
+    return source.model_copy(update={"tables": (*source.tables, *sorted(selected.difference(source.tables)))})
+
+
+def _known(config: Config, source: SourceConfig) -> Iterator[TableName]:
+    yield from source.table
+    yield from (table for view in config.views.values() for of, table in view.reads.values() if of == source.name)
+    store, paths = open_store(config.lake), LakePaths(config.lake, source.name)
+    chain = Chain.open_newest(store, paths)
+    recorded = None if chain is None else newest_catalog(chain)
+    if recorded is not None:
+        yield from (facts.table for facts in recorded.tables.values())
+    cut = newest_cut(store, paths)
+    if cut is not None:
+        yield from (*cut.tables, *cut.held)

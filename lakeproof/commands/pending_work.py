@@ -1,0 +1,131 @@
+"""Whether a compaction or a refresh has anything to do: asked before Spark is started, by the commands and by Dagster.
+
+Doing it belongs to `compact.py` and `refresh.py`; whether another run is in the way, in Dagster, to
+`orchestration.policies.run`.
+
+A compaction plans each cycle from manifests and documents alone, so the same plan answers here. A landing that only moved
+on, because the server wrote what is not published, is no work: the cut would have another position and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from lakeproof.commands.status import SourceStatus, StatusReport, status
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.lake.planning.forecast import after_plan, next_plan
+from lakeproof.lake.planning.next_incarnation import plan_crossing, to_be_followed
+from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.plan import Plan
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut, newest_number
+from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.names import CycleNumber
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.views.definition import definition_sha256
+
+
+def compaction_has_work(config: Config, name: str) -> bool:
+    """True if a compaction of the source `name` would write something other than its position, or end an interrupted cycle.
+
+    Raises LakeError if there is no landing, or one that is damaged.
+    """
+    store, paths = open_store(config.lake), LakePaths(config.lake, name)
+    newest = newest_incarnation(store, paths)
+    if newest is None:
+        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
+    cut = newest_cut(store, paths)
+    if newest_number(store, paths.intents) > (0 if cut is None else cut.number):
+        return True
+    rows = config.source(name).compaction.cycle_rows
+    for incarnation in to_be_followed(store, paths, cut):
+        chain = Chain.open(store, paths, incarnation)
+        if cut is not None and incarnation != cut.incarnation:
+            pending = pending_snapshots(store, paths, incarnation, cut)
+            return plan_crossing(chain, cut, pending, CycleNumber(cut.number + 1)) is not None
+        if _has_work(chain, cut, rows):
+            return True
+    return False
+
+
+def _has_work(chain: Chain, cut: Cut | None, cycle_rows: int) -> bool:
+    start = chain.head.end_lsn if cut is None else cut.position
+    if any(manifest.rows for manifest in chain.between(start, chain.end)):
+        return True
+    plan = next_plan(chain, cut, cycle_rows=cycle_rows)
+    if plan is None or not _only_moves(plan, cut):
+        return plan is not None
+    # Something bounds the range, and becomes due there.
+    if plan.end < chain.end:
+        return True
+    return cut is not None and next_plan(chain, after_plan(cut, plan, {}), cycle_rows=cycle_rows) is not None
+
+
+def _only_moves(plan: Plan, cut: Cut | None) -> bool:
+    """True if the cycle would write another position and nothing else."""
+    held = set() if cut is None else cut.held.keys()
+    return plan.kind == "apply" and not plan.tables and not plan.segments and plan.held.keys() == held
+
+
+def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | None:
+    """Why a compaction would do nothing, or fail; None if it has work."""
+    if state.landing is None:
+        return "there is no landing yet: bootstrap first"
+    if state.lease_held:
+        return f"the lake is being written to ({state.lease})"
+    return None if has_work else f"everything up to {state.landing.end_lsn} is in the lake"
+
+
+def why_not_refresh(config: Config, view: str | None) -> str | None:
+    """Why a refresh of a view, or of all, would change nothing; None if one has work.
+
+    Raises ConfigError for a view whose SQL can't be read.
+    """
+    chosen = [v for v in config.views.values() if view in (None, v.name)]
+    if not chosen:
+        return "the configuration has no views"
+    state = status(config, servers=False)
+    if any(problem for v in chosen for problem in state.views[v.name].problems):
+        # The refresh says it, as it says what is wrong with one of them.
+        return None
+    reads = {v.name: sorted({source for source, _ in v.reads.values()}) for v in chosen}
+    return refresh_is_pointless(state, reads, changed_views(config, state))
+
+
+def changed_views(config: Config, state: StatusReport) -> set[str]:
+    """The views whose table is gone, or was computed by another definition than the configuration has now."""
+    return {v.name for v in config.views.values() if v.name in state.views and _is_changed(config, state, v)}
+
+
+def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
+    cut = state.views[view.name].cut
+    if cut is None:
+        return False
+    try:
+        other = cut.definition_sha256 != definition_sha256(view)
+    except ConfigError:
+        # The refresh says what is wrong with it.
+        return True
+    return other or not Path(view_path(config.lake, view.name)).exists()
+
+
+def refresh_is_pointless(
+    state: StatusReport, reads: Mapping[str, Sequence[str]], changed: Collection[str] = ()
+) -> str | None:
+    """Why a refresh of views would change nothing; None if one has work. `reads` gives each view's sources.
+
+    `changed` as in `changed_views`.
+    """
+    for view, sources in reads.items():
+        found = state.views.get(view)
+        if found is None:
+            continue
+        if found.cut is None and all(state.sources[source].cut is not None for source in sources):
+            return None
+        if view in changed or any(found.behind.values()):
+            return None
+    return "no source that a view reads has a newer cut"

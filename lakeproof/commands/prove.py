@@ -1,0 +1,367 @@
+"""Prove that the lake holds what the source holds, table by table, at one position.
+
+The forms and the comparison belong to `lakeproof.proof`, the cycle that ends at the position to `pipeline.compact`.
+
+    lease ─ temporary slot with its snapshot at C ─ source's buckets under the snapshot ─ drain until the landing has C ─
+    cycle that ends at C ─ lake's buckets at that cut ─ differing buckets narrowed to keys, the snapshot still open
+
+The lease comes first, so that no other cycle can pass C before this one ends there. An ordinary snapshot would not do: it
+has no LSN. Making the slot waits for every open writing transaction; where that takes too long nothing was compared, and
+the tables are blocked, which is not the same as different.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove_lake import LakePart, prove_lake
+from lakeproof.config.mistakes import nearest
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.table_names import write_table
+from lakeproof.drain.until import Until
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError, manual
+from lakeproof.events import Event, Report, Stop, silent
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.planning.left_behind import left_behind
+from lakeproof.lake.planning.schema_change import describe_change
+from lakeproof.lake.planning.schema_changes import waiting
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.lease import Lease, hold_lease
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of, without_java
+from lakeproof.lake.spark.session import driver_lives
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_published import PublishedTable, read_tables
+from lakeproof.postgres.catalog_unchanged import shapes
+from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.copy_snapshot import SnapshotSession, TableMovedError
+from lakeproof.progress import Progress
+from lakeproof.proof.compare import Buckets, differing, differing_keys, rows_in, to_narrow
+from lakeproof.proof.lake_form import lake_buckets, lake_rows
+from lakeproof.proof.record import record
+from lakeproof.proof.result import ProofReport, Status, TableProof
+from lakeproof.proof.source_side import source_buckets, source_rows
+from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
+from lakeproof.snapshot.folder import part_key, read_snapshot
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+
+__all__ = ["ProofReport", "TableProof", "check_prove", "prove"]
+_TABLES_SHOWN = 5
+_CHANGES = manual("What changes of the source's tables do to the lake", "The way out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What one proof works with; `conn` is idle outside of a guard."""
+
+    config: Config
+    source: SourceConfig
+    spark: SparkSession
+    session: SnapshotSession
+    conn: Connection
+    report: Report
+
+    @property
+    def paths(self) -> LakePaths:
+        return LakePaths(self.config.lake, self.source.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceSide:
+    """A table as the snapshot has it: its buckets, or why it could not be read."""
+
+    table: PublishedTable | None
+    buckets: Buckets | None
+    blocked: str | None = None
+
+
+@without_java(lambda _config, name, *_, **__: name)
+def prove(  # noqa: PLR0917  the same order in every step of the pipeline
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None,
+    spark: SparkSession,
+    report: Report = silent,
+    stop: Stop | None = None,
+    *,
+    repair: bool = False,
+    history: bool = False,
+    part: LakePart | None = None,
+) -> ProofReport:
+    """Compare `tables` (all that are published or in the lake, where None) of the source `name` with the lake.
+
+    Then prove histories of them and audit views: those whose turn it is, or all with `history`, or just `part`. With
+    `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises ConfigError
+    for a name that is not known or a table that is neither published nor in the lake, LakeError where there is no landing,
+    TransientError where another process holds the lease or the source can't be reached, else what `drain` and `compact`
+    raise.
+    """
+    stop = Stop() if stop is None else stop
+    found = _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
+    wrong = found.with_status("differs")
+    if not repair or not wrong or stop.requested:
+        return found
+    report(
+        Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", {"tables": [t.key for t in wrong]})
+    )
+    bootstrap(config, name, wrong, report, stop)
+    return _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
+
+
+def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
+    """Raise what is known before Spark starts or a row is read: no landing, a table that there is not; needs the server."""
+    source, paths, store = config.source(name), LakePaths(config.lake, name), open_store(config.lake)
+    if newest_incarnation(store, paths) is None:
+        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
+    if tables is not None:
+        _chosen(source, tables, newest_cut(store, paths))
+
+
+def _prove_once(  # noqa: PLR0917  as prove
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None,
+    spark: SparkSession,
+    report: Report,
+    stop: Stop,
+    *,
+    everything: bool,
+    part: LakePart | None,
+) -> ProofReport:
+    source = config.source(name)
+    paths = LakePaths(config.lake, name)
+    store = open_store(config.lake)
+    check_prove(config, name, None)
+    chosen = _chosen(source, tables, newest_cut(store, paths))
+    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
+        slot = SnapshotSession(
+            source.dsn,
+            f"lakeproof_proof_{secrets.token_hex(6)}",
+            temporary=True,
+            lock_timeout_s=source.snapshot.lock_timeout_s,
+        )
+        with ExitStack() as open_until_compared:
+            try:
+                session = open_until_compared.enter_context(slot)
+            except TransientError as error:
+                blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
+                return ProofReport(name, None, dict.fromkeys(chosen, blocked))
+            conn = connect(source.dsn, "lakeproof proof")
+            open_until_compared.callback(close_quietly, conn)
+            found = _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
+        cut = newest_cut(store, paths)
+        if cut is None:
+            return found
+        # What was found is recorded before more is looked at, which may take long.
+        record(store, paths, cut.incarnation, found)
+        lake = prove_lake(config, name, chosen, spark, report, stop, cut=cut, everything=everything, part=part)
+        found = replace(found, lake=lake)
+        record(store, paths, cut.incarnation, found)
+        return found
+
+
+def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:
+    """The tables to be proved; raises ConfigError for one that is neither published nor in the lake.
+
+    The lake's tables that the source publishes no more are among them: nothing tells us of their changes.
+    """
+    with connect(source.dsn, "lakeproof proof") as conn:
+        refused: dict[TableName, DefiniteError] = {}
+        published = [*read_tables(conn, source, refused=refused), *refused]
+    known = [*published, *sorted(set(() if cut is None else cut.tables) - set(published))]
+    for table in tables or ():
+        if table not in known:
+            reason = f"publication {source.publication} does not have it, and the lake neither"
+            near = nearest(str(table), map(str, known))
+            raise ConfigError(f"table {table}", reason, f"did you mean {near}?" if near else "name a published table")
+    return known if tables is None else list(dict.fromkeys(tables))
+
+
+def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
+    point = proof.session.consistent_point
+    proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": len(names)}))
+    sides = _read_source(proof, names, stop)
+    name = proof.source.name
+    drain(proof.config, name, Until.lsn(point), proof.report, stop)
+    if stop.requested:
+        blocked = TableProof("blocked", reason="it was asked to stop")
+        return ProofReport(name, point, dict.fromkeys(names, blocked))
+    compact(proof.config, name, proof.spark, proof.report, stop, end=point, lease=lease)
+    cut = newest_cut(open_store(proof.config.lake), proof.paths)
+    proofs = {}
+    for number, table in enumerate(names, 1):
+        side = sides.get(table)
+        proofs[table] = _prove_table(proof, table, side, cut)
+        if side is not None and side.table is not None:
+            proofs[table] = replace(proofs[table], left_out=side.table.left_out)
+        proof.report(_event(table, proofs[table], proof, f"{number} of {len(names)}"))
+    return ProofReport(name, point, proofs)
+
+
+def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
+    """Every table's buckets under the snapshot, one table's lock at a time."""
+    conn = proof.session.connect("lakeproof proof")
+    refused: dict[TableName, DefiniteError] = {}
+    try:
+        published = read_tables(conn, proof.source, only=set(names), refused=refused)
+    finally:
+        close_quietly(conn)
+    sides = {table: _SourceSide(None, None, f"{e.reason}; {e.remedy}") for table, e in refused.items()}
+    progress = Progress(proof.report, "prove.progress", "reading the source", len(published))
+    progress.begin()
+    for table, found in published.items():
+        if stop.requested:
+            sides[table] = _SourceSide(found, None, "it was asked to stop")
+            continue
+        try:
+            with proof.session.guard(proof.conn, proof.source, found):
+                buckets = source_buckets(proof.conn, found, proof.source.buckets)
+        except (TableMovedError, TransientError) as error:
+            sides[table] = _SourceSide(found, None, f"{error.reason}; {error.remedy}")
+        else:
+            sides[table] = _SourceSide(found, buckets)
+            progress.done(rows_in(buckets))
+    return sides
+
+
+def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+    if side is None or side.buckets is None or side.table is None:
+        return _unread(proof, table, side, cut)
+    source = rows_in(side.buckets)
+    at = _in_lake(proof, table, side.table, cut)
+    if isinstance(at, TableProof):
+        return replace(at, source_rows=source)
+    shape = in_lake(at.version)
+    session = proof.spark.newSession()
+    fit(session, at.row_bytes)
+    try:
+        current = read_layer(session, proof.paths, table, at)
+        lake = lake_buckets(current, shape, proof.source.buckets)
+    except (PySparkException, Py4JError, LogGapError) as error:
+        raise_unless_about_the_data(proof.spark, error)
+        # Whatever the rows are, nobody can read them: a repair writes them anew.
+        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(error)}")
+    wrong = differing(side.buckets, lake)
+    if not wrong:
+        return TableProof("equal", source, rows_in(lake))
+    proven = TableProof("differs", source, rows_in(lake), len(wrong), reason=_buckets(proof, len(wrong)))
+    unsent = not set(ALL_ACTIONS) <= side.table.actions
+    wanted = wrong if unsent else to_narrow(side.buckets, lake)
+    if len(wanted) < len(wrong):
+        proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(wanted)} of them")
+    names = side.table.version.key
+    try:
+        with proof.session.guard(proof.conn, proof.source, side.table):
+            rows = source_rows(proof.conn, side.table, proof.source.buckets, wanted)
+            there = lake_rows(current, shape, proof.source.buckets, wanted)
+            if unsent:
+                judged = judge(differences(names, rows, there), side.table.actions, new_file=_new_file(proof, at))
+                status: Status = "not applicable" if judged.excused else "differs"
+                return replace(
+                    proven, status=status, differing_keys=judged.keys, reason=f"{proven.reason}: {judged.told}"
+                )
+            keys = differing_keys(names, [row for _, row in rows], (row for _, row in there))
+    except (TableMovedError, TransientError) as error:
+        reason = f"{proven.reason}; the keys could not be named: {error.reason}"
+        # What is not looked at is neither excused nor damage.
+        return replace(proven, status="blocked" if unsent else "differs", reason=reason)
+    return replace(proven, differing_keys=tuple(keys))
+
+
+def _buckets(proof: _Proof, wrong: int) -> str:
+    return f"{wrong} of {proof.source.buckets} buckets differ"
+
+
+def _new_file(proof: _Proof, at: CutTable) -> bool:
+    """Whether the table has another file than at its newest snapshot, as a TRUNCATE leaves it; asked inside a guard."""
+    store, key = open_store(proof.config.lake), proof.paths.snapshot(at.snapshot_incarnation, at.snapshot_lsn)
+    copied = read_snapshot(store, proof.paths, key).tables if store.exists(part_key(key, 0)) else {}
+    then = copied.get(at.version.table)
+    now = shapes(proof.conn, proof.source, [at.version.oid]).files(at.version.oid)
+    # One that was born in the stream has no snapshot; its file had the number of its OID.
+    files = {at.version.oid: int(at.version.oid)} if then is None else then.files
+    return any(now.get(oid) != file for oid, file in files.items())
+
+
+def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+    """What is said of a table that the source's side does not have."""
+    if (
+        side is None
+        and cut is not None
+        and left_behind(proof.source, {t: h for t, h in cut.held.items() if t == table})
+    ):
+        return TableProof("not applicable", reason=f"nobody configures it any more, and {cut.held[table].reason}")
+    if cut is not None and table in cut.held:
+        return TableProof("held", reason=str(cut.held[table]))
+    if side is not None:
+        return TableProof("blocked", reason=side.blocked)
+    reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
+    return TableProof("held", reason=f"{reason}; what the lake has of it is kept ({_CHANGES})")
+
+
+def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
+    """The table at the position, or why the lake does not have it there."""
+    if cut is not None and table in cut.held:
+        return TableProof("held", reason=str(cut.held[table]))
+    if cut is None or table not in cut.tables:
+        remedy = (
+            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
+        )
+        return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
+    at = cut.tables[table]
+    point = proof.session.consistent_point
+    if cut.position != point or at.at_lsn != point:
+        return TableProof(
+            "blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}{_why(proof, cut)}; try again"
+        )
+    if at.version.id != published.version.id:
+        change = describe_change(at.version, published.version)
+        return TableProof(
+            "blocked",
+            reason=f"{change}; a drain that goes on from here, or the next change of a row, brings that; try again",
+        )
+    return at
+
+
+def _why(proof: _Proof, cut: Cut) -> str:
+    """Which change of shape a compaction waits at, that stopped before the position."""
+    chain = Chain.open(open_store(proof.config.lake), proof.paths, cut.incarnation)
+    tables = sorted(waiting(chain, cut))
+    if not tables:
+        return ""
+    named = ", ".join(map(str, tables[:_TABLES_SHOWN]))
+    more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
+    return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"
+
+
+def _event(table: TableName, made: TableProof, proof: _Proof, number: str) -> Event:
+    reason = f": {made.reason}" if made.reason else ""
+    return Event(
+        "prove.table",
+        f"{number} tables compared: {table} {made.status}{reason}",
+        {
+            "table": table.key,
+            "status": made.status,
+            "source_rows": made.source_rows,
+            "lake_rows": made.lake_rows,
+            "differing_buckets": made.differing_buckets,
+            "position": str(proof.session.consistent_point),
+            "left_out": [column.name for column in made.left_out],
+        },
+    )

@@ -1,0 +1,267 @@
+"""Begin a new incarnation of a source whose slot and landing do not meet any more.
+
+Whether they meet belongs to `lakeproof.continuity.gap`, record, slot and head to `lakeproof.snapshot.incarnation`,
+copying to `lakeproof.commands.bootstrap`; the lake follows by itself, with the next compaction
+(`lakeproof.lake.planning.next_incarnation`).
+
+    plan     why the old incarnation can't go on; nothing is changed yet
+    record   begin.json of the new one: from here on the old one is closed
+    slot     a slot that is lost is dropped and made again with a snapshot; one that only does not meet is taken as it stands
+    head     the new chain begins at the slot's point
+    copy     every published table, under one snapshot
+
+Killed anywhere, it is run again and goes on from there: with the record there is no doubt that it is wanted, and a new
+incarnation without a snapshot is given one. A slot that is alive and meets its landing is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.continuity.gap import check_no_gap
+from lakeproof.continuity.same_history import check_past
+from lakeproof.errors import GapError, LakeError, SourceError
+from lakeproof.events import Event, Report, Stop, silent
+from lakeproof.failpoints import failpoint
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.incarnation_record import Follows, read_beginning, unfinished
+from lakeproof.landing.manifest import ChainSource
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_source import examine, refuse
+from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
+from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.server import ServerIdentity, identify, other_database
+from lakeproof.snapshot.folder import may_enter
+from lakeproof.snapshot.incarnation import next_incarnation
+from lakeproof.snapshot.run import Bootstrap, SnapshotReport
+from lakeproof.storage.disk import disk_error
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverPlan:
+    """What `recover` will do.
+
+    `incarnation` is the new one's number (or that of one whose recover was killed, `begun` then), `follows` the one before;
+    `end_lsn` is where its landing ends, None where that can't be read; `reason` is why it can't go on. `drops` are slots
+    that go, `keeps_slot` says that the slot exists and is taken as it stands. `moved` tells that the server or the database
+    is another one, None where it is not.
+    """
+
+    source: str
+    incarnation: Incarnation
+    begun: bool
+    follows: Incarnation
+    end_lsn: Lsn | None
+    reason: str
+    slot: str
+    keeps_slot: bool
+    drops: tuple[str, ...]
+    tables: tuple[TableName, ...]
+    moved: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A plan with what was seen for it."""
+
+    plan: RecoverPlan
+    server: ServerIdentity
+    slot: SlotState | None
+
+
+def plan_recover(config: Config, name: str) -> RecoverPlan:
+    """Look at the source `name` and say what `recover` would do; nothing is changed.
+
+    Raises SourceError where there is nothing to recover, or the source stands in the way; TransientError where the slot is
+    in use or the server can't be reached.
+    """
+    source = config.source(name)
+    conn = connect(source.dsn, "lakeproof recover")
+    try:
+        return _Recover(config, source, silent, Stop()).look(conn).plan
+    finally:
+        close_quietly(conn)
+
+
+def recover(
+    config: Config, name: str, report: Report = silent, stop: Stop | None = None, *, other_system: bool = False
+) -> SnapshotReport:
+    """Begin a new incarnation of the source `name`, or finish one whose recover was killed, and copy every table into it.
+
+    `other_system` confirms that the server behind the DSN may be another one than the lake knows. Raises as
+    `plan_recover` and as `bootstrap`, SourceError also where that confirmation is missing.
+    """
+    try:
+        return _Recover(config, config.source(name), report, stop or Stop()).run(other_system=other_system)
+    except OSError as error:
+        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
+
+
+class _Recover:
+    """The state of one call."""
+
+    def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
+        self._source = source
+        self._report = report
+        self._stop = stop
+        self._store: Store = open_store(config.lake)
+        self._paths = LakePaths(config.lake, source.name)
+        self._bootstrap = Bootstrap(config, source, report, stop)
+
+    def run(self, *, other_system: bool) -> SnapshotReport:
+        with ExitStack() as held:
+            return self._run(held, other_system=other_system)
+
+    def _run(self, held: ExitStack, *, other_system: bool) -> SnapshotReport:
+        conn = connect(self._source.dsn, "lakeproof recover", lock_timeout_s=self._source.snapshot.lock_timeout_s)
+        try:
+            self._landed()
+            self._bootstrap.alone(held)
+            look = self.look(conn)
+            plan = look.plan
+            if plan.moved is not None and not other_system:
+                remedy = f"see that the dsn is right, then run `lakeproof recover {plan.source} --other-system`"
+                raise SourceError(f"source {plan.source}", plan.moved, remedy)
+            if plan.begun:
+                self._tell(
+                    "recover.goes_on", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
+                )
+                return self._bootstrap.copy(plan.tables, plan.incarnation)
+            self._bootstrap.drop_orphan(conn, look.server)
+            follows = Follows(plan.follows, plan.end_lsn, plan.reason)
+            # Before a slot goes: from now on there is a record that this incarnation is wanted, and by which slot.
+            self._bootstrap.record(look.server, makes_slot=not plan.keeps_slot, follows=follows)
+            failpoint("recover.after_record")
+            for slot in plan.drops:
+                if drop_slot(conn, slot):
+                    self._tell("recover.dropped", f"slot {slot} is gone: it could not be read on", slot=slot)
+            failpoint("recover.after_drop")
+        finally:
+            close_quietly(conn)
+        slot_now = look.slot if plan.keeps_slot else None
+        return self._bootstrap.begin(plan.tables, look.server, slot_now, follows=follows)
+
+    def look(self, conn: Connection) -> _Look:
+        incarnation = self._landed()
+        server = identify(conn)
+        slot = read_slot(conn, self._source.slot)
+        if slot is not None and slot.active:
+            raise in_use(conn, slot.name)
+        lost = slot is not None and slot.lost
+        findings = examine(conn, self._source)
+        refuse([f for f in findings if not (lost and f.thing == f"slot {self._source.slot}")])
+        published = read_tables(conn, self._source)
+        tables = self._bootstrap.choose(published.keys(), None)
+        self._bootstrap.note_left_out(published.values())
+        head = self._head(incarnation)
+        begun, end, reason = self._why(conn, incarnation, head)
+        plan = RecoverPlan(
+            source=self._source.name,
+            incarnation=incarnation if begun else next_incarnation(self._store, self._paths, self._source, server),
+            begun=begun,
+            follows=incarnation,
+            end_lsn=end,
+            reason=reason,
+            slot=self._source.slot,
+            keeps_slot=slot is not None and not lost,
+            drops=() if begun else tuple(self._to_drop(conn, server, head, slot)),
+            tables=tuple(tables),
+            moved=_moved(server, head),
+        )
+        return _Look(plan, server, slot)
+
+    def _landed(self) -> Incarnation:
+        incarnation = newest_incarnation(self._store, self._paths)
+        if incarnation is None:
+            remedy = f"run `lakeproof bootstrap {self._source.name}`"
+            raise SourceError(f"source {self._source.name}", "it has no landing that could be recovered", remedy)
+        return incarnation
+
+    def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource) -> tuple[bool, Lsn | None, str]:
+        """Whether the newest incarnation itself waits for its snapshot; where it ends; why it can't go on."""
+        left = unfinished(self._store, self._paths)
+        try:
+            chain = Chain.open(self._store, self._paths, incarnation)
+        except LakeError as error:
+            return False, None, f"its landing can't be read: {error.thing}: {error.reason}"
+        if left is not None and left.follows is not None:
+            return False, chain.end, left.follows.reason
+        # Under the names that the landing knows: a slot that was renamed in the configuration may be alive.
+        known = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
+        try:
+            self._meets(conn, known, chain)
+        except GapError as error:
+            return False, chain.end, f"{error.thing}: {error.reason}"
+        except LakeError as error:
+            return False, chain.end, error.reason
+        except SourceError as error:
+            # The old slot is of another kind now, under a name that is not the configuration's any more.
+            return False, chain.end, f"{error.thing}: {error.reason}"
+        begun = read_beginning(self._store, self._paths, incarnation)
+        waits = begun is not None and begun.follows is not None
+        if waits and not may_enter(self._store, self._paths, incarnation) and known == self._source:
+            return True, chain.end, "its recover was not finished"
+        remedy = f"run `lakeproof drain {self._source.name}`"
+        if known != self._source:
+            remedy = f"configure slot {head.slot} and publication {head.publication}, or drop that slot first"
+        raise SourceError(
+            f"slot {head.slot}",
+            f"it is alive and meets its landing at {chain.end}: there is nothing to recover",
+            remedy,
+        )
+
+    def _meets(self, conn: Connection, known: SourceConfig, chain: Chain) -> None:
+        """Raise as a drain would before it starts."""
+        meeting = check_no_gap(conn, known, chain)
+        names = publications_of(conn, known) or [known.publication]
+        check_past(
+            known.name,
+            chain,
+            meeting.slot.confirmed_flush_lsn,
+            confirmed_now=lambda: check_no_gap(conn, known, chain).slot.confirmed_flush_lsn,
+            open_stream=lambda start: ReplicationStream.open(known.dsn, known.slot, names, start),
+            stop=self._stop,
+        )
+
+    def _to_drop(
+        self, conn: Connection, server: ServerIdentity, head: ChainSource, slot: SlotState | None
+    ) -> Sequence[str]:
+        drops = [slot.name] if slot is not None and slot.lost else []
+        if head.slot != self._source.slot and (head.system_id, head.database_oid) == (
+            server.system_id,
+            server.database_oid,
+        ):
+            old = read_slot(conn, head.slot)
+            problem = None if old is None else slot_problem(old, server.database)
+            if old is not None and old.active:
+                raise in_use(conn, old.name)
+            if old is not None and (problem is None or old.lost):
+                drops.append(old.name)
+        return drops
+
+    def _head(self, incarnation: Incarnation) -> ChainSource:
+        head = Chain.open_head(self._store, self._paths, incarnation).source
+        if head is None:
+            thing = f"landing {self._paths.url(self._paths.landing(incarnation))}"
+            raise LakeError(thing, "its head does not say what it belongs to", "restore it from a backup")
+        return head
+
+    def _tell(self, kind: str, message: str, **fields: object) -> None:
+        self._report(Event(kind, message, {"source": self._source.name, **fields}))
+
+
+def _moved(server: ServerIdentity, head: ChainSource) -> str | None:
+    if server.system_id != head.system_id:
+        return f"the server is system {server.system_id}, the landing belongs to {head.system_id}"
+    if server.database_oid != head.database_oid:
+        return other_database("the landing", head.database, head.database_oid, server)
+    return None

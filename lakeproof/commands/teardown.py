@@ -1,0 +1,87 @@
+"""Take a source's slot and publications away; the lake stays as it is.
+
+A forgotten slot keeps WAL until the source's disk is full, which is why this exists. Deleting a lake belongs to whoever
+owns the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Identifier
+
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import SourceError, TransientError
+from lakeproof.events import Event, Report, silent
+from lakeproof.postgres.catalog_published import publications_of
+from lakeproof.postgres.check_privileges import as_identifier, not_owned, role_name
+from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
+from lakeproof.postgres.replication_slot import drop_slot, in_use, read_slot, slot_problem
+from lakeproof.postgres.server import identify
+
+_TERMINATE = SQL("SELECT pg_catalog.pg_terminate_backend({pid}) AS done")
+
+
+@dataclass(frozen=True, slots=True)
+class TeardownReport:
+    """What was dropped: the slot's name or None where there was none, with the WAL it held back; the publications."""
+
+    source: str
+    slot: str | None
+    released_bytes: int | None
+    publications: tuple[str, ...]
+
+
+def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
+    """Drop the slot, then the publications, of the source `name`.
+
+    `end_drain` ends the connection of whoever reads the slot. Raises TransientError where the slot is in use otherwise,
+    SourceError where it is not one of this source, or (before anything is dropped) the role may not drop a publication.
+    """
+    source = config.source(name)
+    conn = connect(source.dsn, "lakeproof teardown")
+    try:
+        publications = publications_of(conn, source)
+        _check_owned(conn, name, publications)
+        released = _drop_slot(conn, source, end_drain=end_drain)
+        if released is not None:
+            message = f"slot {source.slot} is gone; {released:,} bytes of WAL are free to go"
+            report(Event("teardown.slot", message, {"source": name, "slot": source.slot, "released_bytes": released}))
+        for publication in publications:
+            with source_errors(f"publication {publication}"):
+                conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
+            report(Event("teardown.publication", f"publication {publication} is gone", {"source": name}))
+    finally:
+        close_quietly(conn)
+    return TeardownReport(name, None if released is None else source.slot, released, tuple(publications))
+
+
+def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> None:
+    """Raise SourceError with the SQL for the owner, as long as everything is still there."""
+    others = not_owned(conn, publications)
+    if others:
+        drop = "; ".join(f"DROP PUBLICATION {as_identifier(publication)}" for publication in others)
+        raise SourceError(
+            f"publication {others[0]}",
+            f"role {role_name(conn)} does not own it, so it may not drop it; nothing was dropped",
+            f"let the owner run {drop}; then `lakeproof teardown {name}` again, which drops the slot",
+        )
+
+
+def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> int | None:
+    """Drop it and give the bytes of WAL that it held back, None where there is no slot."""
+    state = read_slot(conn, source.slot)
+    if state is None:
+        return None
+    problem = slot_problem(state, identify(conn).database)
+    # A lost slot, and one with two_phase, is ours to drop all the same; another's is not.
+    if problem is not None and not state.lost and not state.two_phase:
+        raise problem
+    if state.active:
+        if not end_drain:
+            found = in_use(conn, source.slot)
+            raise TransientError(found.thing, found.reason, "stop the drain first, or ask for it to be ended")
+        with source_errors(f"slot {source.slot}"):
+            rows(conn, _TERMINATE, {"pid": state.active_pid})
+    return (state.retained_bytes or 0) if drop_slot(conn, source.slot) else None

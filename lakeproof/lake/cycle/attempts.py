@@ -1,0 +1,164 @@
+"""Attempts to write a table in a cycle, counted before each begins: so that a cycle ends, whatever becomes of one table.
+
+What an error means belongs to `failures`, writing a table to `table_cycle`, ending the cycle to `cycle`.
+
+A document stands for each attempt while it lasts, and stays when it fails or when the process dies. It goes when the table
+is written, or when what ended the attempt was no matter of the table. Two that failed are enough, or three of any kind, of
+which some may have ended with their process and without a word: the table is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from lakeproof.errors import TableError, TransientError
+from lakeproof.lake.records.documents import RESNAPSHOT, Intent
+from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.storage.document_fields import read_document, write_document
+from lakeproof.storage.fields import now_text
+from lakeproof.storage.store import AlreadyExistsError
+
+T = TypeVar("T")
+ATTEMPT_FORMAT = "lakeproof.attempt/1"
+FAILED_MAX = 2
+ENDED_MAX = 3
+# A process may be killed for whatever reason: once that says nothing of the table.
+_SILENT_MAX = 1
+_JVM_ENDED = "the JVM ended while it was written (out of memory? `spark.driver_memory` says how much it may have)"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt; `reason` says how it failed, None while it lasts, and when its process died.
+
+    `unreadable` is the file that could not be read.
+    """
+
+    key: str
+    cycle: CycleNumber
+    table: TableName
+    number: int
+    writer: str
+    reason: str | None = None
+    unreadable: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """The document."""
+        return write_document(
+            ATTEMPT_FORMAT,
+            cycle=int(self.cycle),
+            table=self.table.key,
+            number=self.number,
+            writer=self.writer,
+            reason=self.reason,
+            unreadable=self.unreadable,
+            written_at=now_text(),
+        )
+
+
+def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attempt]]:
+    """What there is of earlier attempts in this cycle, oldest first; those of cycles that have ended are removed."""
+    found: dict[TableName, list[Attempt]] = {}
+    prefix = f"{intent.number:012d}-"
+    for key in lease.store.list(lease.paths.attempts):
+        if not key.rpartition("/")[2].startswith(prefix):
+            lease.store.delete(key)
+            continue
+        f = read_document(lease.store.get(key), ATTEMPT_FORMAT, lease.paths.url(key))
+        table = TableName.from_key(f.text("table"))
+        told = [None if f.value(name) is None else f.text(name) for name in ("reason", "unreadable")]
+        attempt = Attempt(key, intent.number, table, f.count("number"), f.text("writer"), *told)
+        found.setdefault(table, []).append(attempt)
+    return found
+
+
+def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Attempt]) -> Attempt:
+    """Count one more, durably. Raises TransientError when another process has counted the same."""
+    number = max((attempt.number for attempt in earlier), default=0) + 1
+    digest = sha256(table.key.encode()).hexdigest()[:16]
+    attempt = Attempt(lease.paths.attempt(intent.number, digest, number), intent.number, table, number, lease.writer)
+    try:
+        lease.store.put_if_absent(attempt.key, attempt.to_bytes())
+    except AlreadyExistsError:
+        raise TransientError(str(table), "another process is writing it", "nothing is lost; try again") from None
+    return attempt
+
+
+def _failed(lease: Lease, attempt: Attempt, reason: str, unreadable: str | None) -> Attempt:
+    """The attempt with how it failed, durably."""
+    ended = replace(attempt, reason=reason, unreadable=unreadable)
+    lease.store.put(attempt.key, ended.to_bytes())
+    return ended
+
+
+def _forget(lease: Lease, attempts: Iterable[Attempt]) -> None:
+    """Take back what was counted."""
+    for attempt in attempts:
+        lease.store.delete(attempt.key)
+
+
+class AttemptsError(TableError):
+    """A table could not be written, as often as that was tried; `unreadable` is the file that could not be read."""
+
+    unreadable: str | None = None
+
+
+def tried(  # noqa: PLR0917  whose table it is, and what is to be done
+    session: SparkSession | None,
+    lease: Lease,
+    intent: Intent,
+    table: TableName,
+    earlier: Iterable[Attempt],
+    once: Callable[..., T],
+) -> T:
+    """What `once(anew=…)` gives, called as often as it may be; `anew` after one that failed, or two that ended with no word.
+
+    Raises AttemptsError when there were enough attempts, at once what `once` raises as no matter of the table, or as a
+    refusal of its data, or when nothing can be done any more in this process.
+    """
+    attempts = list(earlier)
+    while True:
+        _check(table, attempts)
+        attempt = _begin(lease, intent, table, attempts)
+        try:
+            result = once(anew=_is_at_fault(attempts))
+        except Exception as error:
+            if isinstance(error, TableError) or concerns_all(error):
+                _forget(lease, [attempt])
+                raise
+            if jvm_is_gone(session, error):
+                _failed(lease, attempt, _JVM_ENDED, None)
+                raise
+            attempts.append(_failed(lease, attempt, reason_of(error), unreadable_file(error)))
+        except BaseException:
+            _forget(lease, [attempt])
+            raise
+        else:
+            _forget(lease, [*attempts, attempt])
+            return result
+
+
+def _is_at_fault(attempts: Sequence[Attempt]) -> bool:
+    """Whether it looks like the table: one attempt at it failed, or more ended with their process than chance explains."""
+    return any(attempt.reason is not None for attempt in attempts) or len(attempts) > _SILENT_MAX
+
+
+def _check(table: TableName, attempts: Sequence[Attempt]) -> None:
+    """Raise AttemptsError when there were enough."""
+    failures = [attempt for attempt in attempts if attempt.reason is not None]
+    if len(failures) < FAILED_MAX and len(attempts) < ENDED_MAX:
+        return
+    silent = len(attempts) - len(failures)
+    told = failures[-1].reason if failures else "the process ended while it was written (out of memory?)"
+    if failures and silent:
+        told = f"{told}; {silent} of them ended with the process, without a word"
+    error = AttemptsError(str(table), f"it could not be written, {len(attempts)} times: {told}", RESNAPSHOT)
+    error.unreadable = failures[-1].unreadable if failures else None
+    raise error

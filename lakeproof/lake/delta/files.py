@@ -1,0 +1,193 @@
+"""Which files a Delta table's versions need, from one version on, and removing the others.
+
+Which versions are needed belongs to `lakeproof.commands.maintain`; what one commit says of itself to `delta_log`.
+
+Delta's own VACUUM goes by the age of a removal and by one version; here it is exactly what kept cuts name. Only for who
+holds the source's lease: a file of a commit in the making would not be known.
+
+    log     the newest checkpoint at or before the oldest version that is needed, and everything after it
+    files   what that version has, and what any commit after it added, with their deletion vectors
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.log import LOG, read_actions
+
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
+_NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_UUID_LETTERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table."""
+
+    path: str
+    bytes: int
+    vector: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What a table needs from `oldest` on: `newest` is what its newest version has, `needed` all of it by path.
+
+    `checkpoint` is the one that `oldest` is read from, -1 where that is the first commit.
+    """
+
+    oldest: int
+    checkpoint: int
+    newest: tuple[DataFile, ...]
+    needed: frozenset[str]
+
+    @property
+    def vectors(self) -> int:
+        """How many of the newest version's files have deleted rows."""
+        return sum(1 for file in self.newest if file.vector is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why a table could not be read, which keeps what it has then, and what to do."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return both, in one line."""
+        return f"{self.reason}; it keeps what it has; {self.remedy}"
+
+
+def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles:
+    """Read the log; raises LakeError when there is none, or it is not whole from `oldest` to `newest` (`oldest` by default).
+
+    Above `newest`, the last version that a cut names, it is read as far as it can be: after a power cut any part is there.
+    """
+    named = oldest if newest is None else newest
+    log = Path(path) / LOG
+    try:
+        names = sorted(entry.name for entry in log.iterdir())
+    except FileNotFoundError:
+        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again") from None
+    commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
+    checkpoints: dict[int, list[str]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None and int(match[1]) <= oldest:
+            checkpoints.setdefault(int(match[1]), []).append(name)
+    checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    last = max(commits, default=-1)
+    if last < named:
+        # Nothing would be needed from there on, so all that the table has would go.
+        raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
+    live: dict[str, DataFile] = {}
+    for name in checkpoints.get(checkpoint, []):
+        live |= {file.path: file for file in _of_checkpoint(log / name)}
+    needed = set(live.values()) if checkpoint == oldest else set()
+    for version in range(checkpoint + 1, last + 1):
+        try:
+            removed, added = _of_version(path, log, commits.get(version), version)
+        except LakeError:
+            if version > named:
+                break
+            raise
+        for gone in removed:
+            live.pop(gone, None)
+        live |= {file.path: file for file in added}
+        if version == oldest:
+            needed = set(live.values())
+        elif version > oldest:
+            needed |= set(added)
+    paths = {file.path for file in needed} | {file.vector for file in needed if file.vector is not None}
+    return TableFiles(oldest, checkpoint, tuple(live.values()), frozenset(paths))
+
+
+def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
+    """What may go, the log's part first, each with its bytes."""
+    root = Path(path)
+    for entry in sorted((root / LOG).iterdir()):
+        match = _NUMBERED.fullmatch(entry.name)
+        if match is not None and int(match[1]) < files.checkpoint and entry.is_file():
+            yield entry, entry.stat().st_size
+    for folder, folders, names in os.walk(root):
+        if Path(folder) == root:
+            folders[:] = [name for name in folders if name != LOG]
+        for name in sorted(names):
+            place = Path(folder) / name
+            # A checksum beside a file has its name with a dot before and `.crc` behind.
+            of = place.with_name(name[1:-4]) if name.startswith(".") and name.endswith(".crc") else place
+            if str(of.relative_to(root)) not in files.needed:
+                yield place, place.stat().st_size
+
+
+def _is_whole(parts: list[str]) -> bool:
+    """Whether a checkpoint in parts has them all: its writer may have been killed."""
+    counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
+    return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
+
+
+def _of_checkpoint(path: Path) -> Iterator[DataFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["add"]):
+                for added in batch.column(0).to_pylist():
+                    if added is not None and added["path"] is not None:
+                        yield _data_file(added)
+    except (OSError, pa.ArrowInvalid) as error:
+        # What the system can't do just now is no damage; Arrow's own reading errors have no number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise LakeError(str(path), "it is damaged", "restore it from a backup") from None
+
+
+def _of_version(path: str, log: Path, name: str | None, version: int) -> tuple[list[str], list[DataFile]]:
+    if name is None:
+        raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
+    return files_of_commit(log / name)
+
+
+def files_of_commit(path: Path) -> tuple[list[str], list[DataFile]]:
+    """What a commit takes away, and what it adds; raises LakeError when it is damaged."""
+    removed: list[str] = []
+    added: list[DataFile] = []
+    for kind, action in read_actions(path):
+        if kind == "remove":
+            removed.append(unquote(action["path"]))
+        elif kind == "add":
+            added.append(_data_file(action))
+    return removed, added
+
+
+def _data_file(added: dict[str, Any]) -> DataFile:
+    vector = added.get("deletionVector")
+    return DataFile(unquote(added["path"]), int(added["size"]), None if vector is None else _vector(vector))
+
+
+def _vector(vector: dict[str, Any]) -> str | None:
+    """The file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
+    text = vector.get("pathOrInlineDv")
+    if vector.get("storageType") != "u" or text is None:
+        return None
+    folder, letters = text[:-_UUID_LETTERS], text[-_UUID_LETTERS:]
+    octets = b""
+    for start in range(0, _UUID_LETTERS, 5):
+        number = 0
+        for letter in letters[start : start + 5]:
+            number = number * 85 + _Z85.index(letter)
+        octets += number.to_bytes(4, "big")
+    name = f"deletion_vector_{uuid.UUID(bytes=octets)}.bin"
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,303 @@
+"""Names inside Delta, called over py4j: a transaction's files, deletion vectors, and its one commit.
+
+What goes and comes belongs to `by_vectors`; whether these names may be used at all to `vectors_check`.
+
+Public in bytecode, internal by contract: signatures are those of exactly `DELTA_VERSION`, and Scala's default arguments do
+not exist for py4j. Nothing here evaluates a change.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.errors import InvariantError
+from lakeproof.lake.delta.log import read_commit
+
+DELTA_VERSION = "4.4.0"
+# A file's bitmap goes to the JVM as bytes; one call per row would cost 0.1 ms each.
+_BIG_ENDIAN_LONG = ">i8"
+
+
+class Jvm:
+    """The session's JVM, with what Scala wants made of Python's values."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self.java = cast("Any", session._jvm)
+        self.jsession = cast("Any", session._jsparkSession)
+        self.delta = self.java.org.apache.spark.sql.delta
+        self.none = self.java.scala.Option.empty()
+        # Delta asks for the thread's own session in many places; each Python thread has a JVM thread.
+        self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.jsession)
+
+    def some(self, value: object) -> Any:
+        """Scala's Some."""
+        return self.java.scala.Option.apply(value)
+
+    def seq(self, values: Iterable[Any]) -> Any:
+        """Scala's Seq."""
+        made = self.java.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return self.java.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
+
+    def items(self, seq: Any) -> list[Any]:
+        """A Scala Seq's items."""
+        return list(self.java.scala.jdk.javaapi.CollectionConverters.asJava(seq))
+
+    def mapping(self, values: Mapping[str, Any]) -> Any:
+        """Scala's immutable Map."""
+        made = self.java.java.util.HashMap()
+        for key, value in values.items():
+            made.put(key, value)
+        empty = getattr(self.java.scala.collection.immutable, "Map$")
+        return getattr(empty.__getattr__("MODULE$"), "from")(
+            self.java.scala.jdk.javaapi.CollectionConverters.asScala(made)
+        )
+
+    def longs(self, values: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+        """Scala's Seq[Long]."""
+        gateway: Any = self.session.sparkContext._gateway
+        array = gateway.new_array(self.java.long, len(values))
+        self.java.java.nio.ByteBuffer.wrap(values.astype(_BIG_ENDIAN_LONG).tobytes()).asLongBuffer().get(array)
+        return self.java.scala.collection.immutable.ArraySeq.unsafeWrapArray(array)
+
+
+def delta_version(session: SparkSession) -> str:
+    """The version of the Delta jar in the session's JVM."""
+    return str(Jvm(session).java.io.delta.package.VERSION())
+
+
+def forget(session: SparkSession, path: str) -> None:
+    """Drop what the session's JVM knows of a table's log: files were taken out of it."""
+    jvm = Jvm(session)
+    jvm.delta.DeltaLog.invalidateCache(jvm.jsession, jvm.java.org.apache.hadoop.fs.Path(path))
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file of the table; `url` is what `_metadata.file_path` says of it."""
+
+    action: Any
+    url: str
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return int(self.action.size())
+
+    @property
+    def lost_rows(self) -> float:
+        """The part of its rows that its deletion vector takes away."""
+        found = self.action.deletedToPhysicalRecordsRatio()
+        return float(found.get()) if found.isDefined() else 0.0
+
+    def key_range(self, physical: str) -> tuple[Any, Any] | None:
+        """The least and greatest value of a column by the file's statistics; None where they don't say."""
+        stats = self.action.stats()
+        if stats is None:
+            return None
+        told = json.loads(stats)
+        low, high = told.get("minValues", {}).get(physical), told.get("maxValues", {}).get(physical)
+        return None if low is None or high is None else (low, high)
+
+
+class Transaction:
+    """One optimistic transaction on the newest version of the table at `path`."""
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self.jvm = jvm = Jvm(session)
+        self._log = jvm.delta.DeltaLog.forTable(jvm.jsession, path)
+        self._txn = self._log.startTransaction(jvm.none, jvm.none)
+        self._snapshot = self._txn.snapshot()
+        self._actions: list[Any] = []
+
+    @property
+    def version(self) -> int:
+        """The version that the transaction has read."""
+        return int(self._snapshot.version())
+
+    @cached_property
+    def fields(self) -> list[dict[str, Any]]:
+        """The table's columns as Delta's schema text has them."""
+        return list(json.loads(self._snapshot.metadata().schemaString())["fields"])
+
+    def has_property(self, name: str, value: str) -> bool:
+        """Whether a property of the table has this value."""
+        found = self._snapshot.metadata().configuration().get(name)
+        return bool(found.isDefined() and str(found.get()).lower() == value)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the table has partition columns."""
+        return not self._snapshot.metadata().partitionColumns().isEmpty()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The table features that its protocol names for writers."""
+        told = json.loads(self._snapshot.protocol().json())["protocol"]
+        return frozenset(told.get("writerFeatures", []))
+
+    def physical(self, name: str) -> str:
+        """The name of a column in the data files."""
+        field = next(f for f in self.fields if f["name"] == name)
+        return str(field.get("metadata", {}).get("delta.columnMapping.physicalName", name))
+
+    @property
+    def file_count(self) -> int:
+        """How many data files the table has; a Spark job when the version's checksum file is not there."""
+        checksum = self._checksum
+        return int(self._snapshot.numOfFiles() if checksum is None else checksum.numFiles())
+
+    @cached_property
+    def _checksum(self) -> Any | None:
+        """The version's checksum file, when it is that of this very commit: another one may have stood there before."""
+        found = self._snapshot.checksumOpt()
+        commit = read_commit(str(self._log.dataPath().toUri().getPath()), self.version)
+        if not found.isDefined() or commit is None or commit.txn_id is None:
+            return None
+        checksum = found.get()
+        txn_id = checksum.txnId()
+        return checksum if txn_id.isDefined() and str(txn_id.get()) == commit.txn_id else None
+
+    def files(self) -> list[TableFile]:
+        """All data files: from the version's checksum file when that lists them, else by a Spark job."""
+        listed = self.jvm.none if self._checksum is None else self._checksum.allFiles()
+        all_files = self._snapshot.allFiles
+        actions = self.jvm.items(listed.get()) if listed.isDefined() else list(all_files().collectAsList())
+        root = self._log.dataPath().toString()
+        absolute = self.jvm.delta.util.DeltaFileOperations.absolutePath
+        spark_path = self.jvm.java.org.apache.spark.paths.SparkPath
+        return [TableFile(a, spark_path.fromPath(absolute(root, a.path())).urlEncoded()) for a in actions]
+
+    def frame(self, files: Iterable[TableFile]) -> DataFrame:
+        """The live rows of some files, with `_metadata`."""
+        chosen = self.jvm.seq(f.action for f in files)
+        return DataFrame(self._log.createDataFrame(self._snapshot, chosen, False, self.jvm.none), self.jvm.session)
+
+    def read_all(self, files: Iterable[TableFile]) -> None:
+        """Say that everything was read: any other commit that changes data is then a conflict."""
+        self._txn.trackFilesRead(self.jvm.seq(f.action for f in files))
+        self._txn.readWholeTable()
+
+    def remove_rows(self, hits: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]], files: Iterable[TableFile]) -> int:
+        """Take away the rows at these places (file → row numbers); files that are emptied go whole. Gives the count."""
+        by_url = {f.url: f.action for f in files if f.url in hits}
+        jvm, root = self.jvm, self._log.dataPath()
+        store = jvm.delta.storage.dv.HadoopFileSystemDVStore(self._log.newDeltaHadoopConf())
+        portable = jvm.delta.deletionvectors.RoaringBitmapArrayFormat.Portable()
+        now = int(time.time() * 1000)
+        vectors = []
+        for url, rows in hits.items():
+            action = by_url[url]
+            bitmap = jvm.delta.deletionvectors.RoaringBitmapArray.apply(jvm.longs(rows))
+            old = action.deletionVector()
+            if old is not None:
+                bitmap.merge(jvm.delta.deletionvectors.StoredBitmap.create(old, root).load(store))
+            gone = int(bitmap.cardinality())
+            if gone != len(rows) + (0 if old is None else int(old.cardinality())):
+                raise InvariantError(url, "a row would be taken away twice", "report this")
+            if _known(action.numPhysicalRecords()) == gone:
+                self._actions.append(action.removeWithTimestamp(now, True))
+            else:
+                bitmap.runOptimize()
+                vectors.append((action, bitmap.serializeAsByteArray(portable), gone))
+        self._write_vectors(store, root, vectors)
+        return sum(len(rows) for rows in hits.values())
+
+    def _write_vectors(self, store: Any, root: Any, vectors: list[tuple[Any, bytes, int]]) -> None:
+        if not vectors:
+            return
+        jvm = self.jvm
+        opened = jvm.delta.commands.DeletionVectorWriter.createWriter(store, store.pathWithFileSystem(root), "")
+        writer, file_id = opened._1(), opened._2()
+        try:
+            for action, data, cardinality in vectors:
+                offset = writer.write(data).offset()
+                place = jvm.delta.actions.DeletionVectorDescriptor.onDiskWithRelativePath(
+                    file_id, "", len(data), cardinality, jvm.some(offset), jvm.none
+                )
+                changed = action.removeRows(place, True, True)
+                self._actions += [changed._1(), changed._2()]
+        finally:
+            writer.close()
+
+    def add_rows(self, rows: DataFrame) -> int:
+        """Write the rows' files; evaluates them. Gives the count."""
+        made = self.jvm.items(self._txn.writeFiles(rows._jdf))
+        self._actions += made
+        counts = [_known(action.numPhysicalRecords()) for action in made]
+        return sum(c for c in counts if c is not None)
+
+    def rewrite(self, files: Sequence[TableFile], order: str) -> None:
+        """Replace some files by one with the same rows, sorted by the column `order`; evaluates them."""
+        jvm, now = self.jvm, int(time.time() * 1000)
+        rows = self.frame(files).coalesce(1).sortWithinPartitions(order)
+        for made in jvm.items(self._txn.writeFiles(rows._jdf, jvm.none, True, jvm.seq(()))):
+            rest = (getattr(made, f"copy$default${n}")() for n in range(6, 14))
+            self._actions.append(
+                made.copy(made.path(), made.partitionValues(), made.size(), made.modificationTime(), False, *rest)
+            )
+        self._actions += [file.action.removeWithTimestamp(now, False) for file in files]
+
+    def commit_rewrite(self) -> int:
+        """Commit what was rewritten, which changes no data; gives the version. In the table's history it is an OPTIMIZE."""
+        jvm = self.jvm
+        operation = getattr(jvm.delta, "DeltaOperations$Optimize")(jvm.seq(()), jvm.seq(()), False, jvm.none, False)
+        return int(self._txn.commit(jvm.seq(self._actions), operation))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing goes or comes."""
+        return not self._actions
+
+    def commit_append(self, app_id: str, number: int, user_metadata: str) -> int:
+        """Commit what was added; gives the version. In the table's history it is an append."""
+        jvm = self.jvm
+        mode = jvm.java.org.apache.spark.sql.SaveMode.Append
+        operation = getattr(jvm.delta, "DeltaOperations$Write")(
+            mode, jvm.none, jvm.none, jvm.some(user_metadata), *([jvm.none] * 5)
+        )
+        return self._commit(app_id, number, operation)
+
+    def commit(self, app_id: str, number: int, *, inserted: int, deleted: int) -> int:
+        """Commit everything together; gives the version. In the table's history it is a MERGE, with these counts."""
+        jvm = self.jvm
+        context = jvm.jsession.sparkContext()
+        measured = {}
+        counts = {
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsDeleted": deleted,
+            "numTargetRowsUpdated": 0,
+            # Delta looks for this one under its inner name.
+            "operationNumSourceRows": inserted + deleted,
+        }
+        for name, value in counts.items():
+            metric = jvm.java.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(context, name)
+            metric.set(value)
+            measured[name] = metric
+        self._txn.registerSQLMetrics(jvm.jsession, jvm.mapping(measured))
+        predicate = getattr(jvm.delta, "DeltaOperations$MergePredicate")
+        matched, unmatched = predicate(jvm.none, "delete"), predicate(jvm.none, "insert")
+        nothing = jvm.seq(())
+        operation = getattr(jvm.delta, "DeltaOperations$Merge")(
+            jvm.none, jvm.none, jvm.none, jvm.none, jvm.seq([matched]), jvm.seq([unmatched]), nothing
+        )
+        return self._commit(app_id, number, operation)
+
+    def _commit(self, app_id: str, number: int, operation: Any) -> int:
+        jvm = self.jvm
+        self._actions.append(jvm.delta.actions.SetTransaction(app_id, number, jvm.some(int(time.time() * 1000))))
+        return int(self._txn.commit(jvm.seq(self._actions), operation))
+
+
+def _known(option: Any) -> int | None:
+    return int(option.get()) if option.isDefined() else None

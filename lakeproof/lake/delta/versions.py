@@ -1,0 +1,36 @@
+"""Tables and views as Spark reads them at the Delta version that a cut names."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.view_cuts import ViewCut, view_path
+from lakeproof.lake.rows.columns import pick
+from lakeproof.names import TableName
+from lakeproof.schema import HIDDEN_PREFIX
+from lakeproof.storage.paths import LakePaths
+
+Layer: TypeAlias = Literal["current", "history"]
+
+
+def read_layer(
+    spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, layer: Layer = "current"
+) -> DataFrame:
+    """All columns of a table's current or history at the version that a cut names; LogGapError if that was emptied."""
+    key, version = paths.current(table), at.current_version
+    if layer == "history":
+        key, version = paths.history(table), at.history_version
+    if is_emptied(paths.url(key), version):
+        raise LogGapError(paths.url(key), f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
+    return spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))
+
+
+def read_view(spark: SparkSession, lake: str, cut: ViewCut) -> DataFrame:
+    """Return a view's rows as its cut has them, without hidden columns."""
+    stored = spark.read.format("delta").option("versionAsOf", cut.delta_version)
+    rows = stored.load(view_path(lake, cut.view))
+    return pick(rows, [column for column in rows.columns if not column.startswith(HIDDEN_PREFIX)])

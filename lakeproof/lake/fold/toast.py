@@ -1,0 +1,151 @@
+"""Unchanged TOAST: which row holds each large value that the stream did not send again.
+
+Whose row a change is belongs to `lineage`; what comes of the changes to `net_change`; fetching the values to `holders`.
+
+The holder of a value that an update leaves out is the last row of its row's lineage in the range that was given one, else
+what current says of the row under the key that the lineage began with. A value found in neither is refused
+(nothing-guessed). Cost: one window over the batch's ordinals, and one scan of the base for the keys concerned only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from lakeproof.errors import InvariantError
+from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
+from lakeproof.lake.columns import NEVER_TOASTED, has_old_rows, large_columns
+from lakeproof.lake.fold.lineage import BASE_KEY, HAS_BASE, LINEAGE, with_lineage
+from lakeproof.lake.fold.unchanged_values import NOT_THERE, has_value, holder, marks
+from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.landing_rows import Changes
+from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.refusal import refuse_invariant, refuse_table
+from lakeproof.schema import SchemaVersion
+
+# Up to here the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
+BROADCAST_KEYS_MAX = 1_000_000
+# The same for keys with texts in them, of which an index takes 2,700 octets.
+BROADCAST_TEXT_KEYS_MAX = 100_000
+_MISSING = "_lp_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """`events` with `_lp_from` in place of `_lp_unchanged`; `sources` are the rows that hold what they name.
+
+    Both are persisted, as is all of `kept`, until the caller unpersists it.
+    """
+
+    events: DataFrame
+    sources: DataFrame
+    kept: tuple[DataFrame, ...]
+
+
+def mark(
+    session: SparkSession, changes: Changes, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
+) -> Marked:
+    """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
+
+    `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
+    refusals (`refusal.refusals`) where a value is nowhere to be found.
+    """
+    shape = changes.shape
+    if not key or shape.is_bag or has_old_rows(shape):
+        raise InvariantError(str(shape.table), "has unchanged values but no key to find them by", "report this")
+    events = changes.frame.where(F.col(OP) != "truncate")
+    events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
+    last = keep(_with_last_holders(events, shape))
+    kept = [last]
+    there = None
+    if base is not None:
+        there = keep(_base_rows(last, shape, key, base, few=changes.counts.unchanged <= _keys_max(shape, key)))
+        kept.append(there)
+    held = _with_base(last, shape, key, there)
+    rows = held.select(*(_mark(shape) if n == UNCHANGED else col(n) for n in changes.frame.columns))
+    if changes.counts.truncates:
+        truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
+        rows = rows.unionAll(truncated.withColumnRenamed(UNCHANGED, FROM))
+    rows = keep(rows)
+    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
+    if there is not None:
+        sources = sources.unionAll(pick(there, names))
+    return Marked(rows, sources, (rows, *kept))
+
+
+def _keys_max(shape: SchemaVersion, key: Sequence[str]) -> int:
+    fixed = {c.name for c in shape.columns if c.kind in NEVER_TOASTED}
+    return BROADCAST_KEYS_MAX if fixed.issuperset(key) else BROADCAST_TEXT_KEYS_MAX
+
+
+def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
+    """`_lp_last_<i>`: the newest row of the lineage, up to each row, that was given a value of column i."""
+    so_far = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    after_image = F.col(OP).isin("insert", "update")
+    given = {i: F.when(after_image & ~_is_unchanged(i), F.col(ORD)) for i in large_columns(shape)}
+    newest = {_last(i): F.last(ordinal, ignorenulls=True).over(so_far) for i, ordinal in given.items()}
+    events = events.withColumns(newest)
+    missing = reduce(or_, (_is_unchanged(i) & F.col(_last(i)).isNull() for i in given))
+    return events.withColumn(_MISSING, missing)
+
+
+def _base_rows(events: DataFrame, shape: SchemaVersion, key: Sequence[str], base: DataFrame, *, few: bool) -> DataFrame:
+    """The base's rows whose values may be wanted: its key as `_lp_in_<i>`, what they hold, and where that is."""
+    root = [f"{BASE_KEY}{i}" for i in range(len(key))]
+    keys = events.where(F.col(_MISSING) & F.col(HAS_BASE)).select(*root).distinct()
+    keys = F.broadcast(keys) if few else keys
+    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    rows = base.select(*(col(n) for n in names), *(col(k).alias(f"_lp_in_{i}") for i, k in enumerate(key)))
+    return rows.join(keys, _all(F.col(f"_lp_in_{i}") == F.col(r) for i, r in enumerate(root)), "left_semi")
+
+
+def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], there: DataFrame | None) -> DataFrame:
+    """`_lp_base_<i>`: the holder of column i of the row that the lineage began with; NULL where there is none."""
+    columns = {i: shape.columns[i] for i in large_columns(shape)}
+    if there is None:
+        nothing = [F.lit(None).cast("bigint").alias(_base(i)) for i in columns]
+        return events.select("*", *nothing)
+    holders = [F.when(has_value([c.name], c.attnum), holder(c.attnum)).alias(_base(i)) for i, c in columns.items()]
+    # A lake that went wrong may have a key twice; history must not get a row twice for it.
+    names = [f"_lp_in_{i}" for i in range(len(key))]
+    rows = there.select(*(F.col(n) for n in names), *holders).dropDuplicates(names)
+    on_key = _all(F.col(f"_lp_in_{i}") == F.col(f"{BASE_KEY}{i}") for i in range(len(key)))
+    return events.join(rows, on_key & F.col(_MISSING) & F.col(HAS_BASE), "left")
+
+
+def _mark(shape: SchemaVersion) -> SparkColumn:
+    """`_lp_from` of a row; refused where an unchanged value has no holder."""
+    unknown = refuse_invariant(
+        "an unchanged value of a row that was inserted in the same range was never sent", "bigint"
+    )
+    absent = refuse_table(NOT_THERE, "bigint")
+    found = {}
+    for i in large_columns(shape):
+        from_base = F.when(~F.col(HAS_BASE), unknown).otherwise(F.coalesce(F.col(_base(i)), absent))
+        place = F.coalesce(F.col(_last(i)), from_base)
+        found[shape.columns[i].attnum] = F.when(_is_unchanged(i), place)
+    return F.when(F.col(UNCHANGED).isNotNull(), marks(found)).alias(FROM)
+
+
+def _last(i: int) -> str:
+    return f"_lp_last_{i}"
+
+
+def _base(i: int) -> str:
+    return f"_lp_base_{i}"
+
+
+def _is_unchanged(i: int) -> SparkColumn:
+    # Three-valued logic would make "not unchanged" null in nearly every row.
+    return F.coalesce(F.array_contains(F.col(UNCHANGED), F.lit(i).cast("smallint")), F.lit(False))
+
+
+def _all(conditions: Iterable[SparkColumn]) -> SparkColumn:
+    return reduce(and_, conditions)

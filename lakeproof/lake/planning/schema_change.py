@@ -1,0 +1,168 @@
+"""How a table's columns go from one shape to another in the lake: which of them carry on, and whether that is exact.
+
+Nothing is written here: what a Delta table's schema becomes belongs to `delta_schema`, the commits to `reshape`, and when
+they are made to `shape_plan`.
+
+A column is its attribute number within its table (OID), so a rename is a new name and a name used again is another column.
+Between two tables of one name (dropped and made again) columns are told by name and type. What does not carry on is put
+out of the way and begins anew with nulls: right for a table that a snapshot then corrects, and in place only where
+`obstacle` says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeproof.lake.columns import NEVER_TOASTED
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.cast import cast_column
+from lakeproof.values.exact_kinds import WHOLE_KINDS, needs_key_text
+from lakeproof.values.types import precision_scale, spark_type
+
+# The value is the same number; PostgreSQL's texts differ for floats only.
+_WIDER = frozenset({("int2", "int4"), ("int2", "int8"), ("int4", "int8"), ("float4", "float8")})
+_CHARACTERS = frozenset({25, 1043})
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """Two shapes of a table: `carried` are (old, new) columns, the others are `dropped` and `added`."""
+
+    old: SchemaVersion
+    new: SchemaVersion
+    carried: tuple[tuple[Column, Column], ...]
+    dropped: tuple[Column, ...]
+    added: tuple[Column, ...]
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether every row's exact forms are as before, so that its digest is."""
+        return not self.dropped and not self.added and all(_same_form(a, b) for a, b in self.carried)
+
+    @property
+    def same_key(self) -> bool:
+        """Whether rows are told apart by the same columns in the same order."""
+        names = {a.name: b.name for a, b in self.carried}
+        return tuple(names.get(k) for k in self.old.key) == self.new.key
+
+    @property
+    def same_rows_meant(self) -> bool:
+        """Whether a change says in the same way which row it means."""
+        return self.same_key and (self.old.identity is Identity.FULL) == (self.new.identity is Identity.FULL)
+
+    @property
+    def keeps_hidden(self) -> bool:
+        """Whether current's hidden columns, `_lp_key` and `_lp_dup`, are right as they are."""
+        if self.new.is_bag or self.old.is_bag:
+            return self.new.is_bag and self.old.is_bag and self.same_forms
+        if not needs_key_text(self.new):
+            return not needs_key_text(self.old)
+        keys = [(a, b) for a, b in self.carried if b.name in self.new.key]
+        return needs_key_text(self.old) and self.same_key and all(_same_form(a, b) for a, b in keys)
+
+
+def taken_in(version: SchemaVersion) -> SchemaVersion:
+    """The shape that the lake gives a table: without columns that came and went between two readings of the catalog.
+
+    What their older rows read in them is known to nobody, and they are gone. One that rows are told apart by stays: nothing
+    can be made of that (`obstacle`).
+    """
+    kept = tuple(column for column in version.columns if column.attnum >= 0)
+    if len(kept) == len(version.columns) or not {column.name for column in kept}.issuperset(version.key):
+        return version
+    return replace(version, columns=kept)
+
+
+def evolve(old: SchemaVersion, new: SchemaVersion) -> Evolution:
+    """Match the columns of two shapes."""
+    before = {(c.attnum if old.oid == new.oid else c.name): c for c in old.columns if c.attnum > 0}
+    carried = []
+    for column in new.columns:
+        known = before.get(column.attnum if old.oid == new.oid else column.name)
+        if known is not None and _carries(known, column, same_table=old.oid == new.oid):
+            carried.append((known, column))
+    gone = {c.name for c in old.columns} - {a.name for a, _ in carried}
+    come = {c.name for c in new.columns} - {b.name for _, b in carried}
+    return Evolution(
+        old,
+        new,
+        tuple(carried),
+        tuple(c for c in old.columns if c.name in gone),
+        tuple(c for c in new.columns if c.name in come),
+    )
+
+
+def obstacle(found: Evolution, *, mixed: bool = False) -> str | None:
+    """Why the change can't be made in place, or None. `mixed`: rows under both keys stand in one transaction."""
+    old, new = found.old, found.new
+    if old.oid != new.oid:
+        return "the table was made anew"
+    if unknown := [c.name for c in new.columns if c.attnum <= 0]:
+        return f"the catalog did not know any more what {', '.join(unknown)} was when the stream had it"
+    kept = {c.attnum for c in old.columns}
+    if retyped := [c.name for c in found.added if c.attnum in kept]:
+        return f"the type of {', '.join(retyped)} is not a wider one of the same kind"
+    if found.same_rows_meant:
+        return None
+    if mixed:
+        return "its key or identity changed in the middle of a transaction"
+    if new.identity is Identity.FULL and new.key:
+        return "its configured key under REPLICA IDENTITY FULL is new, and not known to be unique"
+    return None
+
+
+def default_fits(column: Column, text: str) -> bool:
+    """Whether the text of a default is a value that the column holds in the lake."""
+    return cast_column(pa.array([text], pa.string()), column).fits
+
+
+def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
+    """What differs between two shapes of a table, for people."""
+    found = evolve(old, new)
+    told = []
+    if found.added:
+        told.append(f"columns added: {', '.join(c.name for c in found.added)}")
+    if found.dropped:
+        told.append(f"columns dropped: {', '.join(c.name for c in found.dropped)}")
+    for a, b in found.carried:
+        if a.name != b.name:
+            told.append(f"{a.name} renamed to {b.name}")
+        if (a.type_name, a.typmod, a.kind) != (b.type_name, b.typmod, b.kind):
+            told.append(f"the type of {b.name} changed from {_typed(a)} to {_typed(b)}")
+    if old.oid != new.oid:
+        told.append("the table was made anew")
+    if old.identity != new.identity or not found.same_key:
+        told.append("its replica identity or key changed")
+    return "its shape changed: " + ("; ".join(sorted(told)) or "the order or numbers of its columns")
+
+
+def _typed(column: Column) -> str:
+    pair = precision_scale(column.typmod) if column.kind == "numeric" else None
+    return column.type_name if pair is None else f"{column.type_name}({pair[0]},{pair[1]})"
+
+
+def _carries(old: Column, new: Column, *, same_table: bool) -> bool:
+    """Whether the lake's values of the one are those of the other."""
+    if not same_table:
+        # `_lp_text` and `_lp_from` go by attribute numbers, which another table gives anew.
+        same = (old.type_oid, old.typmod, old.kind) == (new.type_oid, new.typmod, new.kind)
+        return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS & NEVER_TOASTED)
+    if (old.kind, new.kind) in _WIDER:
+        return True
+    alike = old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _CHARACTERS
+    if not alike or (old.kind != new.kind and not {old.kind, new.kind} <= {"text", "varchar"}):
+        return False
+    return spark_type(old) == spark_type(new) or _more_digits(old, new)
+
+
+def _more_digits(old: Column, new: Column) -> bool:
+    had, has = precision_scale(old.typmod), precision_scale(new.typmod)
+    if old.kind != "numeric" or had is None or has is None:
+        return False
+    return had[1] == has[1] and had[0] <= has[0]
+
+
+def _same_form(old: Column, new: Column) -> bool:
+    return (old.kind, new.kind) != ("float4", "float8")

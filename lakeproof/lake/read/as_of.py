@@ -1,0 +1,206 @@
+"""The lake at a place between cuts: the newest cut before it, and what history has from there on.
+
+Places at cuts belong to `open`; what rows of history add up to, to `replay`.
+
+    cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
+
+Exact, because history is: every change up to P with its position, and the corrections of a cycle at the cycle's own end; a
+place before the `exact_from` of a copy that entered is refused, since history does not have what was changed there. A
+time T means the prefix of the stream before the first transaction that the source says it committed after T (commit times
+are not in commit order, so no other prefix has nothing of a later time and misses nothing before it). A table that stands
+held at K or K+1 stands where cut K has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError, InvariantError, LakeError
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP
+from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
+from lakeproof.lake.fold.replay import in_cycles, replayed
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.read.open import check_kept, one_source, parsed_at, table_name
+from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
+from lakeproof.lake.rows.columns import pick
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+
+# What says that the rows before it were not what the source had.
+_HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeAsOf:
+    """A source's tables at `position`, exactly.
+
+    `cut` is the newest cut at or before it (None: before the first one), `following` the cut whose cycle has the changes in
+    between (None where `position` is the cut's own).
+    """
+
+    spark: SparkSession
+    paths: LakePaths
+    position: Lsn
+    cut: Cut | None
+    following: Cut | None
+    held: Mapping[TableName, Held] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """The tables that there are at `position`, sorted."""
+        known = set() if self.cut is None else set(self.cut.tables)
+        if self.following is not None:
+            # Those that come with the following cut were copied at a point of its range.
+            known |= {t for t, at in self.following.tables.items() if self._was_there(at)}
+        return tuple(sorted(known))
+
+    def table(self, table: TableName | str, *, hidden: bool = False) -> DataFrame:
+        """A table as it was, without the hidden `_lp_…` columns unless asked for.
+
+        Raises LakeError where the lake did not have it then. Costs a look at the table's history in one cycle.
+        """
+        name = table_name(table)
+        if name not in self.tables:
+            raise self._absent(name)
+        for cut in (self.cut, self.following):
+            if cut is not None:
+                check_kept(self.paths, cut)
+        before = None if self.cut is None else self.cut.tables.get(name)
+        after = before if self.following is None or name in self.held else self.following.tables[name]
+        rows, at = self._rows(name, before, after)
+        return rows if hidden else pick(rows, column_names(in_lake(at.version)))
+
+    def _absent(self, name: TableName) -> LakeError:
+        return LakeError(
+            f"{self.paths.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
+        )
+
+    def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
+        """That history alone, up to the position, makes the table: older cuts are gone, and with them how it was then."""
+        shapes = open_store(self.paths.lake).list(self.paths.shapes(name))
+        if self.following is not None and sum(s <= self.paths.schema(name, self.following.number) for s in shapes) > 1:
+            raise LakeError(
+                f"{self.paths.source}: {name}",
+                f"its shape has changed, and no cut before {self.position} is kept",
+                f"ask for {self.following.position} or later (`retention.cuts_s` says how long cuts are kept)",
+            )
+        if after.snapshot_lsn > self.position and history.isEmpty():
+            raise self._absent(name)
+        healed = whole.where(F.col(OP).isin(*_HEALS) & (F.col(LSN) > F.lit(int(self.position))))
+        if not healed.isEmpty():
+            raise LakeError(
+                f"{self.paths.source}: {name}",
+                f"a copy has corrected it since {self.position}, and no cut before that is kept",
+                "ask for a later position (`retention.cuts_s` says how long cuts are kept)",
+            )
+
+    def _was_there(self, at: CutTable) -> bool:
+        """Whether a table of the following cut had been copied; where older cuts are gone, whether history goes back."""
+        if self.cut is None and self.following is not None and self.following.number > 1:
+            return at.history_low is None or at.history_low.at_lsn <= self.position
+        return at.snapshot_lsn <= self.position
+
+    def _rows(self, name: TableName, before: CutTable | None, after: CutTable | None) -> tuple[DataFrame, CutTable]:
+        base = None if before is None else read_layer(self.spark, self.paths, name, before)
+        if base is not None and before is not None:
+            if after is None or after.history_version == before.history_version:
+                return base, before
+            if after.exact_from is not None and self.position < after.exact_from:
+                raise LakeError(
+                    f"{self.paths.source}: {name}",
+                    f"a copy entered, and what changed between {before.at_lsn} and {after.exact_from} is not in history",
+                    "ask for one of the two positions",
+                )
+            if after.version.id != before.version.id:
+                raise LakeError(
+                    f"{self.paths.source}: {name}",
+                    f"its shape changed between {before.at_lsn} and {after.at_lsn}",
+                    "ask for one of the two positions",
+                )
+        if after is None or self.following is None:
+            raise InvariantError(f"{self.paths.source}: {name}", f"no cut has it at {self.position}", "report this")
+        number = self.following.number
+        # Before the first cut that is kept there is no base: then history makes the table from its beginning on.
+        first = 0 if self.cut is None else number
+        whole = read_layer(self.spark, self.paths, name, after, "history")
+        history = whole.where(in_cycles(first, number)).where(F.col(LSN) <= F.lit(int(self.position)))
+        if self.cut is None and number > 1:
+            self._check_from_beginning(name, whole.where(in_cycles(first, number)), history, after)
+        return replayed(self.spark, in_lake(after.version), history, completing(after, whole), base), after
+
+
+def as_of(
+    spark: SparkSession, lake: Config | str | Path, at: Lsn | str | datetime, source: str | None = None
+) -> LakeAsOf:
+    """A source's tables exactly at a position (an `Lsn` or its text) or a time of the source's clock.
+
+    `source` may be left out where the lake has only one. Raises ConfigError for a bad `at`, LakeError where the lake does
+    not go back or on as far. A time costs a look at the history of one cycle.
+    """
+    paths = one_source("as_of", lake, source)
+    store = open_store(paths.lake)
+    wanted = parsed_at(at)
+    if isinstance(wanted, Lsn):
+        return _at_position(spark, store, paths, wanted)
+    if isinstance(wanted, datetime):
+        return _at_time(spark, store, paths, wanted)
+    raise ConfigError("at", "as_of takes a position or a time", "for `newest` and cuts' numbers use open")
+
+
+def _at_position(spark: SparkSession, store: Store, paths: LakePaths, position: Lsn) -> LakeAsOf:
+    newest = newest_cut(store, paths)
+    if newest is None or position > newest.position:
+        reached = "no position" if newest is None else str(newest.position)
+        raise LakeError(f"{paths.source}: {position}", f"the lake has come to {reached}", "compact first")
+    first = read_cut(store, paths, cut_numbers(store, paths)[0])
+    if first.incarnation == newest.incarnation == 1 and position < first.position:
+        return _between(spark, paths, position, None, first)
+    cut = cut_at(store, paths, position)
+    return _between(spark, paths, position, cut, cut_after(store, paths, cut))
+
+
+def _at_time(spark: SparkSession, store: Store, paths: LakePaths, at: datetime) -> LakeAsOf:
+    cut = cut_at_time(store, paths, at)
+    following = cut_after(store, paths, cut)
+    if following is None or following.incarnation != cut.incarnation:
+        # Nothing is known of what lies between two incarnations.
+        return _between(spark, paths, cut.position, cut, None)
+    later = _first_later(spark, paths, cut, following, at)
+    if later is None:
+        # The transaction of a later time is in no table of the lake.
+        return _between(spark, paths, following.position, following, None)
+    return _between(spark, paths, Lsn(int(later) - 1), cut, following)
+
+
+def _first_later(spark: SparkSession, paths: LakePaths, cut: Cut, following: Cut, at: datetime) -> Lsn | None:
+    """The position of the first transaction between two cuts that committed after `at`."""
+    number = following.number
+    found = []
+    for name, after in following.tables.items():
+        before = cut.tables.get(name)
+        if before is None or before.history_version != after.history_version:
+            history = read_layer(spark, paths, name, after, "history").where(in_cycles(number, number))
+            later = history.where(F.col(COMMIT_TIME) > F.lit(at)).agg(F.min(LSN)).collect()[0][0]
+            found += [] if later is None else [Lsn(int(later))]
+    return min(found, default=None)
+
+
+def _between(spark: SparkSession, paths: LakePaths, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:
+    if cut is not None and cut.position == position:
+        following = None
+    held = {} if cut is None else dict(cut.held)
+    held |= {} if following is None else following.held
+    return LakeAsOf(spark, paths, position, cut, following, held)

@@ -1,0 +1,216 @@
+"""A table's net changes from one cut to the next, with the rows before and after: what a subscriber is given.
+
+The rows of one cycle before it is written belong to `changes` and `net_change`; a stream of cuts to `subscribe`.
+
+For each cut the rows with the keys that history names in its cycle are compared, as the cut before has them and as this one
+does. So the changes of a cut are exactly the difference of the two states that readers see, whatever brought it about:
+the stream, a correction, a repair. Cost: the keys of both states, and the rows of the keys that were touched; both states
+wholly only where a cycle truncated the table or is a repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.hidden_columns import KEY, OP, ORD, TEXT
+from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import RESET
+from lakeproof.lake.fold.replay import in_cycles, with_keys
+from lakeproof.lake.planning.ordinals import ORDINAL_BITS
+from lakeproof.lake.read.open import one_source, table_name
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.store import cut_numbers, read_cut
+from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.schema import SchemaVersion
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.values.types import spark_type
+
+_DIGEST, _SIGN, _NET, _ROW = "_lp_digest", "_lp_sign", "_lp_net", "_lp_row"
+
+
+@dataclass(frozen=True, slots=True)
+class CutChanges:
+    """What changed from cut `first` (not in it) to cut `last` (in it) in a source's tables."""
+
+    spark: SparkSession
+    lake: str
+    source: str
+    first: CycleNumber
+    last: CycleNumber
+
+    def table(self, table: TableName | str, *, exact_texts: bool = False) -> DataFrame:
+        """One row per cut and changed key, or changed row of a table without a key, in no order.
+
+        Columns: `cut`, `position` (where the table stands then), `kind` (`insert`, `update`, `delete`), `before` and
+        `after`: the rows as structs, null where there is none; `exact_texts` adds `_lp_text` to them. Raises LakeError
+        where a cut of the range is not kept any more, where none has the table, or where its shape changed in it.
+        """
+        name, paths = table_name(table), LakePaths(self.lake, self.source)
+        cuts = _cuts(paths, self.first, self.last)
+        shape = _shape(cuts, name, paths.source)
+        truncated = _truncated(self.spark, paths, name, cuts)
+        steps = []
+        for before, after in zip([None, *cuts], cuts, strict=False):
+            if after.number > self.first and name in after.tables:
+                then = None if before is None else before.tables.get(name)
+                step = _Step(self.spark, paths, name, shape, then, after)
+                steps += step.frames(whole=after.number in truncated, exact_texts=exact_texts)
+        return reduce(DataFrame.unionAll, steps) if steps else _nothing(self.spark, shape, exact_texts=exact_texts)
+
+
+def changes(
+    spark: SparkSession,
+    lake: Config | str | Path,
+    first: int,
+    last: int | None = None,
+    *,
+    source: str | None = None,
+) -> CutChanges:
+    """What changed after cut `first` (0: from the beginning) up to cut `last`, the newest by default.
+
+    `source` may be left out where the lake has only one. Raises ConfigError for cuts in the wrong order, LakeError where
+    there is no such cut.
+    """
+    paths = one_source("changes", lake, source)
+    known = cut_numbers(open_store(paths.lake), paths)
+    end = (known[-1] if known else 0) if last is None else last
+    if not 0 <= first <= end:
+        raise ConfigError("changes", f"cut {first} does not lie before cut {end}", "give the earlier cut first")
+    _check_kept(paths, known, first, end)
+    return CutChanges(spark, paths.lake, paths.source, CycleNumber(first), CycleNumber(end))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One table from one cut to the next."""
+
+    spark: SparkSession
+    paths: LakePaths
+    name: TableName
+    shape: SchemaVersion
+    before: CutTable | None
+    cut: Cut
+
+    @property
+    def after(self) -> CutTable:
+        return self.cut.tables[self.name]
+
+    def frames(self, *, whole: bool, exact_texts: bool) -> list[DataFrame]:
+        """The changes, nothing where the cut is content-equal to the one before."""
+        same = self.before is not None and self.before.current_version == self.after.current_version
+        if same or (self.cut.kind == "maintenance" and self.before is not None):
+            return []
+        new = read_layer(self.spark, self.paths, self.name, self.after)
+        if self.before is None:
+            old = new.limit(0)
+        else:
+            old = read_layer(self.spark, self.paths, self.name, self.before)
+            if not whole and self.cut.kind == "apply":
+                touched = self._touched()
+                old, new = (with_keys(side, touched, self._key) for side in (old, new))
+        shown = [*column_names(self.shape), *([TEXT] if exact_texts else [])]
+        row = F.struct(*(col(c) for c in shown))
+        found = self._bag(old, new, row) if self.shape.is_bag else self._keyed(old, new, row)
+        at = [F.lit(int(self.cut.number)).cast("bigint").alias("cut"), F.lit(str(self.after.at_lsn)).alias("position")]
+        return [found.select(*at, "kind", "before", "after")]
+
+    def _touched(self) -> DataFrame:
+        history = read_layer(self.spark, self.paths, self.name, self.after, "history")
+        return pick(history.where(in_cycles(self.cut.number, self.cut.number)), self._key).distinct()
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return (KEY,) if self.shape.is_bag else merge_key(self.shape)
+
+    def _keyed(self, old: DataFrame, new: DataFrame, row: Column) -> DataFrame:
+        key = merge_key(self.shape)
+        sides = []
+        for frame, side in ((old, "before"), (new, "after")):
+            names = [col(k).alias(f"{side}_{i}") for i, k in enumerate(key)]
+            sides.append(frame.select(*names, row.alias(side), row_key(self.shape).alias(f"{side}{_DIGEST}")))
+        on = _same((F.col(f"before_{i}"), F.col(f"after_{i}")) for i in range(len(key)))
+        both = sides[0].join(sides[1], on, "full_outer")
+        digests = F.col(f"before{_DIGEST}"), F.col(f"after{_DIGEST}")
+        kind = F.when(digests[0].isNull(), "insert").when(digests[1].isNull(), "delete").otherwise("update")
+        return both.where(~digests[0].eqNullSafe(digests[1])).withColumn("kind", kind)
+
+    def _bag(self, old: DataFrame, new: DataFrame, row: Column) -> DataFrame:
+        sides = old.select(KEY, row.alias(_ROW), F.lit(-1).alias(_SIGN))
+        sides = sides.unionAll(new.select(KEY, row.alias(_ROW), F.lit(1)))
+        net = sides.groupBy(KEY).agg(F.sum(_SIGN).alias(_NET), F.first(_ROW).alias(_ROW)).where(F.col(_NET) != 0)
+        copies = net.withColumn("_lp_copy", F.explode(F.sequence(F.lit(1), F.abs(F.col(_NET)).cast("int"))))
+        came = F.col(_NET) > 0
+        return copies.select(
+            F.when(came, "insert").otherwise("delete").alias("kind"),
+            F.when(~came, F.col(_ROW)).alias("before"),
+            F.when(came, F.col(_ROW)).alias("after"),
+        )
+
+
+def _same(pairs: Iterable[tuple[Column, Column]]) -> Column:
+    """NULL is a key like others."""
+    return reduce(lambda a, b: a & b, (one.eqNullSafe(other) for one, other in pairs))
+
+
+def _cuts(paths: LakePaths, first: CycleNumber, last: CycleNumber) -> list[Cut]:
+    store = open_store(paths.lake)
+    _check_kept(paths, cut_numbers(store, paths), first, last)
+    return [read_cut(store, paths, CycleNumber(n)) for n in range(max(1, first), last + 1)]
+
+
+def _check_kept(paths: LakePaths, known: list[CycleNumber], first: int, last: int) -> None:
+    if last and (not known or last > known[-1]):
+        raise LakeError(f"{paths.source}: cut {last}", "there is no such cut", "ask for an earlier one")
+    if known and max(1, first) < known[0]:
+        raise LakeError(
+            f"{paths.source}: cut {first}",
+            f"it is not kept any more, the oldest is {known[0]}",
+            "read the tables whole at a cut, and go on from there (`retention.cuts` says how long they are kept)",
+        )
+
+
+def _shape(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
+    versions = {cut.number: cut.tables[name].version for cut in cuts if name in cut.tables}
+    if not versions:
+        raise LakeError(f"{source}: {name}", "no cut of the range has this table", "ask for later cuts")
+    ids = [(number, version.id) for number, version in sorted(versions.items())]
+    for (_, one), (number, other) in pairwise(ids):
+        if one != other:
+            raise LakeError(
+                f"{source}: {name}",
+                f"its shape changed in cut {number}",
+                f"ask up to cut {number - 1}, then from {number}",
+            )
+    return in_lake(versions[ids[-1][0]])
+
+
+def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: list[Cut]) -> set[int]:
+    """The cycles that truncated the table: one look at the ops of their rows, before each that took rows out of history."""
+    found: set[int] = set()
+    having = [cut for cut in cuts if name in cut.tables]
+    if len({cut.tables[name].history_version for cut in having}) < 2:
+        return found
+    for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
+        alike = list(group)
+        history = read_layer(spark, paths, name, alike[-1].tables[name], "history")
+        rows = history.where(in_cycles(alike[0].number, alike[-1].number) & F.col(OP).isin("truncate", RESET))
+        found |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
+    return found
+
+
+def _nothing(spark: SparkSession, shape: SchemaVersion, *, exact_texts: bool) -> DataFrame:
+    types = [f"{quoted(c.name)}: {spark_type(c)}" for c in shape.columns] + ([f"{TEXT}: string"] if exact_texts else [])
+    row = f"struct<{', '.join(types)}>"
+    return spark.createDataFrame([], f"cut bigint, position string, kind string, before {row}, after {row}")

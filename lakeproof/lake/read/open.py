@@ -1,0 +1,218 @@
+"""Reading the lake: every table of every source at one cut of its source (invariant consistent-cut).
+
+Writing belongs to `cycle`, places between cuts to `as_of`, SQL views of a session to `register`. Tables are opened when they
+are asked for, at the Delta version that the cut names; what is written meanwhile is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.versions import Layer, read_layer, read_view
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import cut_at, cut_at_time, newest_cut, read_cut
+from lakeproof.lake.records.view_cuts import ViewCut, newest_first
+from lakeproof.lake.rows.columns import pick
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import CUTS, VIEWS, LakePaths
+from lakeproof.storage.store import Store
+
+# `newest`, a position (as a value or as PostgreSQL's text), a cut's number, or a time of the source's clock.
+At: TypeAlias = str | Lsn | int | datetime
+NEWEST = "newest"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLake:
+    """A lake pinned at `cuts`, one per source that has any.
+
+    `cuts[source]` says which was given: its number, position, commit time and held tables.
+    """
+
+    spark: SparkSession
+    lake: str
+    cuts: Mapping[str, Cut]
+
+    def __repr__(self) -> str:
+        """Return where it is and at which cuts; the cuts' own text is that of every column of every table."""
+        at = ", ".join(f"{name} at cut {cut.number} ({cut.position})" for name, cut in self.cuts.items())
+        return f"<lake {self.lake}: {at or 'no cut yet'}>"
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that have a cut."""
+        return list(self.cuts)
+
+    def tables(self, source: str | None = None) -> list[TableName]:
+        """Return the tables of a source, which may be left out if there is one; raises LakeError as `cut`."""
+        if source is None and len(self.cuts) == 1:
+            (source,) = self.cuts
+        if source is None:
+            raise ConfigError("tables", f"the lake has {len(self.cuts)} sources", f"name one of {self.sources}")
+        return sorted(self.cut(source).tables)
+
+    def position(self, source: str) -> Lsn:
+        """Where the source's tables stand, but the held ones; raises LakeError where the lake has no cut of it."""
+        return self.cut(source).position
+
+    def cut(self, source: str) -> Cut:
+        """The cut that was given; raises LakeError where the lake has none of this source."""
+        cut = self.cuts.get(source)
+        if cut is None:
+            others = f"name one of {self.sources}, or " if self.cuts else ""
+            remedy = f"{others}run `lakeproof compact {source}`"
+            raise LakeError(f"{source}: cuts", "the lake has no cut of this source", remedy)
+        return cut
+
+    def table(
+        self, source: str, table: TableName | str, *, layer: Layer = "current", hidden: bool = False
+    ) -> DataFrame:
+        """A table as it is at the cut, without the hidden `_lp_…` columns unless asked for.
+
+        `table` may be written `schema.table`. Raises LakeError where the cut does not have the table. History's rows are
+        complete, which costs a look at what they have unchanged.
+        """
+        name = table_name(table)
+        at = self.cut(source).table(name, source)
+        paths = LakePaths(self.lake, source)
+        check_kept(paths, self.cut(source))
+        frame = read_layer(self.spark, paths, name, at, layer)
+        if layer == "history":
+            frame = completing(at, frame)(frame)
+        return frame if hidden else pick(frame, column_names(in_lake(at.version)))
+
+    def views(self) -> list[str]:
+        """Return the views that the lake has, whether or not they were computed at the opened cuts."""
+        return [name for name in open_store(self.lake).folders(VIEWS) if name != CUTS]
+
+    def view(self, name: str) -> DataFrame:
+        """Return a view's rows as they are at the opened cuts, without hidden columns.
+
+        Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
+        error names the newest cuts before them at which it was. Cost: looks backwards through the views' cuts.
+        """
+        known = self.views()
+        if name not in known:
+            others = f"name one of {known}" if known else "run `lakeproof refresh`"
+            raise LakeError(f"view {name[:80]}", "the lake has no view of this name", others)
+        of_view = (cut for cut in newest_first(open_store(self.lake)) if cut.view == name)
+        before: ViewCut | None = None
+        for cut in of_view:
+            if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
+                return read_view(self.spark, self.lake, cut)
+            if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
+                before = cut
+        raise self._not_at_these_cuts(name, before)
+
+    def _not_at_these_cuts(self, name: str, before: ViewCut | None) -> LakeError:
+        at = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
+        remedy = "run `lakeproof refresh`, then open the lake again"
+        if before is not None:
+            there = {source: int(number) for source, number in before.sources.items()}
+            remedy = f"open the lake at={there}, where it was computed last before; or {remedy}"
+        return LakeError(f"view {name}", f"it was not computed at the opened cuts ({at}), or that is not kept", remedy)
+
+
+def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[str, At] = NEWEST) -> OpenedLake:
+    """Open the lake of a configuration, or in a folder: at the newest cuts, or at the newest ones that do not go past `at`.
+
+    `at` is `newest`, a position (an `Lsn` or its text), a cut's number (that very cut), or a time: then nothing is in it
+    that the source committed later, by the source's clock. It may be given per source; sources that it does not name are
+    opened at their newest cut. A position or number belongs to one source: with several sources it must say which. Raises
+    ConfigError for an ambiguous `at`, LakeError where there is no such cut.
+    """
+    place = str(lake.lake if isinstance(lake, Config) else lake)
+    store = open_store(place)
+    names = sources_of(lake)
+    wanted = _wanted(names, at)
+    cuts = {}
+    for source in names:
+        cut = _cut(store, LakePaths(place, source), wanted.get(source, NEWEST))
+        if cut is not None:
+            cuts[source] = cut
+    return OpenedLake(spark, place, cuts)
+
+
+def sources_of(lake: Config | str | Path) -> list[str]:
+    """The sources of a configuration, or those that have a folder with cycles in a lake."""
+    if isinstance(lake, Config):
+        return list(lake.sources)
+    store = open_store(lake)
+    names = (name for name in store.folders("") if name != VIEWS and not name.startswith("."))
+    return [name for name in names if "cycles" in store.folders(name)]
+
+
+def one_source(what: str, lake: Config | str | Path, source: str | None) -> LakePaths:
+    """The paths of `source`, or of the only one; raises ConfigError for `what`, where it must be named."""
+    names = sources_of(lake)
+    if source is None and len(names) != 1:
+        raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
+    return LakePaths(str(lake.lake if isinstance(lake, Config) else lake), source or names[0])
+
+
+def check_kept(paths: LakePaths, cut: Cut) -> None:
+    """That what the cut names is still there, which a reader may have opened long ago; raises LakeError where it is not."""
+    if not open_store(paths.lake).exists(paths.cut(cut.number)):
+        raise LakeError(
+            f"{paths.source}: cut {cut.number}",
+            "it is not kept any more, and files that only it needed are gone",
+            "open the lake again, at a cut that is kept (`retention.cuts_s` says for how long)",
+        )
+
+
+def parsed_at(at: At) -> str | Lsn | int | datetime:
+    """`at` with a position's text as an `Lsn`; raises ConfigError for what it can't be."""
+    if isinstance(at, datetime) and at.tzinfo is None:
+        raise ConfigError("at", "a time without a zone means another time elsewhere", "give the datetime a tzinfo")
+    if not isinstance(at, str) or at == NEWEST:
+        return at
+    try:
+        return Lsn.parse(at)
+    except ValueError as error:
+        raise ConfigError("at", str(error), "give `newest`, a position, a cut's number or a datetime") from None
+
+
+def table_name(table: TableName | str) -> TableName:
+    """A table as a value; raises ConfigError where the text is not `schema.table`."""
+    if isinstance(table, TableName):
+        return table
+    schema, dot, name = table.partition(".")
+    if not dot or not schema or not name:
+        raise ConfigError(f"table {table[:80]}", "is not schema.table", "give a TableName where a name has a dot")
+    return TableName(schema, name)
+
+
+def _wanted(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, At]:
+    names = list(sources)
+    if isinstance(at, Mapping):
+        for source in at:
+            if source not in names:
+                raise ConfigError(f"source {source[:80]}", "the lake has none of that name", f"name one of {names}")
+        return at
+    # A time is one for all sources, as far as their clocks agree.
+    if len(names) > 1 and at != NEWEST and not isinstance(at, datetime):
+        raise ConfigError("at", "a position or cut belongs to one source", "write {source: position}")
+    return dict.fromkeys(names, at)
+
+
+def _cut(store: Store, paths: LakePaths, at: At) -> Cut | None:
+    found = parsed_at(at)
+    if isinstance(found, datetime):
+        return cut_at_time(store, paths, found)
+    if isinstance(found, Lsn):
+        return cut_at(store, paths, found)
+    if isinstance(found, str):
+        return newest_cut(store, paths)
+    return read_cut(store, paths, CycleNumber(found))

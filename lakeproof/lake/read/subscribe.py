@@ -1,0 +1,129 @@
+"""Subscribing to a source: a Spark stream whose offsets are cuts, and which resumes from its checkpoint.
+
+What changed between two cuts belongs to `changes_between`.
+
+    checkpoint: offsets 4 → 9      batch: `deliver(changes from cut 4 to cut 9)`, all tables of the source at once
+
+A batch is whole cuts of the whole source, never a part of one. Spark writes a batch's end to the checkpoint before the batch
+runs and the batch's end after it: so a batch that was interrupted is delivered again with the same cuts, and each cut is
+delivered at least once, in order, and again only after an interruption. Who writes with the batch's last cut (or Delta's
+`txnVersion`) beside the rows has each exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from lakeproof.config.model import Config
+from lakeproof.lake.read.changes import CutChanges, changes
+from lakeproof.lake.read.open import one_source
+from lakeproof.lake.records.store import newest_number
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+
+FORMAT = "lakeproof_cuts"
+CUTS_PER_BATCH = 10
+
+
+def subscribe(
+    spark: SparkSession,
+    lake: Config | str | Path,
+    deliver: Callable[[CutChanges], None],
+    *,
+    checkpoint: str | Path,
+    source: str | None = None,
+    first: int = 0,
+    cuts_per_batch: int = CUTS_PER_BATCH,
+    available_now: bool = False,
+) -> StreamingQuery:
+    """Start a stream that calls `deliver` with each batch of new cuts, in order.
+
+    A new stream begins after cut `first` (0: from the beginning); one that has a checkpoint goes on from there. With
+    `available_now` it ends when what was there at its start is delivered. `deliver` is called on the driver; what it raises
+    ends the stream, and the batch comes again. Raises ConfigError where `source` must be named.
+    """
+    paths = one_source("subscribe", lake, source)
+    place, name = paths.lake, paths.source
+    spark.dataSource.register(CutSource)
+    cuts = spark.readStream.format(FORMAT).options(
+        lake=str(open_store(place).url("")), source=name, first=first, cuts_per_batch=cuts_per_batch
+    )
+
+    def batch(frame: DataFrame, _: int) -> None:
+        ends = [(int(r[0]), int(r[1])) for r in frame.select("first", "last").collect()]
+        for begin, end in ends:
+            deliver(changes(frame.sparkSession, place, begin, end, source=name))
+
+    stream = cuts.load().writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
+    if available_now:
+        stream = stream.trigger(availableNow=True)
+    return stream.start()
+
+
+class CutSource(DataSource):
+    """A stream with one row per batch: the cuts that the batch goes from and to."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return "first bigint, last bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        del schema
+        return CutReader(dict(self.options))
+
+
+class Range(InputPartition):
+    """The cuts of one batch."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__((first, last))
+        self.first, self.last = first, last
+
+
+class CutReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are cuts' numbers. Runs in a process of Python's own, without a Spark session."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+        self.until: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
+        return {"cut": int(self.options["first"])}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        return ReadMaxRows(int(self.options["cuts_per_batch"]))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        self.until = self._newest()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802  Spark's name
+        at = int(start["cut"])
+        end = self._newest() if self.until is None else self.until
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, at + limit.max_rows)
+        elif not isinstance(limit, ReadAllAvailable):
+            raise TypeError(type(limit).__name__)
+        return {"cut": max(at, end)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        first, last = int(start["cut"]), int(end["cut"])
+        return [Range(first, last)] if first < last else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+        if not isinstance(partition, Range):
+            raise TypeError(type(partition).__name__)
+        yield partition.first, partition.last
+
+    def _newest(self) -> int:
+        lake = self.options["lake"]
+        return int(newest_number(open_store(lake), LakePaths(lake, self.options["source"]).cuts))

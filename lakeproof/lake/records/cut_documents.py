@@ -1,0 +1,329 @@
+"""A cut as it is stored: what differs from a base, the base, and the tables' shapes, each in documents of their own.
+
+What a cut means belongs to `documents`, which cuts there are to `records`.
+
+    cycles/cuts/<n>      the tables and held tables that differ from the base, in full; so a cut is read with two documents
+    cycles/bases/<n>     all tables and held tables of cut n; one serves many cuts
+    cycles/shapes/<id>   a shape, by what it says: put once, and read only for the tables that are looked at
+
+A table without changes has the same entry in each cut, so it is in none of them. A new base is put once the cuts since the
+last one have named as many tables as there are: all in all no more than twice what changed, and as few as two documents
+to read. A base is that of the cut before, which is durable already: whoever ends a cycle twice puts the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.records.documents import KINDS, Cut, CutTable, Held
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.schema import SchemaVersion
+from lakeproof.storage.document_fields import Fields, read_document, write_document
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+
+CUT_FORMAT = "lakeproof.cut/1"
+BASE_FORMAT = "lakeproof.cutbase/1"
+SHAPE_FORMAT = "lakeproof.shape/1"
+# Below so many tables a base is not worth its document.
+NAMED_MIN = 200
+# What a process keeps of documents that say by their names what they hold.
+SHAPES_KEPT = 65_536
+BASES_KEPT = 4
+_PUTS_AT_ONCE = 16
+_V = TypeVar("_V")
+_Entries = Mapping[TableName, Any]
+_shapes: dict[str, SchemaVersion] = {}
+_bases: OrderedDict[str, Contents] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The entries of tables and of held tables, as JSON; None under a name in a difference: it is there no more."""
+
+    tables: _Entries = field(default_factory=dict)
+    held: _Entries = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tables) + len(self.held)
+
+    def since(self, base: Contents) -> Contents:
+        """What differs from `base`."""
+        return Contents(_since(base.tables, self.tables), _since(base.held, self.held))
+
+    def after(self, changed: Contents) -> Contents:
+        """With what differs."""
+        return Contents(_after(self.tables, changed.tables), _after(self.held, changed.held))
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields `tables` and `held`."""
+        return {"tables": {t.key: e for t, e in self.tables.items()}, "held": {t.key: e for t, e in self.held.items()}}
+
+    @classmethod
+    def of(cls, cut: Cut) -> Contents:
+        """All entries of a cut."""
+        tables = {t: at.to_json(cut.position, cut.incarnation) for t, at in cut.tables.items()}
+        return cls(tables, {t: held.to_json() for t, held in cut.held.items()})
+
+    @classmethod
+    def from_fields(cls, f: Fields) -> Contents:
+        """The inverse of `to_json`; what an entry says is read when it is asked for."""
+        found = {name: f.entries(name) for name in ("tables", "held")}
+        for name, entries in found.items():
+            for table, entry in entries.items():
+                if not isinstance(entry, dict | None):
+                    raise f.damaged(f"{name}[{table.key}]", "is neither an object nor null")
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class CutDoc:
+    """A cut's document: `changed` is what differs from `base` (a cut's number and its document's SHA-256).
+
+    `named` counts the entries of all cuts since the base, this one's among them.
+    """
+
+    number: CycleNumber
+    kind: str
+    incarnation: Incarnation
+    position: Lsn
+    commit_time: str | None
+    base: tuple[CycleNumber, str] | None
+    named: int
+    changed: Contents
+    next_segment: int
+    intent_sha256: str
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        """The document."""
+        return write_document(
+            CUT_FORMAT,
+            number=int(self.number),
+            kind=self.kind,
+            incarnation=int(self.incarnation),
+            position=str(self.position),
+            commit_time=self.commit_time,
+            base=None if self.base is None else {"number": int(self.base[0]), "sha256": self.base[1]},
+            named=self.named,
+            **self.changed.to_json(),
+            next_segment=self.next_segment,
+            intent_sha256=self.intent_sha256,
+            created_at=self.created_at,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> CutDoc:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, CUT_FORMAT, thing)
+
+        def base() -> tuple[CycleNumber, str]:
+            of = f.object("base")
+            return CycleNumber(of.count("number")), of.text("sha256")
+
+        return cls(
+            number=CycleNumber(f.count("number")),
+            kind=f.one_of("kind", KINDS),
+            incarnation=Incarnation(f.count("incarnation")),
+            position=f.lsn("position"),
+            commit_time=f.optional("commit_time", lambda: f.text("commit_time")),
+            base=f.optional("base", base),
+            named=f.count("named"),
+            changed=Contents.from_fields(f),
+            next_segment=f.count("next_segment"),
+            intent_sha256=f.text("intent_sha256"),
+            created_at=f.text("created_at"),
+        )
+
+
+class _Later(Mapping[TableName, _V], Generic[_V]):
+    """Values that are made when they are asked for, of entries that are read when the first is."""
+
+    def __init__(self, entries: Callable[[], _Entries], make: Callable[[TableName, Any], _V]) -> None:
+        self._entries, self._make = entries, make
+        self._made: dict[TableName, _V] = {}
+
+    def __getitem__(self, table: TableName) -> _V:
+        if table not in self._made:
+            self._made[table] = self._make(table, self._entries()[table])
+        return self._made[table]
+
+    def __iter__(self) -> Iterator[TableName]:
+        return iter(self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._entries()
+
+
+def load_cut_doc(store: Store, paths: LakePaths, number: CycleNumber) -> CutDoc | None:
+    """One cut's document, None where there is none; raises LakeError where it is damaged."""
+    key = paths.cut(number)
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        return None
+    doc = CutDoc.from_bytes(data, paths.url(key))
+    if doc.number != number:
+        raise LakeError(paths.url(key), f"it says that it is cut {doc.number}", "restore it from a backup")
+    return doc
+
+
+def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
+    """The cut of a document. What is looked up later raises LakeError where it is damaged, or not kept any more."""
+    place = paths.url(paths.cut(doc.number))
+    contents: list[Contents] = []
+
+    def whole() -> Contents:
+        if not contents:
+            contents.append(whole_contents(store, paths, doc))
+        return contents[0]
+
+    def table(name: TableName, entry: Any) -> CutTable:
+        f = Fields({}, place).inner(entry, f"tables[{name.key}]")
+        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_shape(store, paths, i))
+
+    def held(name: TableName, entry: Any) -> Held:
+        return Held.from_fields(Fields({}, place).inner(entry, f"held[{name.key}]"))
+
+    return Cut(
+        number=doc.number,
+        kind=doc.kind,
+        incarnation=doc.incarnation,
+        position=doc.position,
+        commit_time=doc.commit_time,
+        tables=_Later(lambda: whole().tables, table),
+        next_segment=doc.next_segment,
+        intent_sha256=doc.intent_sha256,
+        created_at=doc.created_at,
+        held=_Later(lambda: whole().held, held),
+    )
+
+
+def whole_contents(store: Store, paths: LakePaths, doc: CutDoc) -> Contents:
+    """All entries of a cut, from its document and its base."""
+    base = Contents() if doc.base is None else _read_base(store, paths, *doc.base)
+    return base.after(doc.changed)
+
+
+def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
+    """The document of a cut that is to be written, with its shapes and its base durable before it."""
+    contents = Contents.of(cut)
+    before = load_cut_doc(store, paths, CycleNumber(cut.number - 1)) if cut.number > 1 else None
+    base = None if before is None else before.base
+    named = 0 if before is None else before.named
+    start = Contents() if base is None else _read_base(store, paths, *base)
+    known = start if before is None else start.after(before.changed)
+    _put_shapes(store, paths, cut, contents.tables, {e["schema_id"] for e in known.tables.values()})
+    changed = contents.since(start)
+    if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
+        base, named = _put_base(store, paths, before.number, known), 0
+        changed = contents.since(known)
+    return CutDoc(
+        number=cut.number,
+        kind=cut.kind,
+        incarnation=cut.incarnation,
+        position=cut.position,
+        commit_time=cut.commit_time,
+        base=base,
+        named=named + len(changed),
+        changed=changed,
+        next_segment=cut.next_segment,
+        intent_sha256=cut.intent_sha256,
+        created_at=cut.created_at,
+    )
+
+
+def unneeded_bases(store: Store, paths: LakePaths, oldest: CycleNumber) -> list[str]:
+    """The bases that no cut from `oldest` on has; bases grow with the cuts' numbers."""
+    doc = load_cut_doc(store, paths, oldest)
+    needed = None if doc is None or doc.base is None else paths.cut_base(doc.base[0])
+    return [] if needed is None else [key for key in store.list(paths.cut_bases) if key < needed]
+
+
+def read_shape(store: Store, paths: LakePaths, schema_id: str) -> SchemaVersion:
+    """A shape that some table has, or had, in a cut; raises LakeError where there is none, or it is damaged."""
+    known = _shapes.get(schema_id)
+    if known is None:
+        key = paths.cut_shape(schema_id)
+        try:
+            data = store.get(key)
+        except NotFoundError:
+            raise LakeError(paths.url(key), "it is missing", "restore it from a backup") from None
+        known = read_document(data, SHAPE_FORMAT, paths.url(key)).version("version", schema_id)
+        _keep_shape(known, schema_id)
+    return known
+
+
+def shape_bytes(version: SchemaVersion) -> bytes:
+    """A shape's document."""
+    return write_document(SHAPE_FORMAT, version=version.to_json())
+
+
+def _keep_shape(version: SchemaVersion, schema_id: str) -> None:
+    if len(_shapes) >= SHAPES_KEPT:
+        _shapes.clear()
+    _shapes[schema_id] = version
+
+
+def _put_shapes(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, known: set[str]) -> None:
+    new = {e["schema_id"]: cut.tables[t].version for t, e in entries.items() if e["schema_id"] not in known}
+
+    def put(schema_id: str) -> None:
+        with suppress(AlreadyExistsError):
+            store.put_if_absent(paths.cut_shape(schema_id), shape_bytes(new[schema_id]))
+
+    # Each is made durable by itself; a source's first cut has as many as tables.
+    with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:
+        list(pool.map(put, new))
+
+
+def _put_base(store: Store, paths: LakePaths, number: CycleNumber, contents: Contents) -> tuple[CycleNumber, str]:
+    data = base_bytes(number, contents)
+    with suppress(AlreadyExistsError):
+        store.put_if_absent(paths.cut_base(number), data)
+    return number, hashlib.sha256(data).hexdigest()
+
+
+def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
+    """A base's document."""
+    return write_document(BASE_FORMAT, number=int(number), **contents.to_json())
+
+
+def _read_base(store: Store, paths: LakePaths, number: CycleNumber, sha256: str) -> Contents:
+    found = _bases.get(sha256)
+    if found is None:
+        key = paths.cut_base(number)
+        try:
+            data = store.get(key)
+        except NotFoundError:
+            reason = "it is missing, and with it what the cuts that name it say"
+            raise LakeError(paths.url(key), reason, "open a cut that is kept, or restore it from a backup") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise LakeError(paths.url(key), "it is not what cuts were made of", "restore it from a backup")
+        found = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, paths.url(key)))
+        while len(_bases) > BASES_KEPT:
+            _bases.popitem(last=False)
+    return found
+
+
+def _since(base: _Entries, entries: _Entries) -> dict[TableName, Any]:
+    changed = {t: e for t, e in entries.items() if base.get(t) != e}
+    return changed | {t: None for t in base if t not in entries}
+
+
+def _after(base: _Entries, changed: _Entries) -> _Entries:
+    if not changed:
+        return base
+    both = {**base, **changed}
+    return {t: e for t, e in both.items() if e is not None}

@@ -1,0 +1,144 @@
+"""The views' cuts: which Delta version of a view is its answer at which cuts of the sources it reads.
+
+Computing and committing belongs to `lakeproof.views.refresh`; the document's fields are in `lakeproof/lake/FORMAT.md`.
+
+One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent; it may leave a gap, where a
+refresh was killed between its Delta commit and its cut: the next one of that view takes a number past both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakeproof.errors import LakeError, TransientError
+from lakeproof.names import CycleNumber
+from lakeproof.storage.document_fields import read_document, write_document
+from lakeproof.storage.locks import exclusive
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError, Store, local_folder, make_root
+
+VIEW_CUT_FORMAT = "lakeproof.viewcut/1"
+_LOCK = "refresh.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCut:
+    """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
+
+    `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before, or has the
+    same rows in other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
+    """
+
+    number: CycleNumber
+    view: str
+    delta_version: int
+    definition_sha256: str
+    sources: Mapping[str, CycleNumber]
+    inserted: int
+    retracted: int
+    created_at: str
+    refresh: int
+
+    def to_bytes(self) -> bytes:
+        """The document."""
+        return write_document(
+            VIEW_CUT_FORMAT,
+            number=int(self.number),
+            view=self.view,
+            delta_version=self.delta_version,
+            definition_sha256=self.definition_sha256,
+            sources={source: int(number) for source, number in self.sources.items()},
+            inserted=self.inserted,
+            retracted=self.retracted,
+            created_at=self.created_at,
+            refresh=self.refresh,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, thing: str) -> ViewCut:
+        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        f = read_document(data, VIEW_CUT_FORMAT, thing)
+        sources = f.doc.get("sources")
+        if not isinstance(sources, dict) or not all(type(n) is int and n >= 0 for n in sources.values()):
+            raise f.damaged("sources", "is not an object from sources to cut numbers")
+        return cls(
+            number=CycleNumber(f.count("number")),
+            view=f.text("view"),
+            delta_version=f.count("delta_version"),
+            definition_sha256=f.text("definition_sha256"),
+            sources={str(source): CycleNumber(number) for source, number in sources.items()},
+            inserted=f.count("inserted"),
+            retracted=f.count("retracted"),
+            created_at=f.text("created_at"),
+            refresh=f.count("refresh"),
+        )
+
+
+def view_path(lake: str, view: str) -> str:
+    """Return where a view's Delta table is; raises ConfigError for a name that could be none of a view's."""
+    return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
+
+
+def newest_number(store: Store) -> CycleNumber:
+    """The number of the newest cut of any view, 0 where there is none; raises LakeError for a foreign file."""
+    keys = store.list(LakePaths.view_cuts())
+    if not keys:
+        return CycleNumber(0)
+    return _number(keys[-1])
+
+
+def newest_cut(store: Store, view: str) -> ViewCut | None:
+    """The view's newest cut, None where it has none; raises LakeError where a document is damaged.
+
+    Cost: reads documents backwards until it meets one of this view.
+    """
+    return next((cut for cut in newest_first(store) if cut.view == view), None)
+
+
+def newest_first(store: Store) -> Iterator[ViewCut]:
+    """The cuts of all views, newest first; raises LakeError where a document is damaged."""
+    for key in reversed(store.list(LakePaths.view_cuts())):
+        yield _read(store, key)
+
+
+def cuts_in_order(store: Store) -> Iterator[ViewCut]:
+    """The cuts of all views, oldest first; raises LakeError where a document is damaged."""
+    for key in store.list(LakePaths.view_cuts()):
+        yield _read(store, key)
+
+
+def put_cut(store: Store, cut: ViewCut) -> None:
+    """Write a cut; raises TransientError where its number is taken."""
+    try:
+        store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
+    except AlreadyExistsError:
+        raise TransientError(
+            f"view {cut.view}", f"cut {cut.number} was written by another process at the same time", "try again"
+        ) from None
+
+
+@contextmanager
+def one_refresh(lake: str) -> Iterator[None]:
+    """Keep other processes from refreshing views in this lake; raises TransientError where one is at it.
+
+    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
+    """
+    lock = make_root(lake) / "views" / _LOCK
+    with exclusive(lock, "views", "another process is refreshing or maintaining views of this lake"):
+        yield
+
+
+def _read(store: Store, key: str) -> ViewCut:
+    cut = ViewCut.from_bytes(store.get(key), key)
+    if cut.number != _number(key):
+        raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
+    return cut
+
+
+def _number(key: str) -> CycleNumber:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not the number of a cut", "move the file away")
+    return CycleNumber(int(name))

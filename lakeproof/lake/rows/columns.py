@@ -1,0 +1,48 @@
+"""Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
+
+What the columns hold belongs to `exact`, `history` and `net_change`.
+
+A source column keeps its name, unless Spark could not tell it from another (names that differ in case only), from a hidden
+column (`_lp_…`) or from one that Spark and Delta have for themselves: then it is `#<attribute number>#<name>`. Names with
+characters that Parquet refuses need column mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakeproof.lake.columns import quoted
+from lakeproof.lake.rows.exact import key_text, row_digest, row_forms
+from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import needs_key_text
+
+
+def col(name: str) -> SparkColumn:
+    """A column by its exact name, whatever characters that has."""
+    return F.col(quoted(name))
+
+
+def key_value(shape: SchemaVersion) -> SparkColumn:
+    """What `_lp_key` holds for a row: a bag's digest, the key's text, or null where the key's columns do."""
+    if shape.is_bag:
+        return row_digest(row_forms(shape))
+    return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
+
+
+def row_key(shape: SchemaVersion) -> SparkColumn:
+    """The digest of a whole row by exact forms."""
+    return row_digest(row_forms(shape))
+
+
+def named(shape: SchemaVersion) -> list[SparkColumn]:
+    """`c0`, `c1`, … under the columns' names."""
+    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
+
+
+def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """The columns by exact name, in this order."""
+    return frame.select(*(col(n) for n in names))

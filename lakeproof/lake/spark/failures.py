@@ -1,0 +1,128 @@
+"""What an error of Spark, Delta or their JVM means: one line for people, and whom it concerns.
+
+What is done about it belongs to the callers; refusals of our own in a Spark plan to `refusal`.
+
+A message of Spark's may have values of rows in it: its condition (or class) and the file that it names are all that is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
+from lakeproof.lake.spark.session import DriverLostError, why_lost
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
+_FILE = re.compile(r"file:(/[^\s,;'\"]+?\.(?:parquet|bin))")
+_FULL = ("No space left on device", "Disk quota exceeded")
+_UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "is not a Parquet file", "DELTA_FILE_NOT_FOUND")
+_MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line without a value of a row."""
+    if isinstance(error, LakeproofError):
+        return f"{error.thing}: {error.reason}"
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or type(error).__name__}{where}"
+    if not isinstance(error, PySparkException | Py4JError):
+        return f"an error of lakeproof's own ({type(error).__name__})"
+    text = _text(error)
+    if "OutOfMemoryError" in text:
+        return f"Spark was out of memory; {_MORE_MEMORY}"
+    file, conditions = unreadable_file(error), _CONDITION.findall(text)
+    causes = [c for c in conditions if c.startswith(_UNREADABLE)] or conditions or _CLASS.findall(text)[-1:]
+    told = causes[0] if causes else type(error).__name__
+    return f"Spark fails with {told}" + (f" reading {file}" if file else "")
+
+
+def unreadable_file(error: BaseException) -> str | None:
+    """The data file that could not be read, when it was that."""
+    text = _text(error) if isinstance(error, PySparkException | Py4JError) else ""
+    if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:
+        return None
+    found = _FILE.search(text)
+    return None if found is None else unquote("/" + found[1].lstrip("/"))
+
+
+def concerns_all(error: BaseException) -> bool:
+    """Whether it is no matter of the table that was written: the lease, a lost race, a full disk."""
+    if isinstance(error, TransientError | NoRoomError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL)
+
+
+def jvm_is_gone(session: SparkSession | None, error: BaseException) -> bool:
+    """Whether nothing more can be done in the session: its driver has ended, or has no memory left."""
+    if session is None or not isinstance(error, PySparkException | Py4JError | OSError | EOFError):
+        return False
+    return why_lost(session, error) is not None
+
+
+def raise_unless_about_the_data(session: SparkSession | None, error: BaseException) -> None:
+    """Raise `error` if it says nothing of what was read or written: a full disk, a lost race, a driver that is gone.
+
+    Whoever takes an error for damage asks here first.
+    """
+    if concerns_all(error) or jvm_is_gone(session, error):
+        raise error
+
+
+def as_error(thing: str, error: BaseException) -> LakeproofError:
+    """The same as an error of ours."""
+    if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL):
+        return NoRoomError(thing, "writing it failed: no space left on device", "make room, then run it again")
+    if isinstance(error, Py4JNetworkError | OSError | EOFError):
+        return DriverLostError(
+            thing, "the JVM ended while it was at work, most often for want of memory", f"run it again; {_MORE_MEMORY}"
+        )
+    if isinstance(error, PySparkException | Py4JError):
+        return LakeError(thing, reason_of(error), "see that the lake is whole, and run it again with --debug")
+    return InvariantError(thing, reason_of(error), "report this")
+
+
+def without_java(thing: Callable[..., str]) -> Callable[[F], F]:
+    """A decorator: whatever Spark or its JVM raises in the function is raised as an error of ours about `thing`.
+
+    `thing` is given the function's arguments.
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def called(*arguments: Any, **named: Any) -> Any:
+            try:
+                return function(*arguments, **named)
+            except (
+                PySparkException,
+                Py4JError,
+                ConnectionRefusedError,
+                ConnectionResetError,
+                BrokenPipeError,
+            ) as error:
+                raise as_error(thing(*arguments, **named), error) from error
+
+        return cast("F", called)
+
+    return decorate
+
+
+def _text(error: BaseException) -> str:
+    """Everything that the error says; nothing more when its JVM can't be asked."""
+    try:
+        return str(error)
+    except (Py4JError, OSError, EOFError):
+        return type(error).__name__

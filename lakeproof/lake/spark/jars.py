@@ -1,0 +1,142 @@
+"""Delta's jars: which ones, their checksums, and how they come onto this machine.
+
+What the session is set to otherwise belongs to `session.py`.
+
+Delta names 33 jars; 30 of them are older copies of what PySpark brings, or are not needed on a folder. These three are
+enough. They are fetched once, by Spark's own Ivy from the repositories it is configured for, and from then on given to Spark
+as files: a start asks no network, and another content than the one named here is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.spark.java import check_java
+
+# A folder with the jars; where there is none they are fetched into it.
+VARIABLE = "LAKEPROOF_JARS"
+# Maven coordinate → SHA-256.
+JARS: Mapping[str, str] = {
+    "io.delta:delta-spark_4.2_2.13:4.4.0": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "io.delta:delta-storage:4.4.0": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    "io.delta:delta-kernel-api:4.4.0": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+}
+# Whatever else they depend on: Ivy's patterns.
+_LEFT_OUT = (
+    "com.*:*",
+    "commons-*:*",
+    "io.airlift:*",
+    "io.delta:delta-kernel-defaults",
+    "io.delta:delta-kernel-unitycatalog",
+    "io.unitycatalog:*",
+    "javax.*:*",
+    "org.*:*",
+)
+_FETCH = """
+import sys
+from pyspark.sql import SparkSession
+packages, left_out, folder = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").appName("lakeproof jars")
+for key, value in {
+    "spark.jars.packages": packages, "spark.jars.excludes": left_out, "spark.jars.ivy": folder,
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+}.items():
+    builder = builder.config(key, value)
+builder.getOrCreate().stop()
+"""
+_FETCH_S_MAX = 600
+_REMEDY = "run `lakeproof fetch-jars FOLDER` on a machine with a network, and name the folder in LAKEPROOF_JARS"
+
+
+def folder() -> Path:
+    """Return where the jars are, or will be: LAKEPROOF_JARS, else a folder of this user's cache."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "lakeproof" / "jars"
+
+
+def jars(place: Path | None = None) -> list[Path]:
+    """Return the jars' files, fetched if they are not there; raises LakeError if they can't be had or are others.
+
+    They are in `place`, by default in `folder()`.
+    """
+    place = folder() if place is None else place
+    # Before anything is fetched: beside a file that is not ours nothing is put.
+    check(place)
+    if missing(place):
+        fetch(place)
+    return [_file(place, coordinate) for coordinate in JARS]
+
+
+def missing(place: Path) -> list[str]:
+    """Return the coordinates of the jars that are not in `place`."""
+    return [coordinate for coordinate in JARS if not _file(place, coordinate).exists()]
+
+
+def check(place: Path) -> None:
+    """Compare the checksums of the jars that are in `place`; raises LakeError for one of another content."""
+    for coordinate, sha256 in JARS.items():
+        file = _file(place, coordinate)
+        if file.exists() and _sha256(file) != sha256:
+            raise LakeError(
+                str(file), "its content is not the one that this version needs", f"remove it, then {_REMEDY}"
+            )
+
+
+def fetch(place: Path) -> None:
+    """Fetch the jars into `place`; raises LakeError if one can't be had or is another, DefiniteError for no Java."""
+    check_java()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _fetch(place)
+    except OSError as error:
+        raise LakeError(str(place), f"nothing can be written there: {error.strerror or error}", _REMEDY) from None
+
+
+def _fetch(place: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="lakeproof-jars-") as ivy:
+        command = [sys.executable, "-c", _FETCH, ",".join(JARS), ",".join(_LEFT_OUT), ivy]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S_MAX, check=False)
+        except subprocess.TimeoutExpired:
+            raise LakeError("Delta's jars", f"they could not be fetched within {_FETCH_S_MAX} s", _REMEDY) from None
+        fetched = {coordinate: Path(ivy) / "jars" / _ivy_name(coordinate) for coordinate in JARS}
+        for coordinate, file in fetched.items():
+            if not file.exists():
+                lines = [line for line in done.stderr.splitlines() if "Exception" in line or "not found" in line]
+                reason = lines[-1].strip()[:300] if lines else "Ivy did not say why"
+                raise LakeError(coordinate, f"it could not be fetched ({reason})", _REMEDY)
+            if _sha256(file) != JARS[coordinate]:
+                raise LakeError(
+                    coordinate, "what was fetched has another checksum", "look at the repository that Ivy uses"
+                )
+        for coordinate, file in fetched.items():
+            # Whole or not at all, for whoever else starts just now.
+            copied = place / f"{_ivy_name(coordinate)}.{os.getpid()}"
+            shutil.copyfile(file, copied)
+            copied.replace(_file(place, coordinate))
+
+
+def _file(place: Path, coordinate: str) -> Path:
+    _, artifact, version = coordinate.split(":")
+    return place / f"{artifact}-{version}.jar"
+
+
+def _ivy_name(coordinate: str) -> str:
+    group, artifact, version = coordinate.split(":")
+    return f"{group}_{artifact}-{version}.jar"
+
+
+def _sha256(file: Path) -> str:
+    # Some 10 MB.
+    return hashlib.sha256(file.read_bytes()).hexdigest()

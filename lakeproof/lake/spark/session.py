@@ -1,0 +1,200 @@
+"""The Spark session, with the settings that Delta on a small machine needs, and what is said where its driver is lost.
+
+What is computed in it does not belong here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from lakeproof.config.load import load
+from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.secret import secret_variables
+from lakeproof.errors import DefiniteError, LakeproofError, TransientError
+from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, scratch_settings, without
+from lakeproof.lake.spark.jars import jars
+from lakeproof.lake.spark.java import check_java
+
+# Each with what happens otherwise.
+_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What is kept for the UI, which is off: the plans and numbers of 1,000 queries otherwise. Whoever switches it on in
+    # `spark.conf` raises these there, too.
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "10",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A date or timestamp means the same everywhere; another zone also makes Delta rebuild its state at every commit.
+    "spark.sql.session.timeZone": "UTC",
+    # INT96 otherwise: no statistics, and a type that other readers dislike.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # 50 tasks for every small operation otherwise (10 s instead of 1).
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Delta keeps the state of each log for an hour, 1 to 8 MB of the driver's memory each, and of 10,000 of them otherwise:
+    # two for each table.
+    "spark.databricks.delta.delta.log.cacheSize": "100",
+    "spark.sql.shuffle.partitions": "4",
+    # A table's size is estimated from its compressed files otherwise: 10 M well compressed rows were taken for 10 MB, and a
+    # MERGE sent its whole target to every task (out of memory with a heap of 2 GB).
+    "spark.sql.sources.fileCompressionFactor": "10",
+    # A plain Python UDF above a Parquet scan hangs for ever in Spark 4.2.0 otherwise (SPARK-58241).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    # What was written to disk of kept rows is otherwise held in memory too, a hundred batches of them.
+    "spark.serializer.objectStreamReset": "1",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Time travel is refused by a version's age otherwise, although all files are there: an idle table at its pinned version.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
+
+
+# A connection may be seen to break before the process is seen to have ended.
+_LAST_BREATH_S = 5.0
+# What a call hears of while the driver is on its way out.
+_GOING = "SparkContext was shut down"
+_NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY")
+
+
+class DriverLostError(TransientError):
+    """Spark's driver has ended, or has no memory left: the session is of no more use."""
+
+
+def session(config: Config | str | Path | None = None, app_name: str = "lakeproof") -> SparkSession:
+    """Return a session that reads and writes lakes: that of a configuration, loaded or by its file's path.
+
+    None: the file that LAKEPROOF_CONFIG names, else lakeproof.yaml. Raises ConfigError for a configuration with mistakes,
+    and as `build_session`.
+    """
+    loaded = config if isinstance(config, Config) else load(None if config is None else Path(config))
+    secrets = secret_variables(source.dsn for source in loaded.sources.values())
+    return build_session(loaded.spark, app_name, secrets=secrets)
+
+
+def build_session(spark: SparkConfig, app_name: str, *, secrets: Collection[str] = ()) -> SparkSession:
+    """Return a session (or the one this process has) with Delta's jars; `spark.conf` wins over every setting here.
+
+    The variables `secrets` are not in the driver's environment. The first call on a machine fetches the jars (12 MB). Raises
+    DefiniteError if there is no Java that fits, or the driver does not start.
+    """
+    if SparkSession.getActiveSession() is None:
+        check_java()
+    # Spark's Python workers take `python3` from PATH otherwise: another interpreter, without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().master(spark.master).appName(app_name)
+    for key, value in _all_settings(spark).items():
+        builder = builder.config(key, value)
+    with without(secrets), filtered_stderr() as lines:
+        try:
+            session: SparkSession = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            said = next((line for line in lines if "rror" in line), None) or error.getCondition() or "it gave no reason"
+            remedy = "see spark.driver_memory and spark.conf in the configuration"
+            raise DefiniteError("Spark", f"its driver did not start ({said[:300]})", remedy) from None
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _all_settings(spark: SparkConfig) -> dict[str, str]:
+    settings = {**_SETTINGS, "spark.driver.memory": spark.driver_memory, **spark.conf}
+    settings["spark.jars"] = ",".join([*map(str, jars()), *filter(None, [spark.conf.get("spark.jars")])])
+    options = f"{log_option()} {spark.conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    if options:
+        settings["spark.driver.extraJavaOptions"] = options
+    if spark.master.startswith("local"):
+        # Anybody on this machine could otherwise ask the driver for blocks, and send it objects to deserialize.
+        settings = {"spark.authenticate": "true", **scratch_settings(spark.conf), **settings}
+    return settings
+
+
+@contextmanager
+def driver_lives(session: SparkSession) -> Iterator[None]:
+    """Turn into DriverLostError whatever comes of a driver that is gone, at whichever call it is seen, or out of memory."""
+    memory = "not known"
+    try:
+        memory = str(session.sparkContext.getConf().get("spark.driver.memory", "Spark's default"))
+        yield
+    except LakeproofError:
+        raise
+    except Exception as error:
+        reason = why_lost(session, error)
+        if reason is None:
+            raise
+        raise DriverLostError(
+            "Spark's driver",
+            f"{reason} (spark.driver_memory is {memory})",
+            "run it again; where it comes again raise spark.driver_memory, or lower compaction.cycle_rows or"
+            " compaction.threads",
+        ) from None
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session, also one whose driver has ended before."""
+    try:
+        session.stop()
+    except (Py4JError, OSError):
+        if not _has_ended(session, _LAST_BREATH_S):
+            raise
+
+
+def why_lost(session: SparkSession, error: BaseException) -> str | None:
+    """Why the session is of no more use, as far as this error tells; None when it still is."""
+    from_java = isinstance(error, PySparkException | Py4JJavaError)
+    broken = isinstance(error, OSError | EOFError | Py4JError) and not from_java
+    # Only what may follow from a broken connection is waited for.
+    if _has_ended(session, _LAST_BREATH_S if broken else 0.0):
+        return "its process has ended, most often for want of memory"
+    if from_java and _GOING in str(error):
+        return "it was shut down, most often for want of memory"
+    if from_java and any(name in str(error) for name in _NO_MEMORY):
+        return "it has no memory left"
+    if (from_java or broken) and _is_stopped(session):
+        return "it was shut down, most often for want of memory"
+    return None
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    """Whether Spark has ended in a driver that lives."""
+    context: Any = getattr(session.sparkContext, "_jsc", None)
+    try:
+        return context is not None and bool(context.sc().isStopped())
+    except (Py4JError, OSError, EOFError):
+        return True
+
+
+def _has_ended(session: SparkSession, wait_s: float) -> bool:
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  no public name for the process
+    process: Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(wait_s)
+    except TimeoutExpired:
+        return False
+    return True
+
+
+@contextmanager
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a caller's own session for as long as the block runs; they are unset afterwards."""
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)

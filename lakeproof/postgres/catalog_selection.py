@@ -1,0 +1,117 @@
+"""Which tables of a database a source's configuration selects: the catalog's answer to names and patterns.
+
+What is published belongs to `catalog`, whether a table could be, to `table_checks`.
+
+A pattern means ordinary and partitioned tables. A partition goes with its root: it is none of them if an ancestor is
+selected. The answer is of now: a table that is made later is selected from then on, and is published by the next `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakeproof.config.model import SourceConfig
+from lakeproof.config.table_names import TablePattern
+from lakeproof.errors import SourceError
+from lakeproof.names import TableName
+from lakeproof.postgres import catalog_queries as queries
+from lakeproof.postgres.catalog_published import publications_of
+from lakeproof.postgres.connection import Connection, rows, source_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An ordinary, partitioned or foreign table, what it is a partition of (at any remove), and why it sends no changes."""
+
+    table: TableName
+    ancestors: tuple[TableName, ...]
+    unfit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What patterns match: `matched` with the pattern, `unfit` with what keeps a table out.
+
+    `idle` are the patterns that match nothing, `others` the tables beside the selected ones: without partitions, and without
+    those that `exclude` names.
+    """
+
+    matched: Mapping[TableName, TablePattern]
+    unfit: Mapping[TableName, str]
+    idle: tuple[TablePattern, ...]
+    others: tuple[TableName, ...]
+
+
+def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> list[Relation]:
+    """Return the relations of these schemas, by default of all but the system's, by name. Raises as `source_errors`."""
+    wanted = None if schemas is None else sorted(schemas)
+    with source_errors("tables"):
+        found = rows(conn, queries.USER_RELATIONS, {"schemas": wanted})
+    return [
+        Relation(
+            TableName(row["schema"], row["name"]),
+            tuple(map(TableName, row["ancestor_schemas"], row["ancestor_names"])),
+            _unfit(row),
+        )
+        for row in found
+    ]
+
+
+def select(conn: Connection, source: SourceConfig) -> Selected:
+    """Look at all tables of the schemas that the configuration speaks of. Raises as `source_errors`."""
+    selection = source.selection
+    schemas = {table.schema for table in selection.tables} | {pattern.schema for pattern in selection.patterns}
+    matched, unfit, others = dict[TableName, TablePattern](), dict[TableName, str](), list[TableName]()
+    used = {pattern for pattern in selection.patterns if any(map(pattern.matches, selection.tables))}
+    for relation in user_relations(conn, schemas):
+        table, pattern = relation.table, selection.matching(relation.table)
+        if table in selection.tables or any(map(selection.selected, relation.ancestors)):
+            continue
+        if pattern is not None:
+            used.add(pattern)
+        if pattern is not None and relation.unfit is not None:
+            unfit[table] = relation.unfit
+        elif pattern is not None:
+            matched[table] = pattern
+        elif relation.unfit is None and not relation.ancestors and not selection.excluded(table):
+            others.append(table)
+    used |= {pattern for pattern in selection.patterns if any(map(pattern.matches, matched))}
+    return Selected(matched, unfit, tuple(p for p in selection.patterns if p not in used), tuple(others))
+
+
+def with_matches(conn: Connection, source: SourceConfig) -> SourceConfig:
+    """Return the source with every table that its patterns match among its `tables`.
+
+    Raises SourceError for a pattern that matches nothing, else as `source_errors`.
+    """
+    if not source.patterns:
+        return source
+    selected = select(conn, source)
+    for pattern in selected.idle:
+        raise no_match(pattern)
+    return source.model_copy(update={"tables": (*source.tables, *sorted(selected.matched))})
+
+
+def no_match(pattern: TablePattern) -> SourceError:
+    """What is said of a pattern that matches nothing."""
+    return SourceError(f"tables {pattern}", "no table matches", "correct it (case counts), create one, or take it out")
+
+
+def unpublished(conn: Connection, source: SourceConfig) -> tuple[TableName, ...]:
+    """Return the tables that patterns match and that are in none of the source's publications. Raises as `source_errors`."""
+    if not source.patterns:
+        return ()
+    matched = select(conn, source).matched
+    names = publications_of(conn, source)
+    with source_errors(f"publication {source.publication}"):
+        found = rows(conn, queries.published(conn.info.server_version), {"names": names})
+    published = {TableName(row["schema"], row["name"]) for row in found}
+    return tuple(sorted(matched.keys() - published))
+
+
+def _unfit(row: Mapping[str, Any]) -> str | None:
+    if row["relkind"] == "f":
+        return "it is a foreign table, which sends no changes"
+    return "it is unlogged, so its changes are not in the WAL" if row["relpersistence"] == "u" else None

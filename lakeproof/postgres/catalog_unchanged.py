@@ -1,0 +1,61 @@
+"""Whether tables still are as a snapshot saw them: the catalog then against the catalog now, without waiting for any lock.
+
+Rewritten files are compared under a chunk's lock (`lakeproof.postgres.copy_snapshot`); what a change means for the
+stream belongs to `lakeproof.catalog.differences`.
+
+A copy reads its columns by their names: one that was dropped and made again under its name would be read as NULLs, without
+an error. So a copy counts only if afterwards the catalog still says of its table what it said at the snapshot. That may be
+asked from outside, after the copy and for many tables at once: whatever came between is seen then too. It must not be asked
+by a function of the server that opens the tables: that one waits behind an ALTER that waits for our own chunk's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeAlias
+
+from lakeproof.catalog.fingerprint import Fingerprint, TableFacts
+from lakeproof.config.model import SourceConfig
+from lakeproof.names import Oid
+from lakeproof.postgres.catalog_fingerprint import read_at_snapshot
+from lakeproof.postgres.catalog_published import publications_of
+from lakeproof.postgres.connection import Connection
+
+_Shape: TypeAlias = tuple[object, ...]
+
+
+def shapes(conn: Connection, source: SourceConfig, tables: Collection[Oid] | None = None) -> Fingerprint:
+    """The catalog as `conn` sees it: now, or at its transaction's snapshot. Raises as `source_errors`."""
+    return read_at_snapshot(conn, publications_of(conn, source), tables)
+
+
+def moved(then: Fingerprint, now: Fingerprint, table: Oid) -> str | None:
+    """What has become of the table, None where it is as it was; a file written anew is no difference here."""
+    before, after = then.tables.get(table), now.tables.get(table)
+    if before is None or after is None:
+        return "it was dropped, or is not published any more"
+    if before.table != after.table:
+        return f"it was renamed to {after.table}"
+    if _columns(then, before) != _columns(now, after):
+        return "its columns, their types, its key or its identity were changed"
+    if {leaf.oid for leaf in before.leaves} != {leaf.oid for leaf in after.leaves}:
+        return "a partition was attached or detached"
+    if _partitions(before) != _partitions(after):
+        return "a partition was detached and attached again, or its identity was changed"
+    if _published(then, before) != _published(now, after):
+        return "its row filter, its columns' list or its publication was changed"
+    return None
+
+
+def _columns(at: Fingerprint, table: TableFacts) -> _Shape:
+    types = at.types_of(column.type_oid for column in table.columns)
+    return table.kind, table.identity, table.key, table.columns_text, types
+
+
+def _partitions(table: TableFacts) -> _Shape:
+    return tuple((leaf.oid, leaf.identity, leaf.attached, leaf.links) for leaf in table.leaves)
+
+
+def _published(at: Fingerprint, table: TableFacts) -> _Shape:
+    about = sorted({entry.publication for entry in table.entries})
+    return table.entries, tuple(at.publications[publication] for publication in about)

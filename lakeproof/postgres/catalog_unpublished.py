@@ -1,0 +1,46 @@
+"""The columns that the publication of a table does not send: generated ones, and those that its column list leaves out.
+
+What the stream has of a table belongs to `lakeproof.postgres.catalog_published`; what is said of these columns to
+`table_checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from psycopg.sql import SQL
+
+from lakeproof.names import Oid
+from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.schema import LeftOutColumn
+
+# From this version on a publication can send stored generated columns; virtual ones it never can.
+SENDS_GENERATED = 180000
+
+# Not read with the shape of a table: pg_get_expr waits for whoever holds the table exclusively, and answers for now.
+_EXPRESSIONS = SQL("""
+SELECT d.adrelid::bigint AS oid, a.attname::text AS name, pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
+FROM pg_catalog.pg_attrdef d
+JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+WHERE d.adrelid = ANY ({oids}::oid[]) AND a.attgenerated <> '' AND NOT a.attisdropped
+""")
+
+
+def left_out(columns: Iterable[Mapping[str, Any]], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:
+    """Those of a table's columns, as the catalog has them, that are not `sent`."""
+    kinds = {"s": "stored", "v": "virtual"}
+    return tuple(
+        LeftOutColumn(str(row["attname"]), kinds.get(row["attgenerated"], ""))
+        for row in columns
+        if row["attname"] not in sent
+    )
+
+
+def generated_expressions(conn: Connection, oids: Collection[Oid]) -> dict[tuple[Oid, str], str]:
+    """Return what each generated column is computed by, by the table's OID and its name. Raises as `source_errors`."""
+    if not oids:
+        return {}
+    with source_errors("generated columns"):
+        found = rows(conn, _EXPRESSIONS, {"oids": sorted(oids)})
+    return {(Oid(int(row["oid"])), str(row["name"])): str(row["expression"]) for row in found}

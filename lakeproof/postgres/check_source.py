@@ -1,0 +1,201 @@
+"""Everything that can be wrong with a source before a pipeline runs on it, gathered without stopping at the first.
+
+Single tables are judged in `table_checks.py`; whether slot and landing meet in `lakeproof.continuity.gap`. Nothing here
+changes anything on the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from psycopg.sql import SQL
+
+from lakeproof.config.model import SourceConfig
+from lakeproof.errors import DefiniteError, SourceError, manual
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_findings import Finding, error, from_error, note, refuse, warning
+from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
+from lakeproof.postgres.check_tables import table_findings
+from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.connection_security import is_exposed
+from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot, slot_problem
+from lakeproof.postgres.server import identify
+
+__all__ = ["Finding", "examine", "examine_server", "refuse"]
+
+_OUR_NAME = "lakeproof"
+
+_SETTINGS = SQL("""
+SELECT name, setting, unit FROM pg_catalog.pg_settings
+WHERE name IN ('wal_level', 'max_replication_slots', 'max_wal_senders', 'max_slot_wal_keep_size', 'wal_sender_timeout',
+               'idle_replication_slot_timeout', 'server_encoding')
+""")
+
+_ROLE = SQL("""
+SELECT current_user::text AS name,
+       r.rolsuper OR r.rolreplication OR EXISTS (
+         SELECT FROM pg_catalog.pg_roles h
+         WHERE h.rolname = 'rds_replication' AND pg_catalog.pg_has_role(h.oid, 'USAGE')
+       ) AS may_replicate,
+       (SELECT count(*) FROM pg_catalog.pg_replication_slots) AS slots,
+       (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS senders,
+       pg_catalog.pg_is_in_recovery() AS recovering
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+""")
+
+_PUBLICATION = SQL("""
+SELECT pubname::text, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate
+FROM pg_catalog.pg_publication WHERE pubname = ANY ({names}::name[])
+""")
+
+_HOLDER = SQL("SELECT application_name FROM pg_catalog.pg_stat_replication WHERE pid = {pid}")
+
+
+def examine(conn: Connection, source: SourceConfig, only: Iterable[TableName] | None = None) -> list[Finding]:
+    """All findings about the source: server, role, slot, publication and published tables (of `only`, where given).
+
+    Raises TransientError where the connection is lost meanwhile.
+    """
+    chosen = None if only is None else frozenset(only)
+    return [
+        *examine_server(conn, source),
+        *_gather(lambda: _publication(conn, source)),
+        *_gather(lambda: table_findings(conn, source, chosen)),
+        *_gather(lambda: _may_publish(conn, source, chosen)),
+    ]
+
+
+def examine_server(conn: Connection, source: SourceConfig) -> list[Finding]:
+    """The findings that do not depend on the publication: server, role and slot."""
+    return [*_gather(lambda: _server(conn, source)), *_gather(lambda: _slot(conn, source))]
+
+
+def _gather(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(check())
+    except DefiniteError as refusal:
+        found.append(from_error(refusal))
+    return found
+
+
+def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
+    with source_errors("the source's server"):
+        settings = {row["name"]: row["setting"] for row in rows(conn, _SETTINGS)}
+        role = rows(conn, _ROLE)[0]
+    if settings["wal_level"] != "logical":
+        remedy = "ALTER SYSTEM SET wal_level = logical, then restart the server (on RDS: rds.logical_replication = 1)"
+        yield error("server", f"wal_level is {settings['wal_level']}, not logical", remedy)
+    if role["recovering"]:
+        yield error("server", "it is a standby", "name the primary in the DSN")
+    if is_exposed(conn):
+        reason = "it is another machine, and the connection is not encrypted: rows travel in the clear"
+        yield warning(
+            "server", reason, f"add sslmode=verify-full to the DSN ({manual('Running it', 'Over a network')})"
+        )
+    if not role["may_replicate"]:
+        remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
+        yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
+    needed = 1 if _exists(conn, source) else 2
+    yield from _room(
+        "replication slot", "max_replication_slots", int(settings["max_replication_slots"]) - role["slots"], needed
+    )
+    yield from _room("walsender", "max_wal_senders", int(settings["max_wal_senders"]) - role["senders"], 2)
+    yield from _limits(settings, source)
+
+
+def _exists(conn: Connection, source: SourceConfig) -> bool:
+    return name_problem(source.slot) is None and read_slot(conn, source.slot) is not None
+
+
+def _room(what: str, setting: str, free: int, needed: int) -> Iterator[Finding]:
+    remedy = f"raise {setting} and restart the server, or end what is not needed"
+    if free < 1:
+        yield error("server", f"there is no free {what}: {setting} is reached", remedy)
+    elif free < needed:
+        reason = f"there is one free {what}: a snapshot or a proof needs another beside the drain's"
+        yield warning("server", reason, remedy)
+
+
+def _limits(settings: dict[str, Any], source: SourceConfig) -> Iterator[Finding]:
+    if settings["max_slot_wal_keep_size"] != "-1":
+        reason = f"max_slot_wal_keep_size is {settings['max_slot_wal_keep_size']} MB: a slot further behind is lost"
+        yield note("server", reason, "watch `lakeproof status`; raise it where the disk allows")
+    else:
+        reason = "max_slot_wal_keep_size is unlimited: while nobody drains, the slot keeps WAL until the disk is full"
+        yield warning(
+            "server", reason, "set it to what the disk can spare (ALTER SYSTEM, no restart), and watch the slot"
+        )
+    idle_s = int(settings.get("idle_replication_slot_timeout") or 0)
+    if idle_s > 0:
+        reason = f"idle_replication_slot_timeout is {idle_s} s: a drain stopped for longer loses its slot"
+        yield warning("server", reason, "set it to 0, or keep the drain running")
+    timeout_s = int(settings["wal_sender_timeout"]) / 1000
+    if 0 < timeout_s < 2 * source.drain.status_interval_s:
+        reason = f"wal_sender_timeout is {timeout_s:g} s, a status is sent every {source.drain.status_interval_s:g} s"
+        yield warning("server", reason, f"set drain.status_interval_s to {timeout_s / 6:g} or less")
+    if settings["server_encoding"] == "SQL_ASCII":
+        reason = "its encoding is SQL_ASCII: a table with a text that is not UTF-8 is not copied, or held"
+        yield warning("database", reason, "convert such texts, or the database")
+
+
+def _slot(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
+    thing = f"slot {source.slot}"
+    problem = name_problem(source.slot)
+    if problem is not None:
+        yield error(thing, problem, "correct the slot's name in the configuration")
+        return
+    state = read_slot(conn, source.slot)
+    if state is None:
+        yield note(thing, "it does not exist yet", "`lakeproof bootstrap` makes it, unless a landing exists already")
+        return
+    trouble = slot_problem(state, identify(conn).database)
+    if trouble is not None:
+        yield from_error(trouble)
+    if state.active:
+        yield _holder(conn, state)
+
+
+def _holder(conn: Connection, state: SlotState) -> Finding:
+    with source_errors(f"slot {state.name}"):
+        found = rows(conn, _HOLDER, {"pid": state.active_pid})
+    name = (found[0]["application_name"] or "") if found else ""
+    if name.startswith(_OUR_NAME):
+        return note(f"slot {state.name}", f"it is in use by {name!r}, process {state.active_pid}", "that is a drain")
+    who = f" ({name})" if name else ""
+    reason = f"it is in use by process {state.active_pid}{who}, which is no drain"
+    return error(f"slot {state.name}", reason, "end that process, or name another slot in the configuration")
+
+
+def _may_publish(conn: Connection, source: SourceConfig, only: frozenset[TableName] | None) -> Iterator[Finding]:
+    """A note where something is to be published still, and the role may not."""
+    existing = publications_of(conn, source)
+    published = read_tables(conn, source, refused={}) if existing else {}
+    new = [t for t in source.tables if t not in published and (only is None or t in only)]
+    if existing and not new:
+        return
+    lacking = lacks_for_publishing(conn, new, existing, creates=source.publication not in existing)
+    if lacking:
+        reason = f"it can't run what `lakeproof apply` runs: it has not {', nor '.join(lacking)}"
+        remedy = f"let the owner run `lakeproof plan {source.name} | psql …`"
+        yield note(f"role {role_name(conn)}", reason, remedy)
+
+
+def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
+    names = publications_of(conn, source)
+    if not names:
+        raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
+    with source_errors(f"publication {source.publication}"):
+        found = rows(conn, _PUBLICATION, {"names": names})
+    for row in found:
+        thing = f"publication {row['pubname']}"
+        if row["puballtables"] and (row["pubupdate"] or row["pubdelete"]):
+            reason = (
+                "it is FOR ALL TABLES: a table made later without a primary key or identity is published at once, "
+                "and the application's own UPDATE and DELETE on it then fail"
+            )
+            yield warning(thing, reason, "publish named tables, as `lakeproof plan` does")
+        if not row["pubinsert"]:
+            yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {row['pubname']} SET (publish = …)")

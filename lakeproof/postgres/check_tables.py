@@ -1,0 +1,350 @@
+"""What can be wrong with single tables: missing, unpublished, without identity, unreadable, with names the lake can't hold.
+
+The server, the role, the slot and the publication as such are judged in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lakeproof.config.mistakes import nearest
+from lakeproof.config.model import SourceConfig, TableConfig
+from lakeproof.config.table_names import TablePattern, write_table
+from lakeproof.errors import DefiniteError
+from lakeproof.names import Oid, TableName
+from lakeproof.postgres import catalog_queries as queries
+from lakeproof.postgres.catalog_published import Leaf, PublishedTable, publications_of, read_tables, read_types
+from lakeproof.postgres.catalog_selection import no_match, select
+from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, generated_expressions
+from lakeproof.postgres.check_findings import Finding, error, from_error, note, warning
+from lakeproof.postgres.check_privileges import as_identifier
+from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.schema import Identity, LeftOutColumn, describe_left_out, lake_names
+from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
+
+# What a person who knows nothing of the values may begin with: the widest decimal, with decimals to spare.
+_PIN = (38, 10)
+_OTHERS_SHOWN = 10
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_WORDS = frozenset({"null", "true", "false"})
+_KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "c": "a composite type",
+    "i": "an index",
+}
+
+
+def table_findings(
+    conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
+) -> Iterator[Finding]:
+    """The findings about the published tables and those the configuration names. Raises as `read_tables`."""
+    refused: dict[TableName, DefiniteError] = {}
+    published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
+    for name, refusal in refused.items():
+        if only is None or name in only:
+            yield replace(from_error(refusal), table=name)
+    wanted = set(source.tables) | set(source.table) if only is None else set(only)
+    wanted -= published.keys() | refused.keys()
+    facts = named_facts(conn, wanted)
+    near = meant(conn, wanted - facts.keys())
+    for name in sorted(wanted):
+        problem = candidate_problem(name, facts.get(name), near.get(name))
+        if problem is not None:
+            yield problem
+        elif published or publications_of(conn, source):
+            reason = f"it is not in publication {source.publication}"
+            yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
+    if only is None and source.selection:
+        yield from _selection(conn, source, published.keys() | refused.keys() | wanted)
+    if publications_of(conn, source) and not published and not refused:
+        remedy = "name tables in the configuration and run `lakeproof apply`"
+        yield error(f"publication {source.publication}", "it has no table", remedy)
+    chosen = [table for name, table in published.items() if only is None or name in only]
+    access = _access(conn, chosen)
+    types = _text_types(conn, chosen)
+    expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
+    for table in chosen:
+        yield from shape_findings(table, source)
+        yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
+        yield from _actions(table)
+        yield from _bare_numerics(table, source.table_config(table.table), types)
+        yield from _readable(table, access)
+
+
+def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableName]) -> Iterator[Finding]:
+    """What patterns match that is not published, and what lies beside the selected tables, unnamed."""
+    selected = select(conn, source)
+    for pattern in selected.idle:
+        yield from_error(no_match(pattern))
+    for table, reason in selected.unfit.items():
+        yield note(f"table {table}", f"{reason}: a pattern leaves it out", "name it in `exclude`", table)
+    exists = bool(publications_of(conn, source))
+    for table, pattern in selected.matched.items():
+        if exists and table not in judged:
+            reason = f"it matches {pattern} and is not published: its changes are not followed"
+            remedy = "run `lakeproof apply`, then copy it, or name it in `exclude`"
+            yield warning(f"table {table}", reason, remedy, table)
+    others = [table for table in selected.others if table not in judged]
+    for schema in sorted({table.schema for table in others}):
+        names = [write_table(table) for table in others if table.schema == schema]
+        more = f" and {len(names) - _OTHERS_SHOWN} more" if len(names) > _OTHERS_SHOWN else ""
+        reason = f"not selected and not published: {', '.join(names[:_OTHERS_SHOWN])}{more}"
+        every = TablePattern(schema, "*")
+        yield note(f"schema {schema}", reason, f"to follow them, name them in `tables`, or all of them by {every}")
+
+
+def shape_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    """What is found about a table by its columns, identity and partitions, without asking the server again."""
+    yield from _identity(table, source)
+    yield from _columns(table)
+    yield from _leaves(table)
+
+
+def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, dict[str, Any]]:
+    """What the catalog says about relations of these names, whether published or not. Raises as `source_errors`."""
+    names = sorted(tables)
+    if not names:
+        return {}
+    with source_errors("tables"):
+        found = rows(
+            conn,
+            queries.NAMED,
+            {"schemas": [table.schema for table in names], "names": [table.name for table in names]},
+        )
+    return {TableName(row["schema"], row["name"]): row for row in found}
+
+
+def meant(conn: Connection, tables: Collection[TableName]) -> dict[TableName, TableName]:
+    """The table that was probably meant by each name that is no table's. Raises as `source_errors`."""
+    if not tables:
+        return {}
+    with source_errors("tables"):
+        known = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
+    near = {table: nearest(table.key, known) for table in tables}
+    return {table: known[key] for table, key in near.items() if key is not None}
+
+
+def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: TableName | None = None) -> Finding | None:
+    """Why a relation could never be published, None where it could; `near` is the one that was probably meant."""
+    thing = f"table {table}"
+    out = "take it out of the configuration"
+    if facts is None:
+        hint = "correct its name" if near is None else f"did you mean {write_table(near)}? Correct its name"
+        return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)
+    if facts["relkind"] not in ("r", "p"):
+        return error(thing, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out, table)
+    if facts["relpersistence"] == "u":
+        return error(
+            thing, "it is unlogged, so its changes are not in the WAL", f"ALTER TABLE … SET LOGGED, or {out}", table
+        )
+    if facts["relpersistence"] == "t":
+        return error(thing, "it is a temporary table", out, table)
+    if facts["schema"] in ("pg_catalog", "information_schema"):
+        return error(thing, "it belongs to the system, which sends no changes", out, table)
+    return None
+
+
+def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    thing = f"table {table.table}"
+    config = source.table_config(table.table)
+    if table.changes_refused:
+        risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
+        why, remedy = _why_refused(table)
+        yield error(thing, f"{risky} are published, but {why}: the application's own fail", remedy, table.table)
+    if table.version.identity is Identity.FULL and not config.key:
+        reason = "its identity is FULL: it is kept as a multiset of rows"
+        yield note(thing, reason, "name a `key` for it in the configuration where columns tell rows apart", table.table)
+    if config.key and table.version.identity is not Identity.FULL:
+        reason = "the configured key is not used: its identity is an index, whose columns are the key"
+        yield warning(thing, reason, "take `key` out of the configuration", table.table)
+
+
+def _why_refused(table: PublishedTable) -> tuple[str, str]:
+    """Why PostgreSQL refuses the application's updates and deletes of it, and what to do."""
+    identity = table.version.identity
+    if table.column_list and identity is Identity.FULL:
+        return "its identity is FULL, with which there can be no column list", (
+            "publish all of its columns without a list, or give it an identity of columns in the list"
+        )
+    if table.uncovered:
+        return f"not its identity's columns {', '.join(table.uncovered)}", (
+            "publish these columns too, or give it an identity of the columns that are published"
+        )
+    if not table.has_identity:
+        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
+        remedy = (
+            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
+            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `lakeproof apply`, "
+            "which publishes inserts only"
+        )
+        return named.get(identity, "it has no primary key that can serve as one (none, or a deferrable one)"), remedy
+    return f"its row filter reads {', '.join(table.filtered_beyond)}, which its identity does not have", (
+        "filter by columns of its identity alone, or ALTER TABLE … REPLICA IDENTITY FULL (or USING INDEX with these columns"
+        " in it), or publish its inserts only"
+    )
+
+
+def _actions(table: PublishedTable) -> Iterator[Finding]:
+    missing = [a for a in ("update", "delete", "truncate") if a not in table.actions]
+    if missing == ["update", "delete"] and not table.has_identity:
+        reason = "it has no identity and its inserts only are published: an UPDATE or DELETE on it would go unseen"
+        yield note(f"table {table.table}", reason, "give it a primary key where rows change", table.table)
+    elif missing:
+        reason = f"its publication leaves out {', '.join(missing)}: the lake will keep what the source changed that way"
+        yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
+
+
+def _columns(table: PublishedTable) -> Iterator[Finding]:
+    thing = f"table {table.table}"
+    columns = table.version.columns
+    if not columns:
+        yield error(thing, "it has no published column", "add a column, or take the table out", table.table)
+    renamed = [f"{name} is {there}" for name, there in lake_names(columns).items() if name != there]
+    if renamed:
+        reason = f"Spark can't tell some of its columns from others or from the lake's own: there {', '.join(renamed)}"
+        yield note(thing, reason, "rename them in the source where readers should see their names", table.table)
+
+
+def left_out_findings(
+    table: PublishedTable, expressions: Mapping[tuple[Oid, str], str], source: str, server_version: int
+) -> Iterator[Finding]:
+    """The columns of a table that are not sent, with what a view would have for them."""
+    thing, may_send = f"table {table.table}", server_version >= SENDS_GENERATED
+    by_list = [
+        c for c in table.left_out if not c.generated or (table.column_list and may_send and c.generated == "stored")
+    ]
+    if by_list:
+        reason = f"its column list leaves out {describe_left_out(by_list)}: neither the lake nor a proof has that"
+        yield note(thing, reason, "add to the list what the lake should have, and copy the table again", table.table)
+    for kind in ("stored", "virtual"):
+        columns = [c for c in table.left_out if c.generated == kind and c not in by_list]
+        if not columns:
+            continue
+        reason = f"{', '.join(c.name for c in columns)} {_is_not_sent(kind, len(columns), server_version)}"
+        reason += ": neither the lake nor a proof has " + ("it" if len(columns) == 1 else "them")
+        lines = [_computed(column, expressions.get((table.version.oid, column.name))) for column in columns]
+        remedy = f"compute in a view: {', '.join(lines)}"
+        if kind == "stored" and may_send:
+            alter = "; ".join(
+                f"ALTER PUBLICATION {as_identifier(name)} SET (publish_generated_columns = stored)"
+                for name in table.publications
+            )
+            again = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table.table))}"
+            remedy = f"run {alter}, then copy the table: `{again}`; or {remedy}"
+        yield warning(thing, reason, remedy, table.table)
+
+
+def _is_not_sent(kind: str, count: int, server_version: int) -> str:
+    """Why generated columns of a kind do not come."""
+    are = "is a generated column" if count == 1 else "are generated columns"
+    if server_version < SENDS_GENERATED:
+        return f"{are}, which PostgreSQL before 18 does not send"
+    if kind == "virtual":
+        return f"{are.replace('generated', 'virtual generated')}, which PostgreSQL does not send"
+    return f"{are}, which its publication does not send"
+
+
+def _computed(column: LeftOutColumn, expression: str | None) -> str:
+    """The line of a view that has the column, in PostgreSQL's words; its name alone if the table is gone by now."""
+    if expression is None:
+        return column.name
+    return f"{expression} AS {as_identifier(column.name)}"
+
+
+def _text_types(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, CatalogType]:
+    """The types of the columns that are kept as exact text."""
+    oids = {int(c.type_oid) for table in tables for c in table.version.columns if c.kind == EXACT_TEXT}
+    with source_errors("types"):
+        return read_types(conn, oids)
+
+
+def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[int, CatalogType]) -> Iterator[Finding]:
+    """The columns that are text for want of a precision, with the lines that give them one."""
+    bare = [
+        column.name
+        for column in table.version.columns
+        if column.kind == EXACT_TEXT
+        and column.name not in config.as_text
+        and int(column.type_oid) in types
+        and is_bare_numeric(types[int(column.type_oid)], column.typmod)
+    ]
+    if not bare:
+        return
+    pins = {**config.numeric, **dict.fromkeys(bare, _PIN)}
+    listed = ", ".join(f"{yaml_text(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
+    line = f"table: {{{yaml_text(write_table(table.table))}: {{numeric: {{{listed}}}}}}}"
+    reason = f"without precision, and so kept as exact text: {', '.join(bare)}"
+    yield note(f"table {table.table}", reason, f"to keep them as decimals, configure e.g. {line}", table.table)
+
+
+def yaml_text(text: str) -> str:
+    """A key in a flow mapping: as it is, or in JSON's quotes, which YAML reads too."""
+    return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
+
+
+def _leaves(table: PublishedTable) -> Iterator[Finding]:
+    for name, what in table.outside.items():
+        reason = f"its partition {name} is {what}, so neither the copy nor the stream has its rows"
+        remedy = "detach it, or know that the lake leaves it out"
+        yield warning(f"table {table.table}", reason, remedy, table.table)
+    for leaf in table.unfit_leaves:
+        reason = (
+            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, which is not the table's own"
+        )
+        remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
+        yield error(f"table {table.table}", reason, remedy, table.table)
+    if table.column_list and table.actions & {"update", "delete"} and table.version.identity is not Identity.FULL:
+        for leaf in table.leaves:
+            if table.partitioned and leaf.identity is Identity.FULL:
+                reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
+                remedy = "publish all of its columns without a list, or give the partition the table's identity"
+                yield error(
+                    f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table
+                )
+
+
+def _described(leaf: Leaf) -> str:
+    """A partition's identity, for people."""
+    if leaf.identity_columns:
+        return f"its index of ({', '.join(leaf.identity_columns)})"
+    return {Identity.FULL: "FULL", Identity.NOTHING: "NOTHING"}.get(leaf.identity, "an index that it does not have")
+
+
+def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dict[str, Any]]:
+    oids = sorted({int(oid) for t in tables for oid in (t.version.oid, *(leaf.oid for leaf in t.leaves))})
+    if not oids:
+        return {}
+    with source_errors("tables"):
+        return {int(row["oid"]): row for row in rows(conn, queries.ACCESS, {"oids": oids})}
+
+
+def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Iterator[Finding]:
+    """SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
+    names = {int(table.version.oid): table.table, **{int(leaf.oid): leaf.table for leaf in table.leaves}}
+    for oid, name in names.items():
+        row = access.get(oid)
+        if row is None:
+            continue
+        thing = f"table {name}"
+        if not row["may_use_schema"]:
+            remedy = f'GRANT USAGE ON SCHEMA "{name.schema}" TO {row["role"]}'
+            yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
+        elif not row["may_select"]:
+            reason = f"role {row['role']} may not read it"
+            if row["may_select_some"]:
+                reason = (
+                    f"role {row['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
+                    "SELECT on the whole table; a column list of the publication leaves columns out"
+                )
+            yield error(thing, reason, f"GRANT SELECT ON {write_table(name)} TO {row['role']}", table.table)
+        if row["hides_rows"]:
+            reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
+            yield error(thing, reason, f"ALTER ROLE {row['role']} BYPASSRLS", table.table)

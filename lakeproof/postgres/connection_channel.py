@@ -1,0 +1,395 @@
+"""The messages of a COPY, received into one buffer: from the socket itself, or through libpq where that is encrypted.
+
+What a message means, how long to wait and when to pause belong to `stream.py` and `copy.py`.
+
+Why past libpq. It gives one message per call, each in memory of its own, and reads 16 kB at a time at most. That was half of
+what a drain and a snapshot cost. libpq still connects, authenticates and runs every other statement, and after the end of
+the COPY the connection is its own again.
+
+Nothing here blocks: every wait is the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import numpy as np
+import psycopg
+from psycopg.errors import Diagnostic
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.sql import SQL
+
+from lakeproof.errors import SourceError
+from lakeproof.pgoutput.decoder import HEADER_BYTES
+from lakeproof.pgoutput.message_buffer import PADDING_BYTES, Octets, Wire
+from lakeproof.postgres.connection import Connection, rows
+from lakeproof.postgres.connection_libpq import (
+    ENVELOPE_BYTES,
+    MESSAGE_BYTES_MAX,
+    end_of_copy,
+    start_copy,
+    wait_readable,
+)
+
+# What is read before it has to be taken, as a rule; a larger message gets a buffer of its size.
+ROOM_BYTES = 1 << 20
+# A fetch of fewer bytes has emptied the socket, as a rule; libpq reads 16 kB at most.
+LARGE_FETCH_BYTES = 12_000
+# What one fetch through libpq takes at most, as a rule.
+_LIBPQ_FETCH_BYTES = 1 << 17
+_SLICE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A make of COPY: what the server answers with, and what a data message begins with (`tag`, in `header` bytes)."""
+
+    response: bytes
+    status: ExecStatus
+    tag: int
+    header: int
+    last: bytes
+
+
+# The server ends a stream with CommandComplete and closes; after rows it is ready for the next statement.
+STREAM = Form(b"W", ExecStatus.COPY_BOTH, ord("w"), HEADER_BYTES, b"cCZ")
+ROWS = Form(b"H", ExecStatus.COPY_OUT, -1, 0, b"Z")
+
+
+class Channel(Protocol):
+    """One COPY.
+
+    `controls` are the CopyData messages that are no data, for the caller to take out; `ended` says that the server has ended
+    the COPY without an error.
+    """
+
+    controls: list[bytes]
+    ended: bool
+
+    @property
+    def idle(self) -> bool:
+        """Whether the server is ready for the next statement: nothing was begun, or all of it was received."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes received and not taken yet, of whole messages."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether what is there has to be taken before more can be fetched."""
+        ...
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits to be sent; `fetch` sends it."""
+        ...
+
+    def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
+        """Send the statement and wait for COPY to begin.
+
+        Raises psycopg.Error where the server refuses (the connection can then be used), InterruptedError where
+        `give_up()` turns true.
+        """
+        ...
+
+    def fetch(self) -> int:
+        """Receive what is there, without waiting; its bytes. Raises psycopg.Error for an end with an error.
+
+        And SourceError for what is no message of PostgreSQL's.
+        """
+        ...
+
+    def take(self) -> Wire:
+        """What was received since the last time."""
+        ...
+
+    def send(self, message: bytes) -> None:
+        """Send one CopyData message, as far as there is room now."""
+        ...
+
+
+def open_channel(
+    conn: Connection,
+    form: Form,
+    on_notice: Callable[[Diagnostic], None] | None = None,
+    *,
+    room_bytes: int = ROOM_BYTES,
+) -> Channel:
+    """The fastest channel that this connection allows; it is full with about `room_bytes`, or one message that is larger."""
+    if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
+        return LibpqChannel(conn, form, room_bytes)
+    return SocketChannel(conn.pgconn.socket, form, on_notice, room_bytes)
+
+
+def _is_gss_encrypted(conn: Connection) -> bool:
+    query = SQL("SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()")
+    return any(row["encrypted"] is not False for row in rows(conn, query))
+
+
+@final
+class SocketChannel:
+    """Past libpq, for a connection in the clear. libpq must be idle, and must not be used before the COPY's end."""
+
+    def __init__(
+        self, socket: int, form: Form, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
+    ) -> None:
+        # Imported here, since it brings the compiler with it, which only a process that copies should pay.
+        from lakeproof.postgres.connection_framing import find_messages, warm_up
+
+        # Before the server begins to send: another thread may be compiling, and one thread at a time can load a loop.
+        warm_up()
+        self._find = find_messages
+        self._form = form
+        self._on_notice = on_notice
+        self._socket = socket
+        self._begun = False
+        self._asked = False
+        self._error: psycopg.Error | None = None
+        self._waiting = b""
+        self._count = self._scanned = self._filled = 0
+        self._least_room_bytes = room_bytes
+        self._set_room(np.empty(room_bytes + PADDING_BYTES, np.uint8))
+        self.controls: list[bytes] = []
+        self.ended = False
+
+    @property
+    def idle(self) -> bool:
+        return not self._asked
+
+    @property
+    def size(self) -> int:
+        return self._scanned if self._count else 0
+
+    @property
+    def full(self) -> bool:
+        return bool(self._count) and self._filled == self._room_bytes
+
+    @property
+    def unsent(self) -> bool:
+        return bool(self._waiting)
+
+    def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
+        self._asked = True
+        self._send(_message(b"Q", query + b"\0"))
+        while not self._begun:
+            if give_up is not None and give_up():
+                raise InterruptedError("asked to stop")
+            wait_readable(self._socket, _SLICE_S, unsent=self.unsent)
+            self.fetch()
+            if self.ended and not self._begun:
+                raise psycopg.OperationalError("the server gave an unexpected answer")
+
+    def fetch(self) -> int:
+        if self._waiting:
+            self._send(b"")
+        if self.full:
+            # What came with the server's first answer, too: it has to be taken before there is room again.
+            return LARGE_FETCH_BYTES
+        if self._filled == self._room_bytes:
+            self._make_room()
+        try:
+            count = os.readv(self._socket, [self._octets[self._filled : self._room_bytes].data])
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise self._error or psycopg.OperationalError(f"could not receive data from server: {error}") from None
+        if count == 0:
+            raise self._error or psycopg.OperationalError("server closed the connection unexpectedly")
+        self._filled += count
+        self._scan()
+        return count
+
+    def take(self) -> Wire:
+        at, end = self._at[: self._count].copy(), self._end[: self._count].copy()
+        rest = self._octets[self._scanned : self._filled]
+        if 2 * self._scanned >= self._room_bytes:
+            octets = self._octets
+            room_bytes = max(self._least_room_bytes, self._wanted(rest))
+            self._set_room(np.empty(room_bytes + PADDING_BYTES, np.uint8))
+        else:
+            # What comes in small pieces is kept for a while: not each with a megabyte of its own.
+            octets = np.empty(self._scanned + PADDING_BYTES, np.uint8)
+            octets[: self._scanned] = self._octets[: self._scanned]
+        self._octets[: len(rest)] = rest
+        self._count, self._scanned, self._filled = 0, 0, len(rest)
+        return Wire(octets, at, end)
+
+    def send(self, message: bytes) -> None:
+        self._send(_message(b"d", message))
+
+    def _send(self, octets: bytes) -> None:
+        self._waiting += octets
+        try:
+            self._waiting = self._waiting[os.write(self._socket, self._waiting) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise psycopg.OperationalError(f"could not send data to server: {error}") from None
+
+    def _set_room(self, octets: Octets) -> None:
+        self._octets = octets
+        self._room_bytes = len(octets) - PADDING_BYTES
+        least = ENVELOPE_BYTES + self._form.header + 1
+        self._at = np.empty(self._room_bytes // least + 1, np.int64)
+        self._end = np.empty_like(self._at)
+
+    def _make_room(self) -> None:
+        """The buffer holds the beginning of one message only, behind messages that were dealt with."""
+        rest = self._octets[self._scanned : self._filled]
+        if self._wanted(rest) > self._room_bytes:
+            self._set_room(np.empty(self._wanted(rest) + PADDING_BYTES, np.uint8))
+        self._octets[: len(rest)] = rest.copy()
+        self._scanned, self._filled = 0, len(rest)
+
+    def _wanted(self, rest: Octets) -> int:
+        """The bytes of the message that begins here, as far as is known."""
+        if len(rest) < ENVELOPE_BYTES:
+            return ENVELOPE_BYTES
+        length = int.from_bytes(rest[1:ENVELOPE_BYTES].tobytes(), "big")
+        if not ENVELOPE_BYTES - 1 <= length <= MESSAGE_BYTES_MAX:
+            raise _unknown(rest[:1].tobytes(), length)
+        return 1 + length
+
+    def _scan(self) -> None:
+        form = self._form
+        while True:
+            self._scanned, self._count, other = self._find(
+                self._octets, self._scanned, self._filled, form.tag, form.header, self._at, self._end, self._count
+            )
+            if not other:
+                return
+            size = self._wanted(self._octets[self._scanned : self._filled])
+            kind = self._octets[self._scanned : self._scanned + 1].tobytes()
+            body = self._octets[self._scanned + ENVELOPE_BYTES : self._scanned + size].tobytes()
+            self._scanned += size
+            self._take_in(kind, body)
+
+    def _take_in(self, kind: bytes, body: bytes) -> None:
+        """A message that is no data."""
+        if kind == b"d":
+            self.controls.append(body)
+        elif kind == b"E":
+            self._error = _error(body)
+        elif kind == b"N":
+            if self._on_notice is not None:
+                self._on_notice(Diagnostic(_fields(body)))
+        elif kind == self._form.response and not self._begun:
+            self._begun = True
+        elif kind in b"cCZ":
+            if kind == b"Z":
+                self._asked = False
+            if kind == b"Z" and self._error is not None:
+                raise self._error
+            self.ended = self.ended or (self._error is None and kind in self._form.last)
+        elif kind not in b"SA":
+            raise _unknown(kind, len(body))
+
+
+@final
+class LibpqChannel:
+    """Through libpq's own buffer, for a connection whose bytes only libpq can read."""
+
+    def __init__(self, conn: Connection, form: Form, room_bytes: int) -> None:
+        self._pgconn = conn.pgconn
+        self._form = form
+        self._room_bytes = room_bytes
+        self._data = bytearray()
+        self._ends: list[int] = []
+        self.controls: list[bytes] = []
+        self.ended = False
+        self.unsent = False
+
+    @property
+    def idle(self) -> bool:
+        return self.ended or self._pgconn.transaction_status != TransactionStatus.ACTIVE
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    @property
+    def full(self) -> bool:
+        return len(self._data) >= self._room_bytes
+
+    def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
+        start_copy(self._pgconn, query, self._form.status, give_up)
+
+    def fetch(self) -> int:
+        received = 0
+        while not self.ended and received < _LIBPQ_FETCH_BYTES:
+            # One TLS record at a time, and a walsender makes one of each message: to pause after each would be all it does.
+            self._pgconn.consume_input()
+            got = self._get()
+            received += got
+            if got == 0:
+                break
+        if self.unsent and not self.ended:
+            self.unsent = bool(self._pgconn.flush())
+        return received
+
+    def _get(self) -> int:
+        get, data, keep, tag, header = (
+            self._pgconn.get_copy_data,
+            self._data,
+            self._ends.append,
+            self._form.tag,
+            self._form.header,
+        )
+        received = 0
+        count, view = get(1)
+        # The only lines that run for each message.
+        while count > 0:
+            received += count
+            if count > header and (tag < 0 or view[0] == tag):
+                data += view
+                keep(len(data))
+            else:
+                self.controls.append(bytes(view))
+            del view
+            count, view = get(1)
+        if count < 0:
+            end_of_copy(self._pgconn)
+            self.ended = True
+        return received
+
+    def take(self) -> Wire:
+        end = np.array(self._ends, np.int64)
+        at = np.concatenate([np.zeros(min(1, len(end)), np.int64), end[:-1]]) + self._form.header
+        self._data += bytes(PADDING_BYTES)
+        octets = np.frombuffer(self._data, np.uint8)
+        self._data, self._ends = bytearray(), []
+        return Wire(octets, at, end)
+
+    def send(self, message: bytes) -> None:
+        self._pgconn.put_copy_data(message)
+        self.unsent = bool(self._pgconn.flush())
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">I", 4 + len(body)) + body
+
+
+def _fields(body: bytes) -> dict[int, bytes | None]:
+    """An error's or a notice's fields by their letters, which are psycopg's numbers for them."""
+    return {field[0]: field[1:] for field in body.split(b"\0") if field}
+
+
+def _error(body: bytes) -> psycopg.Error:
+    fields = _fields(body)
+    told = Diagnostic(fields)
+    try:
+        kind: type[psycopg.Error] = psycopg.errors.lookup(told.sqlstate or "")
+    except KeyError:
+        kind = psycopg.DatabaseError
+    return kind(told.message_primary or "the server told no reason", info=fields)
+
+
+def _unknown(kind: bytes, size: int) -> SourceError:
+    reason = f"an unknown message {kind!r} of {size} bytes came"
+    return SourceError("connection", reason, "connect to PostgreSQL directly, without a proxy")

@@ -1,0 +1,52 @@
+"""Where the messages of a COPY stand in bytes from a socket: one compiled pass over their lengths.
+
+Reading the socket, and all messages but those of the data, belong to `channel.py`.
+
+    d len w header message │ d len w header message │ N len … │ d le        kind, length of what follows with itself, body
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lakeproof.pgoutput.message_buffer import Ints, Octets
+from lakeproof.postgres.connection_libpq import ENVELOPE_BYTES, MESSAGE_BYTES_MAX
+from lakeproof.values.compiled import compiled
+
+_DATA = ord("d")
+
+
+@compiled
+def find_messages(
+    octets: Octets, start: int, stop: int, tag: int, header: int, at: Ints, end: Ints, count: int
+) -> tuple[int, int, bool]:
+    """Note data messages from `start` on, as many as there are in a row and as there is room for.
+
+    A data message's body begins with the byte `tag` (any byte where that is negative) and has more than `header` bytes,
+    which are left out of its place. Gives where it stopped, the new count, and whether a message of another kind stands
+    there, which is whole or has a length that can't be.
+    """
+    while count < len(at) and start + ENVELOPE_BYTES <= stop:
+        length = (
+            np.int64(octets[start + 1]) << 24
+            | np.int64(octets[start + 2]) << 16
+            | np.int64(octets[start + 3]) << 8
+            | np.int64(octets[start + 4])
+        )
+        body, follows = start + ENVELOPE_BYTES, start + 1 + length
+        whole = follows <= stop
+        if not whole and 4 <= length <= MESSAGE_BYTES_MAX:
+            break
+        if octets[start] != _DATA or not whole or length <= 4 + header or (tag >= 0 and octets[body] != tag):
+            return start, count, True
+        at[count] = body + header
+        end[count] = follows
+        count += 1
+        start = follows
+    return start, count, False
+
+
+def warm_up() -> None:
+    """Load the loop, or compile it the first time on a machine (a second)."""
+    none = np.zeros(0, np.int64)
+    find_messages(np.zeros(0, np.uint8), 0, 0, 0, 0, none, none, 0)

@@ -1,0 +1,340 @@
+"""A snapshot that is exact at an LSN: a slot made with it, shared by several connections, copied in chunks.
+
+Writing chunks belongs to `lakeproof.snapshot.copying`, choosing tables to `bootstrap` beside it, COPY's bytes to
+`lakeproof.postgres.copy_blocks`.
+
+    walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
+    each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files ─ COPY chunk
+                  ROLLBACK ─ BEGIN … (the next chunk)
+    now and then: the catalog at the snapshot against the catalog now (`shapes.py`), always before a table counts
+
+Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, where the slot's
+stream begins. An ordinary snapshot has no LSN: with six writers the LSN read beside it was right in 3 of 60 tries.
+
+Why the lock. A rewriting ALTER or a TRUNCATE that commits between C and the copy shows the table as empty under the
+snapshot, CLUSTER moves every row's ctid: chunks would be wrong without an error. ACCESS SHARE keeps them out from here on,
+and `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now if one came before.
+
+Why each chunk has its own, and nothing is read beside it that waits for a table. A lock held by one connection for the whole
+table would not help another: an ALTER that waits for the first makes the second wait behind it, for ever. And an
+application's ALTER now waits for a chunk, not for a table.
+
+Known weakness: making the slot waits for every transaction that is writing at that moment, a forgotten prepared one
+for ever; so it has a timeout and then names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import final
+
+import psycopg
+import pyarrow as pa
+from psycopg.sql import SQL, Composed, Identifier, Literal
+from pydantic import SecretStr
+
+from lakeproof.config.model import SourceConfig
+from lakeproof.errors import SourceError, TableError, TransientError
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.postgres import catalog_queries as queries
+from lakeproof.postgres.catalog_published import Leaf, PublishedTable
+from lakeproof.postgres.catalog_unchanged import moved, shapes
+from lakeproof.postgres.connection import (
+    Connection,
+    close_quietly,
+    connect,
+    connect_replication,
+    rows,
+    set_for_session,
+    source_errors,
+    translate,
+)
+from lakeproof.postgres.copy_blocks import BLOCK_BYTES, Block, copy_blocks, typed_batch
+from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.values.cast import CastError
+
+_BLOCKERS_SHOWN = 10
+# What SET TRANSACTION SNAPSHOT says of one whose transaction has ended: no file of its, since 16 and before; or no process.
+_SNAPSHOT_GONE = (
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
+
+
+class TableMovedError(TableError):
+    """The table was rewritten, truncated or altered after the snapshot, or is locked: it needs one at a later point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Pages [from_page, to_page) of one leaf of a table; `to_page` None is open-ended."""
+
+    table: PublishedTable
+    leaf: Leaf
+    from_page: int
+    to_page: int | None
+
+
+@final
+class SnapshotSession:
+    """A slot with its snapshot, held open from `__enter__` to `__exit__`.
+
+    `consistent_point` is the snapshot's LSN; `snapshot_name` what `SET TRANSACTION SNAPSHOT` takes in the same
+    database. A temporary slot goes with the session, also with a killed process; a lasting one stays.
+    `lock_timeout_s` limits the wait for writing transactions, and for a table's lock.
+    """
+
+    def __init__(
+        self,
+        dsn: SecretStr,
+        slot: str,
+        *,
+        temporary: bool,
+        lock_timeout_s: float = 10.0,
+    ) -> None:
+        self._dsn = dsn
+        self.slot = slot
+        self.temporary = temporary
+        self._lock_timeout_s = lock_timeout_s
+        self._lock_timeout_ms = max(1, int(lock_timeout_s * 1000))
+        self._holder: Connection | None = None
+        self.consistent_point = Lsn.ZERO
+        self.snapshot_name = ""
+
+    def __enter__(self) -> SnapshotSession:
+        holder = self._holder = connect_replication(self._dsn, "lakeproof snapshot")
+        try:
+            self._begin(holder)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the snapshot; those who have imported it keep it until their transactions end."""
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        with suppress(psycopg.Error, OSError):
+            holder.execute(SQL("ROLLBACK"))
+            if self.temporary and self.consistent_point != Lsn.ZERO:
+                holder.execute(SQL("DROP_REPLICATION_SLOT {}").format(Identifier(self.slot)))
+        close_quietly(holder)
+
+    @property
+    def pids(self) -> list[int]:
+        """The backend that holds the snapshot, while one does."""
+        return [] if self._holder is None else [self._holder.info.backend_pid]
+
+    def import_into(self, conn: Connection) -> None:
+        """Begin a transaction on `conn` that sees exactly this snapshot. Raises as `source_errors`."""
+        thing = f"snapshot of slot {self.slot}"
+        with source_errors(thing):
+            conn.execute(SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            try:
+                conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
+            except _SNAPSHOT_GONE:
+                with suppress(psycopg.Error):
+                    conn.execute(SQL("ROLLBACK"))
+                raise TransientError(thing, "the connection that held it was lost", "try again") from None
+
+    def open(self, application_name: str = "lakeproof snapshot") -> Connection:
+        """A new ordinary connection for `guard`, with this session's lock timeout."""
+        return connect(self._dsn, application_name, lock_timeout_s=self._lock_timeout_s)
+
+    def connect(self, application_name: str = "lakeproof snapshot") -> Connection:
+        """A new ordinary connection inside this snapshot that may stay there for as long as it takes."""
+        conn = self.open(application_name)
+        try:
+            self.import_into(conn)
+        except BaseException:
+            close_quietly(conn)
+            raise
+        return conn
+
+    @contextmanager
+    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
+        """A transaction on `conn` in which the rows of `leaves` are as at the snapshot: locks them, then compares files.
+
+        `conn` is idle and in autocommit mode, and is so again afterwards. Raises TableMovedError where a file is not what
+        it was or the lock was not to be had, else as `source_errors`.
+        """
+        self.import_into(conn)
+        try:
+            self._lock(conn, table, leaves)
+            self._compare_files(conn, table, leaves)
+            yield
+        finally:
+            with suppress(psycopg.Error):
+                conn.execute(SQL("ROLLBACK"))
+
+    @contextmanager
+    def guard(self, conn: Connection, source: SourceConfig, table: PublishedTable) -> Iterator[None]:
+        """`hold` of the whole table, in which its columns, filter and partitions are as at the snapshot too."""
+        with self.hold(conn, table, table.leaves):
+            only = [table.version.oid]
+            with self.open() as outside:
+                reason = moved(shapes(conn, source, only), shapes(outside, source, only), table.version.oid)
+            if reason is not None:
+                raise table_moved(table.table, reason)
+            yield
+
+    def _begin(self, holder: Connection) -> None:
+        try:
+            set_for_session(holder, {"lock_timeout": f"{self._lock_timeout_ms}ms"})
+            holder.execute(SQL("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"))
+            self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary, snapshot="use")
+            row = holder.execute(SQL("SELECT pg_catalog.pg_export_snapshot()")).fetchone()
+        except psycopg.errors.LockNotAvailable:
+            raise _blocked(self._dsn, self.slot, self._lock_timeout_ms) from None
+        except psycopg.errors.DuplicateObject:
+            reason = "it was made by someone else meanwhile"
+            raise TransientError(
+                f"slot {self.slot}", reason, "see whether another bootstrap runs, then try again"
+            ) from None
+        except psycopg.Error as error:
+            raise translate(error, f"slot {self.slot}") from None
+        if row is None:
+            raise SourceError(f"slot {self.slot}", "the server exported no snapshot", "see the server's log")
+        self.snapshot_name = str(row[0])
+
+    def _lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
+        names = dict.fromkeys([table.table, *(leaf.table for leaf in leaves)])
+        wanted = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
+        try:
+            conn.execute(SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")))
+            conn.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(wanted))
+            # From here on only an index that is being rebuilt may be waited for, which does not wait for us.
+            conn.execute(SQL("SET LOCAL lock_timeout = 0"))
+        except psycopg.errors.LockNotAvailable:
+            # Most often a rewrite that goes on: at a later point the table may be there.
+            raise TableMovedError(
+                f"table {table.table}",
+                f"its lock was not to be had within {self._lock_timeout_ms / 1000:g} s",
+                "let the ALTER or LOCK finish, then run `lakeproof bootstrap` for it again",
+            ) from None
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            raise table_moved(table.table, "it, or a partition, was dropped or renamed") from None
+        except psycopg.Error as error:
+            raise translate(error, f"table {table.table}") from None
+
+    def _compare_files(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
+        with source_errors(f"table {table.table}"):
+            found = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in leaves]})
+        now = {int(row["oid"]): row for row in found}
+        for leaf in leaves:
+            row = now.get(int(leaf.oid))
+            if row is None or not row["same_name"]:
+                raise table_moved(table.table, f"{leaf.table} was renamed or replaced")
+            if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
+                raise table_moved(table.table, f"{leaf.table} was rewritten or truncated")
+
+
+def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
+    """The table in ctid ranges of `chunk_pages` pages, leaf by leaf, the last of each leaf open-ended.
+
+    The page counts are hints (see `measured`): a leaf that has grown since ends in a larger last chunk. One that is no heap
+    is a single chunk.
+    """
+    result = []
+    for leaf in table.leaves:
+        starts = list(range(0, max(1, leaf.pages), chunk_pages)) if leaf.heap else [0]
+        ends = [*starts[1:], None]
+        result += [Chunk(table, leaf, start, end) for start, end in zip(starts, ends, strict=True)]
+    return result
+
+
+def copy_chunk(
+    conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
+) -> Generator[Block, None, None]:
+    """The chunk's rows as blocks for `typed`, over a connection that guards its leaf.
+
+    Raises TableError where this table can't be copied, TransientError where the connection is lost, InterruptedError as
+    `copy_blocks`.
+    """
+    with _table_errors(chunk):
+        yield from copy_blocks(conn, chunk_query(chunk), block_bytes=block_bytes, give_up=give_up)
+
+
+def typed(block: Block, chunk: Chunk) -> pa.RecordBatch:
+    """A block of the chunk's rows with columns `_lp_text`, `c0`, …; any thread may do this. Raises TableError."""
+    with _table_errors(chunk):
+        return typed_batch(block, chunk.table.version.columns)
+
+
+@contextmanager
+def _table_errors(chunk: Chunk) -> Iterator[None]:
+    thing = f"table {chunk.table.table}"
+    try:
+        yield
+    except CastError as error:
+        raise TableError(thing, str(error), "name the column in the table's as_text in the configuration") from None
+    except (pa.ArrowInvalid, psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
+        reason = f"a text in pages {chunk.from_page} and on of {chunk.leaf.table} is not UTF-8"
+        raise TableError(thing, reason, "correct the text in the source") from None
+    except psycopg.errors.QueryCanceled:
+        reason = f"the copy of pages {chunk.from_page} and on of {chunk.leaf.table} was cancelled, or took too long"
+        remedy = (
+            "raise snapshot.statement_timeout_s or lower snapshot.chunk_pages, then run `lakeproof bootstrap` again"
+        )
+        raise TableError(thing, reason, remedy) from None
+    except psycopg.Error as error:
+        known = translate(error, thing)
+        if isinstance(known, TransientError):
+            raise known from None
+        if (error.sqlstate or "")[:2] == "42" and not isinstance(error, psycopg.errors.InsufficientPrivilege):
+            # A column or the table is not there by its name: what was altered was there when the snapshot was made.
+            raise table_moved(chunk.table.table, "it was altered") from None
+        raise TableError(known.thing, known.reason, known.remedy) from None
+
+
+def chunk_query(chunk: Chunk) -> Composed:
+    """The SELECT of a chunk: columns by name, of this leaf only, with the publication's row filter."""
+    table = chunk.table
+    columns = SQL(", ").join(Identifier(column.name) for column in table.version.columns)
+    wanted = [SQL("ctid >= {}::tid").format(Literal(f"({chunk.from_page},0)"))] if chunk.leaf.heap else []
+    if chunk.to_page is not None:
+        wanted.append(SQL("ctid < {}::tid").format(Literal(f"({chunk.to_page},0)")))
+    if table.row_filter is not None:
+        # The catalog's own text of the expression, printed and read back under the same empty search_path.
+        wanted.append(SQL("({})").format(SQL(table.row_filter)))
+    every = SQL("SELECT {} FROM ONLY {}").format(columns, _identifier(chunk.leaf.table))
+    return SQL("{} WHERE {}").format(every, SQL(" AND ").join(wanted)) if wanted else every
+
+
+def _identifier(table: TableName) -> Identifier:
+    return Identifier(table.schema, table.name)
+
+
+def table_moved(table: TableName, reason: str) -> TableMovedError:
+    """The error that says what has become of a table after the snapshot."""
+    return TableMovedError(f"table {table}", f"{reason} after the snapshot", "run `lakeproof bootstrap` for it again")
+
+
+def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
+    """The error that names who was waited for: each open writing or prepared transaction."""
+    thing = f"slot {slot}"
+    reason = f"it could not be made within {timeout_ms / 1000:g} s, since transactions were open that write"
+    with connect(dsn, "lakeproof snapshot") as conn, source_errors(thing):
+        found = rows(conn, queries.WRITERS)
+    who = [
+        f"prepared {row['gid']!r} (xid {row['xid']})"
+        if row["pid"] is None
+        else f"process {row['pid']} (xid {row['xid']}, open for {row['age_s']} s)"
+        for row in found[:_BLOCKERS_SHOWN]
+    ]
+    listed = f": {', '.join(who)}" if who else ""
+    more = f" and {len(found) - _BLOCKERS_SHOWN} more" if len(found) > _BLOCKERS_SHOWN else ""
+    return TransientError(
+        thing, reason + listed + more, "let them end, or raise snapshot.lock_timeout_s, then try again"
+    )

@@ -1,0 +1,158 @@
+"""A snapshot as it is written: what it is to copy, part after part of what is complete, and its end.
+
+The documents and their reading belong to `lakeproof.snapshot.folder`, the chunks to `lakeproof.snapshot.copying`.
+
+A part is put every `INTERVAL_S` where a table has become complete, and at the end: 10,000 tables give a few dozen documents,
+and a kill costs the copies of the last two seconds. Right before it the catalog is compared with what the snapshot saw of
+the tables in it, once for all of them: only a table that has not been altered counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.config.model import SourceConfig
+from lakeproof.errors import LakeproofError, TransientError
+from lakeproof.failpoints import failpoint
+from lakeproof.names import Oid, TableName
+from lakeproof.postgres.catalog_unchanged import moved, shapes
+from lakeproof.postgres.connection import Connection, close_quietly
+from lakeproof.postgres.copy_cost import SnapshotCost, snapshot_cost
+from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.snapshot.folder import Ended, Wanted, ended_key, part_key, wanted_key
+from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
+from lakeproof.storage.fields import now_text
+from lakeproof.storage.store import AlreadyExistsError, Store
+
+INTERVAL_S = 2.0
+
+
+class CatalogNow:
+    """The catalog as the snapshot saw it (`then`), to be compared with that of now over a connection of its own."""
+
+    def __init__(self, session: SnapshotSession, source: SourceConfig, then: Fingerprint) -> None:
+        self.then = then
+        self._session = session
+        self._source = source
+        self._conn: Connection | None = None
+
+    def moved(self, tables: Mapping[TableName, Oid]) -> dict[TableName, str]:
+        """Which of the tables are not what they were, and why. Raises as `source_errors`."""
+        if not tables:
+            return {}
+        now = shapes(self._connection(), self._source, tables.values())
+        found = ((table, moved(self.then, now, oid)) for table, oid in tables.items())
+        return {table: reason for table, reason in found if reason is not None}
+
+    def cost(self, pids: Iterable[int]) -> SnapshotCost:
+        """What the snapshot costs the source, with the locks of these backends. Raises as `source_errors`."""
+        return snapshot_cost(self._connection(), self._session.slot, [*pids, *self._session.pids])
+
+    def _connection(self) -> Connection:
+        if self._conn is None:
+            self._conn = self._session.open("lakeproof bootstrap")
+        return self._conn
+
+    def close(self) -> None:
+        """End the connection, where one was opened."""
+        close_quietly(self._conn)
+        self._conn = None
+
+
+class SnapshotParts:
+    """The documents of one snapshot in the making; raises TransientError where somebody else has made one of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        wanted: Wanted,
+        catalog: CatalogNow,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder = folder
+        self.catalog = catalog
+        self._store = store
+        self._wanted = wanted
+        self.consistent_point = wanted.consistent_point
+        self._clock = clock
+        self._complete: dict[TableName, SnapshotTable] = {}
+        self._put: set[TableName] = set()
+        self._number = 0
+        self._last = float("-inf")
+
+    def begin(self) -> None:
+        """Say what is to be copied: before the first chunk."""
+        self._place(wanted_key(self.folder), self._wanted.to_bytes())
+        failpoint("snapshot.after_wanted")
+
+    def add(self, table: TableName, document: SnapshotTable) -> None:
+        """A table is complete, with all its chunks durable; it counts with the next part."""
+        oid, then = document.version.oid, self.catalog.then
+        self._complete[table] = replace(document, fingerprint=then.digest(oid), files=then.files(oid))
+
+    def due(self) -> bool:
+        """Whether there is something for a part, and the last one is old enough."""
+        return bool(self._complete) and self._clock() - self._last >= INTERVAL_S
+
+    def publish(self) -> tuple[list[TableName], dict[TableName, str]]:
+        """Put a part of what is complete; gives the tables in it, and why others can't be: they were altered meanwhile."""
+        self._last = self._clock()
+        oids = {table: document.version.oid for table, document in self._complete.items()}
+        moved = self.catalog.moved(oids)
+        for table in moved:
+            self._remove_files(self._complete.pop(table))
+        if not self._complete:
+            return [], moved
+        part = SnapshotDoc(
+            incarnation=self._wanted.incarnation,
+            consistent_point=self._wanted.consistent_point,
+            started_at=self._wanted.started_at,
+            finished_at=now_text(),
+            slot=self._wanted.slot,
+            tables=dict(self._complete),
+        )
+        failpoint("snapshot.before_part")
+        self._place(part_key(self.folder, self._number), part.to_bytes())
+        failpoint("snapshot.after_part")
+        put = list(self._complete)
+        self._put.update(put)
+        self._complete.clear()
+        self._number += 1
+        return put, moved
+
+    def end(
+        self, failed: Mapping[TableName, str], gone: Collection[TableName] = (), interrupted: str | None = None
+    ) -> None:
+        """Nothing more comes; what was wanted, and is not there, `failed` or `gone`, is left for another snapshot."""
+        over = self._put | failed.keys() | set(gone)
+        left = tuple(t for t in self._wanted.tables if t not in over)
+        end = Ended(self._wanted.consistent_point, now_text(), failed, left, tuple(sorted(gone)), interrupted)
+        failpoint("snapshot.before_end")
+        self._place(ended_key(self.folder), end.to_bytes())
+
+    def interrupted(self, reason: str) -> None:
+        """Save what is complete and end, as far as that is still possible; else the next run ends it."""
+        with suppress(OSError, LakeproofError):
+            self.publish()
+        if not self._store.exists(part_key(self.folder, self._number)):
+            for document in self._complete.values():
+                self._remove_files(document)
+        with suppress(OSError, LakeproofError):
+            self.end({}, interrupted=reason)
+
+    def _remove_files(self, document: SnapshotTable) -> None:
+        for chunk in document.chunks:
+            with suppress(OSError):
+                self._store.delete(f"{self.folder}/{chunk.path}")
+
+    def _place(self, key: str, data: bytes) -> None:
+        try:
+            self._store.put_if_absent(key, data)
+        except AlreadyExistsError:
+            thing = f"snapshot at {self._wanted.consistent_point}"
+            raise TransientError(thing, "another process writes one at the same point", "run it again") from None

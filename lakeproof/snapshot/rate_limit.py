@@ -1,0 +1,41 @@
+"""A limit on how fast all copying threads together read from the source.
+
+What is read belongs to `lakeproof.snapshot.copying`. Who does not read fills the connection's buffers, and then the server
+waits: so pausing here slows it down too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_SLICE_S = 0.5
+
+
+class Pace:
+    """At most `bytes_per_s` on average, all threads together; no limit where that is 0."""
+
+    def __init__(
+        self,
+        bytes_per_s: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        # When all that was taken so far will have been paid for.
+        self._paid = clock()
+
+    def take(self, size: int, give_up: Callable[[], bool]) -> None:
+        """Wait until `size` more bytes are within the limit, or `give_up()` turns true."""
+        if not self._bytes_per_s:
+            return
+        with self._lock:
+            # Time in which nobody read is not saved up.
+            self._paid = max(self._paid, self._clock()) + size / self._bytes_per_s
+            until = self._paid
+        while (left := until - self._clock()) > 0 and not give_up():
+            self._sleep(min(left, _SLICE_S))

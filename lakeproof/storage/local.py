@@ -1,0 +1,298 @@
+"""The store in a local folder: what is put survives a power cut once the call has returned.
+
+Which keys exist and what they mean does not belong here.
+
+A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which fails where the
+name is taken, unlike a rename) or `rename()`, and syncs the folder. A folder is synced, with those above it up to the mount
+point, the first time this process writes into it: whoever made it may have died before that.
+
+What `link()` answers is not always so: over NFS it may have given the name and say that the name is taken, when the first
+answer was lost on its way. So where it says that it failed, what stands under the name decides: these bytes, then it was us.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from lakeproof.errors import LakeError
+from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError, make_root
+
+_TEMPORARY = ".lp-"
+# Parquet writes many small pieces; each would be a system call without a buffer of this size.
+_BUFFER_BYTES = 1 << 20
+
+
+class LocalFile:
+    """A `NewFile` written in place under its final name: invisible until a manifest names it."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.key = key
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        self._file: BinaryIO | None = path.open("xb", buffering=_BUFFER_BYTES)
+
+    @property
+    def bytes_written(self) -> int:
+        return self._bytes
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    @property
+    def closed(self) -> bool:
+        return self._file is None
+
+    def write(self, data: bytes) -> int:
+        if self._file is None:
+            raise ValueError(f"{self.key} is finished")
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._file.write(view)
+        self._bytes += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def finish(self) -> None:
+        if self._file is None:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._file = None
+
+    def abandon(self) -> None:
+        self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            # What is still in the buffer would be written first, on a disk that may be full.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+class LocalStore:
+    """A `Store` below one folder, which is made when something is put."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._synced: set[Path] = set()
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        temporary = self._write_temporary(path, data)
+        try:
+            _link(temporary, path, key)
+        except PermissionError as error:
+            raise LakeError(
+                str(self.root),
+                f"its file system refuses hard links ({error.strerror}), which decide who writes a name first",
+                "put the lake on a local file system with hard links",
+            ) from error
+        finally:
+            _discard(temporary)
+        _sync_folder(path.parent)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        temporary = self._write_temporary(path, data)
+        try:
+            temporary.replace(path)
+        except OSError:
+            _discard(temporary)
+            raise
+        _sync_folder(path.parent)
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def exists(self, key: str) -> bool:
+        return self._path(key).is_file()
+
+    def size(self, key: str) -> int:
+        try:
+            return self._path(key).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def folders(self, prefix: str) -> list[str]:
+        return sorted(e.name for e in _entries(self._path(prefix)) if e.is_dir())
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def create(self, key: str) -> NewFile:
+        path = self._path(key)
+        self._make_folder(path.parent)
+        try:
+            return LocalFile(path, key)
+        except FileExistsError:
+            raise AlreadyExistsError(key) from None
+
+    def settle(self, keys: Iterable[str]) -> None:
+        for folder in {self._path(key).parent for key in keys}:
+            _sync_folder(folder)
+
+    def publish(self, local: Path, key: str) -> None:
+        path = self._path(key)
+        self._make_folder(path.parent)
+        try:
+            with local.open("rb") as file:
+                os.fsync(file.fileno())
+            _link(local, path, key)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM):
+                raise
+            self._copy_in(local, path, key)
+        _sync_folder(path.parent)
+        local.unlink()
+
+    def open(self, key: str) -> BinaryIO:
+        try:
+            return self._path(key).open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise NotFoundError(key) from None
+
+    def url(self, key: str) -> str:
+        return str(self._path(key))
+
+    def sweep(self, prefix: str, older_than_s: float) -> int:
+        folder = self._path(prefix)
+        limit = time.time() - older_than_s
+        swept = 0
+        for entry in _entries(folder):
+            if entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < limit:
+                (folder / entry.name).unlink(missing_ok=True)
+                swept += 1
+        return swept
+
+    def _path(self, key: str) -> Path:
+        parts = [part for part in key.split("/") if part]
+        if any(part in (".", "..") or "\0" in part for part in parts):
+            raise ValueError(f"not a key: {key[:80]!r}")
+        return self.root.joinpath(*parts)
+
+    def _write_temporary(self, path: Path, data: bytes) -> Path:
+        self._make_folder(path.parent)
+        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            _discard(temporary)
+            raise
+        return temporary
+
+    def _copy_in(self, local: Path, path: Path, key: str) -> None:
+        """Another file system: copy beside the name, then link, so that the name is never half a file."""
+        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            shutil.copyfile(local, temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            _link(temporary, path, key)
+        finally:
+            _discard(temporary)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder in self._synced:
+            if folder.is_dir():
+                return
+            self._synced.clear()
+        make_root(self.root)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.root not in self._synced:
+            for above in _above(self.root):
+                _sync_folder(above)
+            self._synced.add(self.root)
+        # From the top: one that is noted was synced with all above it, also where a later one fails.
+        for part in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)][1:]:
+            below = self.root / part
+            if below not in self._synced:
+                _sync_folder(below.parent)
+                self._synced.add(below)
+
+    def list(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        waiting = [prefix.strip("/")]
+        while waiting:
+            folder = waiting.pop()
+            for entry in _entries(self._path(folder)):
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(key)
+                elif not entry.name.startswith("."):
+                    found.append(key)
+        return sorted(found)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _above(folder: Path) -> list[Path]:
+    """The folders in which the names of `folder` and those above it stand, up to the mount point or what can't be read.
+
+    Whoever made them may have died before it had synced their names.
+    """
+    above: list[Path] = []
+    while not os.path.ismount(folder) and os.access(folder.parent, os.R_OK):
+        folder = folder.parent
+        above.append(folder)
+    return above[::-1]
+
+
+def _link(source: Path, path: Path, key: str) -> None:
+    """Give the file another name; raises AlreadyExistsError where that is taken by something else, and as `os.link`."""
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if _is_there(source, path):
+            return
+        if isinstance(error, FileExistsError):
+            raise AlreadyExistsError(key) from None
+        raise
+
+
+def _is_there(source: Path, path: Path) -> bool:
+    """Whether the bytes of `source` stand under the name `path`."""
+    try:
+        return path.samefile(source) or filecmp.cmp(source, path, shallow=False)
+    except OSError:
+        return False
+
+
+def _discard(temporary: Path) -> None:
+    """Remove it, as far as that is possible: what happened to the put counts, and `sweep` finds what is left."""
+    with suppress(OSError):
+        temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""How the pipeline's own Parquet files are written: compression, and the cheapest encoding of each type.
+
+Which files there are, and which rows are in them, belongs to `segment.py` and to the snapshots.
+
+The files are read once or twice and soon dropped, so the processor's time counts as much as the size. Numbers that are near
+their neighbours are stored as differences, texts with their lengths apart: against plain values a third of the time to write
+and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only where the caller knows that
+values repeat. Spark's vectorized reader, delta-rs and Arrow read all of it (tests/edges/test_parquet_encodings.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeproof.storage.store import NewFile
+
+_DIFFERENCES, _LENGTHS_APART = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"
+# A decimal of more digits does not fit 64 bits and is stored as bytes of a fixed length.
+_INTEGER_DIGITS_MAX = 18
+
+
+def open_parquet(
+    file: NewFile, schema: pa.Schema, *, dictionaries: Collection[str] = (), statistics: Collection[str] = ()
+) -> pq.ParquetWriter:
+    """A writer of `schema` into `file`, with dictionaries and statistics for the columns named and for no other."""
+    encodings = {field.name: encoding(field.type) for field in schema if field.name not in dictionaries}
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=list(dictionaries) or False,
+        write_statistics=list(statistics) or False,
+        column_encoding={name: chosen for name, chosen in encodings.items() if chosen is not None} or None,
+        store_decimal_as_integer=True,
+    )
+
+
+def encoding(arrow: pa.DataType) -> str | None:
+    """Parquet's name of the encoding that a column of this type gets; None for the plain one, and for nested types."""
+    if pa.types.is_integer(arrow) or pa.types.is_date32(arrow) or pa.types.is_timestamp(arrow):
+        return _DIFFERENCES
+    if pa.types.is_decimal128(arrow) and arrow.precision <= _INTEGER_DIGITS_MAX:
+        return _DIFFERENCES
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        return _LENGTHS_APART
+    return None

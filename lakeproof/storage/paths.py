@@ -1,0 +1,218 @@
+"""Where everything lies in a lake: every key and URL is made here and nowhere else.
+
+What is stored there belongs to `landing/FORMAT.md` and `lake/FORMAT.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakeproof.errors import ConfigError
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.storage.store import local_folder
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+VIEWS = "views"
+# Beside the views' tables, so no view has this name.
+CUTS = "cuts"
+
+
+def run_lock(lake: str, job: str) -> Path:
+    """The file that the runs of a Dagster job keep locked; no source has a name that begins with a dot."""
+    return local_folder(lake) / ".runs" / f"{job}.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """The places of one source in one lake.
+
+    Methods give keys for the store; `url` turns a key into the absolute path that Spark and pyarrow take.
+    Raises ConfigError for a source name that could not be a folder beside `views`.
+    """
+
+    lake: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.source) or self.source == VIEWS:
+            raise ConfigError(
+                f"source {self.source[:80]!r}",
+                f"its name becomes a folder of the lake beside {VIEWS!r}",
+                "use letters, digits, - and _ (not first -), and another name than views",
+            )
+
+    def url(self, key: str) -> str:
+        """The absolute place of `key`."""
+        return str(local_folder(self.lake).joinpath(*key.split("/")))
+
+    # The landing ---------------------------------------------------------------------------------
+
+    @property
+    def landings(self) -> str:
+        """The folder of all incarnations."""
+        return f"{self.source}/landing"
+
+    def landing(self, incarnation: Incarnation) -> str:
+        """The folder of one incarnation's chain; `files[].path` of a manifest is below it."""
+        return f"{self.landings}/{incarnation:06d}"
+
+    def beginning(self, incarnation: Incarnation) -> str:
+        """The record of an incarnation that is going to begin."""
+        return f"{self.landing(incarnation)}/begin.json"
+
+    def timelines(self, incarnation: Incarnation) -> str:
+        """The folder of the timelines that the landing has followed."""
+        return f"{self.landing(incarnation)}/timelines"
+
+    def manifests(self, incarnation: Incarnation) -> str:
+        """The folder of the manifests."""
+        return f"{self.landing(incarnation)}/manifests"
+
+    def manifest(self, incarnation: Incarnation, number: int) -> str:
+        """One manifest."""
+        return f"{self.manifests(incarnation)}/{number:020d}.json"
+
+    def bases(self, incarnation: Incarnation) -> str:
+        """The folder of the documents that say where the chain begins now."""
+        return f"{self.landing(incarnation)}/base"
+
+    def base(self, incarnation: Incarnation, number: int) -> str:
+        """The one that begins it at link `number`."""
+        return f"{self.bases(incarnation)}/{number:020d}.json"
+
+    def data(self, incarnation: Incarnation) -> str:
+        """The folder of the segments' data files."""
+        return f"{self.landing(incarnation)}/data"
+
+    def catalogs(self, incarnation: Incarnation) -> str:
+        """The folder of the catalog's fingerprints."""
+        return f"{self.landing(incarnation)}/catalog"
+
+    # Snapshots and cycles ------------------------------------------------------------------------
+
+    @property
+    def source_document(self) -> str:
+        """`source.json`."""
+        return f"{self.source}/source.json"
+
+    def snapshots(self, incarnation: Incarnation) -> str:
+        """The folder of one incarnation's snapshots."""
+        return f"{self.source}/snapshots/{incarnation:06d}"
+
+    def snapshot(self, incarnation: Incarnation, consistent_point: Lsn) -> str:
+        """The folder of the snapshot at a consistent point."""
+        return f"{self.snapshots(incarnation)}/{int(consistent_point):016x}"
+
+    @property
+    def snapshot_lock(self) -> str:
+        """The file that whoever copies a snapshot of this source keeps locked."""
+        return f"{self.source}/snapshots/run.lock"
+
+    @property
+    def snapshot_progress(self) -> str:
+        """How far that has come: for people, not trusted by anybody."""
+        return f"{self.source}/snapshots/progress.json"
+
+    @property
+    def intents(self) -> str:
+        """The folder of the intents."""
+        return f"{self.source}/cycles/intents"
+
+    def intent(self, number: CycleNumber) -> str:
+        """One cycle's intent."""
+        return f"{self.intents}/{number:012d}.json"
+
+    @property
+    def cuts(self) -> str:
+        """The folder of the cuts."""
+        return f"{self.source}/cycles/cuts"
+
+    def cut(self, number: CycleNumber) -> str:
+        """One cycle's cut."""
+        return f"{self.cuts}/{number:012d}.json"
+
+    @property
+    def cut_bases(self) -> str:
+        """The folder of what many cuts have in common."""
+        return f"{self.source}/cycles/bases"
+
+    def cut_base(self, number: CycleNumber) -> str:
+        """All that cut `number` names, for later ones."""
+        return f"{self.cut_bases}/{number:012d}.json"
+
+    def cut_shape(self, schema_id: str) -> str:
+        """A shape that tables have in cuts."""
+        return f"{self.source}/cycles/shapes/{schema_id}.json"
+
+    @property
+    def attempts(self) -> str:
+        """The folder of the attempts to write tables in a cycle that has not ended."""
+        return f"{self.source}/cycles/attempts"
+
+    def attempt(self, number: CycleNumber, table: str, attempt: int) -> str:
+        """One attempt in a cycle; `table` is a digest of the table's key, which may be too long for a name."""
+        return f"{self.attempts}/{number:012d}-{table}-{attempt}.json"
+
+    @property
+    def leases(self) -> str:
+        """The folder of the leases."""
+        return f"{self.source}/cycles/lease"
+
+    def lease(self, epoch: int) -> str:
+        """One lease."""
+        return f"{self.leases}/{epoch:012d}.json"
+
+    @property
+    def lease_lock(self) -> str:
+        """The file that a local lease's holder keeps locked."""
+        return f"{self.source}/cycles/lease.lock"
+
+    @property
+    def proved(self) -> str:
+        """What was proved last of each table."""
+        return f"{self.source}/proved.json"
+
+    # Tables and views ----------------------------------------------------------------------------
+
+    def history(self, table: TableName) -> str:
+        """The Delta table of a table's changes."""
+        return f"{self.source}/history/{table.key}"
+
+    def current(self, table: TableName) -> str:
+        """The Delta table of a table's rows."""
+        return f"{self.source}/current/{table.key}"
+
+    @property
+    def schema_history(self) -> str:
+        """The Delta table of what changed in tables' shapes."""
+        return f"{self.source}/schema_history"
+
+    def shapes(self, table: TableName) -> str:
+        """The folder of a table's shapes."""
+        return f"{self.source}/schemas/{table.key}"
+
+    def schema(self, table: TableName, number: CycleNumber) -> str:
+        """A table's shape from a cycle on."""
+        return f"{self.shapes(table)}/{number:012d}.json"
+
+    @staticmethod
+    def view(name: str) -> str:
+        """A view's Delta table; raises ConfigError for a name that could not be a folder beside `cuts`."""
+        if not _NAME.fullmatch(name) or name == CUTS:
+            raise ConfigError(
+                f"view {name[:80]!r}", "its name becomes a folder", "use letters, digits, - and _, not `cuts`"
+            )
+        return f"{VIEWS}/{name}"
+
+    @staticmethod
+    def view_cuts() -> str:
+        """The folder of the views' cuts."""
+        return f"{VIEWS}/{CUTS}"
+
+    @staticmethod
+    def view_cut(number: CycleNumber) -> str:
+        """One view's cut."""
+        return f"{VIEWS}/{CUTS}/{number:012d}.json"
