@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark]
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from lakeproof.lake.session import session
+from lakeproof.lake.spark.session import session
 spark = session(Path(sys.argv[1]))
 print(repr(spark._jvm.java.lang.System.getenv("LP_DRIVER_PASSWORD")), os.environ["LP_DRIVER_PASSWORD"])
 print(spark.range(3).count())
