@@ -1,4 +1,10 @@
-"""Dagster assets and checks, one module per family: they read resources, call `lakeproof.pipeline` and report.
+"""Dagster assets and checks, one module per family: each reads resources, calls one command of the engine and reports.
 
-No logic of the pipeline belongs here, and no job, sensor or schedule.
+Pipeline logic does not belong here (`lakeproof.commands`), and no job, sensor or schedule.
+
+    postgres.py   the source tables, as external assets      slots.py        a slot's positions, and its health check
+    bootstrap.py  snapshots: the first and every later copy  changes.py      the drain: changes landed
+    current.py    compaction: history and current tables     maintenance.py  retention, archive, small files
+    views.py      SQL over current tables                    checks/         proofs and expectations
+    support/      what all families share: keys, specs, metadata, running the engine, logs and events
 """

@@ -1,6 +1,6 @@
-"""Snapshots: the first copy of a source's tables, and every later re-snapshot of chosen ones.
+"""Snapshots: the first copy of a source's tables, and every later copy of selected tables.
 
-Copying belongs to `lakeproof.commands.bootstrap`; entering the lake, to the next compaction.
+Copying does not belong here (`lakeproof.commands.bootstrap`). The next compaction brings a snapshot into the lake.
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ import dagster as dg
 from pydantic import Field
 
 from assets.support import metadata as md
-from assets.support.engine_call import call
+from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
 from assets.support.snapshot_progress import SnapshotProgress
-from assets.support.specs import table_spec
+from assets.support.specs import LayerTable, table_spec
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.events import Event
@@ -23,14 +23,14 @@ from resources import Settings
 
 
 class SnapshotRun(dg.Config):
-    """What a person says when launching a snapshot; kept in the run and in each table's metadata."""
+    """Options for launching a snapshot; kept in the run, and the reason in each table's metadata."""
 
     reason: str = ""
-    again: bool = Field(default=False, description="copy all chosen tables, also where other tables have no copy yet")
+    again: bool = Field(default=False, description="copy all selected tables, even if other tables have no copy yet")
 
 
 def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
-    """All snapshots of one source: whichever tables a run selects are copied under one snapshot, at one LSN."""
+    """Return the snapshots of one source: all tables that a run selects are copied under one snapshot, at one LSN."""
     tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
 
     @dg.multi_asset(
@@ -41,29 +41,29 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
-        chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
-        progress = SnapshotProgress(source.name, set(chosen), context.log_event)
-        tell = to_run_log(context.log.info)
+        selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
+        progress = SnapshotProgress(source.name, set(selected), context.log_event)
+        log = to_run_log(context.log.info)
 
         def report(event: Event) -> None:
             progress.take(event)
-            tell(event)
+            log(event)
 
         failure: dg.Failure | None = None
         try:
-            # All of them: a run after one that was ended goes on where that one was. Some: a person wants these again.
-            again = config.again or len(chosen) < len(tables)
-            done = call(
-                lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop, again=again),
+            # All tables: continue an interrupted run, if there is one. Some tables: a person wants to copy these again.
+            again = config.again or len(selected) < len(tables)
+            snapshots = run_engine(
+                lambda stop: bootstrap(settings.config(), source.name, selected, report, stop, again=again),
                 progress.observe,
             )
         except dg.Failure as failed:
-            # Some tables could not be copied; the others are complete, and say so before the run fails.
+            # Some tables could not be copied; the others are complete and are reported before the run fails.
             if not isinstance(failed.__cause__, SnapshotIncompleteError):
                 raise
-            failure, done = failed, failed.__cause__.report
-        for table in sorted((done.tables.keys() | done.kept.keys()) & set(chosen)):
-            yield _result(source.name, table, done, config.reason)
+            failure, snapshots = failed, failed.__cause__.report
+        for table in sorted((snapshots.tables.keys() | snapshots.kept.keys()) & set(selected)):
+            yield _result(source.name, table, snapshots, config.reason)
         if failure is not None:
             raise failure
 
@@ -73,15 +73,12 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
     return table_spec(
         config,
-        source,
-        table,
-        Layer.SNAPSHOT,
+        LayerTable(source, table, Layer.SNAPSHOT, f"{source.name}/snapshots"),
         deps=[table_key(Layer.POSTGRES, source.name, table)],
-        place=f"{source.name}/snapshots",
         kinds={"postgres", "parquet"},
         description=(
             f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: "
-            "they share one snapshot. A later one corrects history and current by what differs."
+            "they share one snapshot. A later snapshot corrects history and current if they differ from it."
         ),
     )
 
@@ -99,7 +96,7 @@ def _result(source: str, table: TableName, result: SnapshotReport, reason: str) 
                 "chunks": copied.chunks,
                 "slot": result.slot,
             },
-            md.known(
+            md.optional(
                 seconds=copied.seconds,
                 reason=reason or None,
                 rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,

@@ -1,7 +1,7 @@
-"""The drain as an asset: one long-lived run per slot, which reports each table's progress now and then.
+"""The drain as an asset: one long-lived run per slot, which reports each table's progress at intervals.
 
-Reading the slot belongs to `lakeproof.commands.drain`, how often to report to `tally`, and who keeps a run alive to
-`orchestration.policies.drain`. No Spark and no pool here: PostgreSQL admits one reader per slot, that is the lock.
+Reading the slot does not belong here (`lakeproof.commands.drain`), nor keeping a run alive (`orchestration.policies.drain`).
+No Spark and no pool are needed: PostgreSQL admits one reader per slot, and that is the lock.
 """
 
 import time
@@ -14,14 +14,14 @@ from pydantic import Field
 
 from assets.slots import state_metadata
 from assets.support import metadata as md
-from assets.support.engine_call import call
+from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
-from assets.support.specs import table_spec
-from assets.support.throttle import Stretch, Tally
+from assets.support.specs import LayerTable, table_spec
+from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.counts import Counts
+from lakeproof.drain.counts import LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.names import TableName
@@ -29,21 +29,19 @@ from resources import Settings
 
 
 class DrainRun(dg.Config):
-    """When a drain ends: by default when it has taken what is there now, as a person who materializes it means."""
+    """Options of a drain. By default it reads all current changes and ends, as a person who materializes it expects."""
 
     until: Literal["caught_up", "max_seconds"] = "caught_up"
-    max_seconds: float = Field(
-        default=3600, gt=0, description="with until: max_seconds, which is what the sensor asks for"
-    )
-    event_seconds: float = Field(default=60, ge=1, description="a table that changes gets an event at most this often")
+    max_seconds: float = Field(default=3600, gt=0, description="for `until: max_seconds`, which the sensor uses")
+    event_seconds: float = Field(default=60, ge=1, description="minimum seconds between two events of one table")
 
     def as_until(self) -> Until:
-        """The engine's word for it."""
+        """Return the engine's form of these options."""
         return Until.caught_up() if self.until == "caught_up" else Until.seconds(self.max_seconds)
 
 
 def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
-    """The changes of one source's tables, landed."""
+    """Return the asset of one source's landed changes."""
 
     @dg.multi_asset(
         name=f"drain_{source.name}",
@@ -53,42 +51,40 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def changes(
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
-        tally = Tally(config.event_seconds)
-        report_event = to_run_log(context.log.info)
+        throttle = EventThrottle(config.event_seconds)
+        log = to_run_log(context.log.info)
 
-        def tell(stretches: Mapping[TableName, Stretch]) -> None:
-            slot = _slot(settings, source) if stretches else {}
-            for table, stretch in stretches.items():
+        def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
+            slot = _slot(settings, source) if summaries else {}
+            for table, summary in summaries.items():
                 if table in source.tables:
-                    context.log_event(_event(source, table, md.merged(slot, _progress(source, stretch))))
+                    context.log_event(_event(source, table, md.merged(slot, _progress(source, summary))))
 
-        def now_and_then() -> None:
+        def report_due() -> None:
             if config.until == "max_seconds":
-                tell(tally.take_due(time.monotonic()))
+                report(throttle.take_due(time.monotonic()))
 
         try:
-            report = call(
-                lambda stop: drain(
-                    settings.config(), source.name, config.as_until(), report_event, stop, on_flush=tally.add
-                ),
-                meanwhile=now_and_then,
+            totals = run_engine(
+                lambda stop: drain(settings.config(), source.name, config.as_until(), log, stop, on_flush=throttle.add),
+                meanwhile=report_due,
             )
         except BaseException:
-            # Also where a person ended the run: what is durable is told, so that plots have no holes.
-            tell(tally.take_all(time.monotonic()))
+            # Even if a person ended the run: report what is durable, so that plots have no gaps.
+            report(throttle.take_all(time.monotonic()))
             raise
         if config.until == "max_seconds":
-            tell(tally.take_all(time.monotonic()))
+            report(throttle.take_all(time.monotonic()))
         else:
             slot = _slot(settings, source)
             for table in source.tables:
-                whole = Stretch(
-                    report.start_lsn, report.end_lsn, report.tables.get(table, Counts()), report.transactions
+                summary = ChangeSummary(
+                    totals.start_lsn, totals.end_lsn, totals.tables.get(table, LandedCounts()), totals.transactions
                 )
                 yield dg.MaterializeResult(
                     asset_key=table_key(Layer.CHANGES, source.name, table),
-                    data_version=md.data_version(report.end_lsn),
-                    metadata=md.merged(slot, _progress(source, whole), {"reason_for_end": report.reason_for_end}),
+                    data_version=md.data_version(totals.end_lsn),
+                    metadata=md.merged(slot, _progress(source, summary), {"reason_for_end": totals.reason_for_end}),
                 )
 
     return changes
@@ -97,43 +93,40 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
     return table_spec(
         config,
-        source,
-        table,
-        Layer.CHANGES,
+        LayerTable(source, table, Layer.CHANGES, f"{source.name}/landing"),
         deps=[table_key(layer, source.name, table) for layer in (Layer.POSTGRES, Layer.SNAPSHOT)],
-        place=f"{source.name}/landing",
         kinds={"postgres", "parquet"},
         description=(
-            f"What was committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run at work; "
-            "Materialize takes what is there now and ends."
+            f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run going; "
+            "Materialize reads all current changes and ends."
         ),
     )
 
 
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
-    """How the server sees the slot; nothing where it can't be asked, which is no reason to end a drain."""
+    """Return the slot's state on the server; nothing if the server can't be reached: that must not end a drain."""
     try:
-        return state_metadata(source, settings.slot_look(source.name))
+        return state_metadata(source, settings.slot_status(source.name))
     except LakeproofError:
         return {}
 
 
-def _progress(source: SourceConfig, stretch: Stretch) -> md.Metadata:
-    counts = stretch.counts
-    first, last = _time(stretch.first_commit_us), _time(stretch.last_commit_us)
+def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:
+    counts = summary.counts
+    first, last = _time(summary.first_commit_us), _time(summary.last_commit_us)
     return md.merged(
         {"slot": source.slot, "publication": source.publication},
-        md.lsns(start_lsn=stretch.start_lsn, end_lsn=stretch.end_lsn),
+        md.lsns(start_lsn=summary.start_lsn, end_lsn=summary.end_lsn),
         {
             "inserts": counts.inserts,
             "updates": counts.updates,
             "deletes": counts.deletes,
             "truncates": counts.truncates,
-            "transactions": stretch.transactions,
+            "transactions": summary.transactions,
             "landed_bytes": counts.bytes,
         },
         md.times(first_commit=first, last_commit=last),
-        md.known(lag_seconds=stretch.lag_s, lag_seconds_max=stretch.lag_s_max),
+        md.optional(lag_seconds=summary.lag_s, lag_seconds_max=summary.lag_s_max),
     )
 
 

@@ -1,6 +1,6 @@
-"""The source tables as external assets: what PostgreSQL holds, shown as the beginning of the lineage.
+"""The source tables in PostgreSQL as external assets: the beginning of the lineage.
 
-Nothing here connects to a server; the tables are the ones that the configuration lists.
+The tables are those that the configuration lists; a connection to a server does not belong here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from lakeproof.names import TableName
 
 
 def postgres_specs(config: Config) -> list[dg.AssetSpec]:
-    """One spec per configured table of every source."""
+    """Return one spec per configured table of every source."""
     return [_spec(source, table) for source in config.sources.values() for table in source.tables]
 
 
 def _spec(source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    said = source.table_config(table)
+    options = source.table_config(table)
     return dg.AssetSpec(
         key=table_key(Layer.POSTGRES, source.name, table),
         group_name=Layer.POSTGRES.value,
-        description=said.description or f"Table {table} of the PostgreSQL source {source.name}, as the server has it.",
+        description=options.description
+        or f"Table {table} of the PostgreSQL source {source.name}, as the server has it.",
         kinds={"postgres"},
-        owners=list(said.owners),
+        owners=list(options.owners),
         metadata={
             "dagster/table_name": str(table),
             "source": source.name,

@@ -1,7 +1,7 @@
-"""A source's slot as an asset: its positions now and then, kept for good, and a check of how long it will last.
+"""A source's slot as an asset: its positions at intervals, kept for good, and a check of how long it will last.
 
-Judging belongs to `lakeproof.drain.slot_health`, thresholds to the configuration. Runs of drains are removed after a
-while, and their events with them; the runs of this asset are few enough to stay.
+Judging a slot does not belong here (`lakeproof.drain.slot_health`; the configuration has the thresholds). Drain runs and
+their events are deleted after a while; the runs of this asset are few enough to keep.
 """
 
 from collections.abc import Iterator
@@ -9,60 +9,60 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.support import metadata as md
-from assets.support.engine_call import call
+from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, slot_key
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.slot_health import Level
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from resources import Settings, SlotLook
+from resources import Settings, SlotStatus
 
 CHECK = "slot_health"
 
 
 def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
-    """The slot of one source, with its check."""
+    """Return the asset of one source's slot, with its check."""
     key, landings = slot_key(source.name), LakePaths(config.lake, source.name).landings
 
     @dg.asset(
         key=key,
         group_name=Layer.SLOTS.value,
         kinds={"postgres"},
-        description=f"Where slot {source.slot} stands on the server, and what it keeps there.",
+        description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
         metadata={"dagster/table_name": f"slots.{source.name}", "dagster/uri": open_store(config.lake).url(landings)},
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
         output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         try:
-            found = call(lambda _stop: settings.slot_look(source.name))
+            status = run_engine(lambda _stop: settings.slot_status(source.name))
         except dg.Failure as failure:
-            # The check says why; without a result it would be without a word.
-            yield unseen(source, failure.description or "")
+            # The check gives the reason; without a result it would show nothing.
+            yield unreachable_result(source, failure.description or "")
             raise
-        if found.state is not None:
-            yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, found))
-        yield result(source, found)
+        if status.state is not None:
+            yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, status))
+        yield check_result(source, status)
 
     return progress
 
 
 _DESCRIPTION = (
-    "Whether the slot can be looked at, how much WAL it keeps, for how long nobody has read it, and when the server would "
-    "invalidate it at the present rate, against the thresholds of the configuration (health). The slot drain sensor tells "
-    "it anew when it has changed."
+    "Compares the slot with the configuration's thresholds (health): if it can be read, how much WAL it keeps, how long "
+    "nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates the "
+    "result when it changes."
 )
 
 
-def state_metadata(source: SourceConfig, found: SlotLook) -> md.Metadata:
-    """The slot's positions and prospects; nothing where there is no slot."""
-    state, health = found.state, found.health
+def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
+    """Return the slot's positions and health; nothing if there is no slot."""
+    state, health = status.state, status.health
     if state is None or health is None:
         return {}
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
         md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
-        md.known(
+        md.optional(
             wal_lag_bytes=state.lag_bytes,
             wal_retained_bytes=state.retained_bytes,
             wal_status=state.wal_status,
@@ -74,29 +74,29 @@ def state_metadata(source: SourceConfig, found: SlotLook) -> md.Metadata:
     )
 
 
-def result(source: SourceConfig, found: SlotLook) -> dg.AssetCheckResult:
-    """What the UI shows of a slot: how long it will last, and whether a drain could go on with it at all."""
+def check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
+    """Return the check's result: how long the slot will last, and if a drain could continue from it at all."""
     level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
-    if found.health is not None:
-        level, reasons = found.health.level, list(found.health.reasons)
-    if found.gap is not None:
-        level, reasons = Level.ERROR, [found.gap, *reasons]
+    if status.health is not None:
+        level, reasons = status.health.level, list(map(str, status.health.reasons))
+    if status.gap is not None:
+        level, reasons = Level.ERROR, [status.gap, *reasons]
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,
         passed=level is Level.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
         description="; ".join(reasons) or None,
-        metadata=state_metadata(source, found),
+        metadata=state_metadata(source, status),
     )
 
 
-def unseen(source: SourceConfig, why: str) -> dg.AssetCheckResult:
-    """What the UI shows of a slot that nobody can look at, most often since its server can't be reached."""
+def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult:
+    """Return the check's result for a slot that can't be read, most often because its server can't be reached."""
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"the slot can't be looked at: {why}",
+        description=f"the slot can't be read: {reason}",
     )

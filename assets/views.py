@@ -1,6 +1,6 @@
-"""Views: SQL over current tables, kept up to date by correction.
+"""Views as assets: SQL over current tables, kept up to date by correcting what differs.
 
-Desired, persisted and the difference belong to `lakeproof.commands.refresh`.
+Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`).
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.support import metadata as md
-from assets.support.engine_call import call_in_turn
+from assets.support.engine_call import run_engine_in_turn
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key, view_key
 from lakeproof.commands.refresh import ViewReport, refresh
@@ -18,12 +18,13 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
-# How many views hydrate at once is this pool's limit in dagster.yaml: peak memory is then the largest's, not the sum's.
+# dagster.yaml limits this pool, and with it the number of views computed at once: peak memory is then that of the largest
+# view, not the sum of all.
 VIEWS_POOL = "lakeproof_views"
 
 
 def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
-    """One view; its code version is its SQL."""
+    """Return the asset of one view; its code version is a hash of its SQL."""
 
     @dg.asset(
         key=view_key(view.name),
@@ -46,8 +47,8 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
-        # Maintenance may have the views for as long as putting their files together takes.
-        (result,) = call_in_turn(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
+        # Maintenance may hold the lock on the views for as long as it takes to merge their files.
+        (result,) = run_engine_in_turn(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
         if result.held is None:
             yield _result(result)
         else:
@@ -64,7 +65,7 @@ def _result(report: ViewReport) -> dg.MaterializeResult[None]:
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
     metadata = md.merged(
         {"inserted": report.inserted, "retracted": report.retracted},
-        md.known(cut=report.cut and int(report.cut), delta_version=report.delta_version),
+        md.optional(cut=report.cut and int(report.cut), delta_version=report.delta_version),
         md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
     )
     return dg.MaterializeResult(

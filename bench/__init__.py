@@ -1,1 +1,16 @@
-"""Benchmarks: ratios of lakeproof to the bare tools, measured in one run. Tests belong to `tests`."""
+"""Benchmarks: lakeproof measured against the bare tools in the same run, as ratios.
+
+A check of correctness does not belong here (`tests`), nor goals and their history (`docs/benchmarks.md`).
+
+    run.py        all benchmarks of the documentation, one after the other
+
+    drain.py      a drain, against pg_recvlogical        bootstrap.py       a first copy, against bare COPY and other tools
+    latency.py    commit to durable segment              snapshot_peers.py  those other tools, in their own environment
+    decoder.py    pgoutput to Arrow, by kind of column   tls.py             drain and copy over TLS
+    bounds.py     peak memory of a drain                 stress.py          peak memory of the whole pipeline
+    apply.py      one commit, against MERGE              cycle.py           one cycle, against MERGE
+    many_tables.py  one cycle over many tables           reshape.py         schema changes
+    history_sum.py  the checksum of history              unchanged.py       unchanged large values
+    proof.py      a proof, against a plain checksum      resnapshot.py      copying a table again
+    lake.py       the pipeline as a whole
+"""

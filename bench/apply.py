@@ -1,10 +1,9 @@
-"""One commit of 10 k changes into 100 k and into 10 M rows: the apply contract's makes beside the textbook MERGE.
+"""One commit of 10 k changes into 100 k and into 10 M rows: the apply contract's strategies beside the textbook MERGE.
 
     python -m bench.apply [--rows 100000 10000000] [--changes 10000] [--rounds 3]
 
-Changes are of random keys (a tenth are deletes) and, in a second part, of keys above all others. All sizes and makes take
-turns in every round, so that a busy machine is busy for all; the ratios of one round are what to compare. No test belongs
-here.
+Changes are of random keys (a tenth are deletes) and, in a second part, of keys above all others. All sizes and strategies
+take turns in every round, so that a busy machine is busy for all; compare the ratios of one round. No test belongs here.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.model import SparkConfig
-from lakeproof.lake.delta.apply import Applied, CommitInfo, TableSpec, append, apply
-from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import FIRST
 from lakeproof.lake.spark.session import build_session
 
@@ -42,7 +42,7 @@ RANDOM, APPENDED = "random keys", "appended keys"
 
 @dataclass(slots=True)
 class Target:
-    """Tables of `rows` equal rows, one for each contender."""
+    """Tables with the same `rows` rows, one for each contender."""
 
     spark: SparkSession
     folder: Path
@@ -51,24 +51,25 @@ class Target:
     number: int = 1
     spent: dict[tuple[str, str], list[Spent]] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
-    presupposed: int = 0
+    preconditions: int = 0
 
     def fill(self) -> None:
-        """Write them; texts that don't compress, else reading all columns would cost nothing."""
+        """Write the tables; their texts don't compress, since otherwise reading all columns would cost nothing."""
         texts = [F.hex(F.xxhash64("id", F.lit(i))).alias(f"t{i}") for i in range(5)]
-        made = self.spark.range(self.rows).select(
+        table = self.spark.range(self.rows).select(
             "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
         )
         for name in CONTENDERS:
-            append(self.spark, self.place(name), made, CommitInfo("bench", 1, "{}"), create=TableSpec())
+            change, info = NetChange(images=table), CommitInfo("bench", 1, "{}")
+            apply(self.spark, CommitRequest(self.url(name), change, info, create=TableSpec()))
         self.next_key = self.rows
 
-    def place(self, name: str) -> str:
-        """A contender's table."""
+    def url(self, name: str) -> str:
+        """Return the URL of a contender's table."""
         return str(self.folder / f"{name.split(maxsplit=1)[0]}{self.rows}")
 
     def batch(self, changes: int, kind: str) -> tuple[str, tuple[int, int]]:
-        """A file of changes, one per key, and the bounds of its keys."""
+        """Write a file of changes, one per key; return it with the bounds of its keys."""
         rng = np.random.default_rng(self.number)
         if kind == RANDOM:
             keys = np.sort(rng.choice(self.rows, changes, replace=False))
@@ -77,9 +78,9 @@ class Target:
             keys = np.arange(self.next_key, self.next_key + changes)
             gone = np.zeros(changes, bool)
             self.next_key += changes
-        there = np.array([kind == RANDOM and int(k) not in self.gone for k in keys])
+        exists = np.array([kind == RANDOM and int(k) not in self.gone for k in keys])
         self.gone = (self.gone | set(keys[gone].tolist())) - set(keys[~gone].tolist())
-        self.presupposed = int(there.sum())
+        self.preconditions = int(exists.sum())
         texts = {f"t{i}": pa.array([f"new {i} {self.number} {k}" for k in keys]) for i in range(5)}
         columns = {
             "id": keys,
@@ -87,61 +88,54 @@ class Target:
             "x": keys / 3.0,
             **texts,
             "gone": gone,
-            "there": there,
+            "exists": exists,
         }
         url = str(self.folder / f"batch{self.rows}-{self.number}.parquet")
         pq.write_table(pa.table(columns), url)
         return url, (int(keys[0]), int(keys[-1]))
 
-    def ours(self, make: Make, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
-        """The contract."""
+    def ours(self, strategy: WriteStrategy, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
+        """Commit with lakeproof."""
         session = self.spark.newSession()
         rows = session.read.parquet(url)
-        images = rows.where("NOT gone").drop("gone", "there")
+        images = rows.where("NOT gone").drop("gone", "exists")
         info = CommitInfo("bench", self.number, "{}")
-        return apply(
-            session,
-            self.place(name),
-            ("id",),
-            rows.select("id", F.when(F.col("there"), F.col("id")).alias(FIRST)),
-            images,
-            info,
-            bounds=bounds,
-            few=True,
-            keys_max=changes,
-            presupposed=self.presupposed if name in {CHECKED, CHECKED_MERGE} else None,
-            make=make,
-        )
+        deletes = rows.select("id", F.when(F.col("exists"), F.col("id")).alias(FIRST))
+        preconditions = self.preconditions if name in {CHECKED, CHECKED_MERGE} else None
+        change = NetChange(("id",), deletes, images, preconditions=preconditions)
+        hints = Hints(bounds, broadcast=True, max_keys=changes)
+        return apply(session, CommitRequest(self.url(name), change, info, hints, strategy=strategy))
 
     def textbook(self, url: str) -> None:
-        """What a tutorial does."""
+        """Commit as a tutorial does."""
         source = self.spark.read.parquet(url)
         values: dict[str, str | SparkColumn] = {n: f"s.{n}" for n in KINDS}
-        merge = DeltaTable.forPath(self.spark, self.place(TEXTBOOK)).alias("t").merge(source.alias("s"), "t.id = s.id")
+        merge = DeltaTable.forPath(self.spark, self.url(TEXTBOOK)).alias("t").merge(source.alias("s"), "t.id = s.id")
         merge = merge.whenMatchedDelete("s.gone").whenMatchedUpdate(set=values)
         merge.whenNotMatchedInsert("NOT s.gone", values=values).execute()
 
     def contenders(self, changes: int, kind: str) -> list[tuple[str, Callable[[], None]]]:
-        """One batch for all."""
+        """Commit one batch with every contender."""
         self.number += 1
         url, bounds = self.batch(changes, kind)
         return [
-            (VECTORS, partial(self._ours, "auto", VECTORS, url, bounds, changes)),
-            (CHECKED, partial(self._ours, "auto", CHECKED, url, bounds, changes)),
-            (MERGE, partial(self._ours, "merge", MERGE, url, bounds, changes)),
-            (CHECKED_MERGE, partial(self._ours, "merge", CHECKED_MERGE, url, bounds, changes)),
+            (VECTORS, partial(self._ours, WriteStrategy.AUTO, VECTORS, url, bounds, changes)),
+            (CHECKED, partial(self._ours, WriteStrategy.AUTO, CHECKED, url, bounds, changes)),
+            (MERGE, partial(self._ours, WriteStrategy.MERGE, MERGE, url, bounds, changes)),
+            (CHECKED_MERGE, partial(self._ours, WriteStrategy.MERGE, CHECKED_MERGE, url, bounds, changes)),
             (TEXTBOOK, partial(self.textbook, url)),
         ]
 
-    def _ours(self, make: Make, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
-        made = self.ours(make, name, url, bounds, changes)
-        if made.make != ("vectors" if make == "auto" else make):
-            raise SystemExit(f"it was made by {made.make}")
+    def _ours(self, strategy: WriteStrategy, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
+        applied = self.ours(strategy, name, url, bounds, changes)
+        expected = WriteStrategy.DELETION_VECTORS if strategy is WriteStrategy.AUTO else strategy
+        if applied.strategy is not expected:
+            raise SystemExit(f"it was written with {applied.strategy.value}")
 
     def is_equal(self) -> bool:
-        """Whether all have come to the same rows."""
-        found = {_digest(self.spark.read.format("delta").load(self.place(n))) for n in CONTENDERS}
-        return len(found) == 1
+        """Return True if all contenders have the same rows."""
+        digests = {_digest(self.spark.read.format("delta").load(self.url(n))) for n in CONTENDERS}
+        return len(digests) == 1
 
 
 def _digest(frame: DataFrame) -> tuple[int, int]:
@@ -182,25 +176,25 @@ def _print(targets: list[Target], changes: int, kind: str) -> None:
 
 
 def main() -> None:
-    """Fill, warm up, then take all in turn."""
-    options = argparse.ArgumentParser(description="Time one commit of the apply contract.")
-    options.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
-    options.add_argument("--changes", type=int, default=10_000)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--warm", type=int, default=2, help="rounds that do not count")
-    chosen = options.parse_args()
+    """Fill, warm up, then measure all in turn."""
+    parser = argparse.ArgumentParser(description="Time one commit of the apply contract.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    options = parser.parse_args()
     spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
-        targets = [Target(spark, Path(folder), rows) for rows in sorted(chosen.rows)]
+        targets = [Target(spark, Path(folder), rows) for rows in sorted(options.rows)]
         for target in targets:
             target.fill()
         for kind in (RANDOM, APPENDED):
-            for number in range(-chosen.warm, chosen.rounds):
-                _round(meter, targets, chosen.changes, kind, kept=number >= 0)
-            _print(targets, chosen.changes, kind)
+            for number in range(-options.warm, options.rounds):
+                _round(meter, targets, options.changes, kind, kept=number >= 0)
+            _print(targets, options.changes, kind)
         for target in targets:
-            versions = newest_version(target.place(VECTORS))
+            versions = newest_version(target.url(VECTORS))
             print(f"{target.rows:,} rows: equal: {target.is_equal()}; {versions} commits", flush=True)
     spark.stop()
 

@@ -1,9 +1,10 @@
-"""Bootstrapping one table to durable Parquet, against a bare `COPY … TO STDOUT` to nowhere and against other ways to do it.
+"""Times the bootstrap of one table to durable Parquet, against a bare `COPY … TO STDOUT` to nowhere and against other tools.
 
-Goals and their history belong to docs, not here. The same rows (8 mixed columns) are copied in turns, each time by a process
-of its own: by as many bare COPYs as there are connections, each of a range of pages; by `bootstrap` into a new lake; by
-ADBC, ConnectorX and pandas (`snapshot_peers.py`, in an environment that this makes in .cache/bench). Wall time is without
-the interpreter's start and imports, CPU seconds are with them; the server's are those of its processes that ended meanwhile.
+Goals and their history do not belong here (docs). The same rows (8 mixed columns) are copied in turns, each time by a
+process of its own: by one bare COPY per connection, each of a range of pages; by `bootstrap` into a new lake; by ADBC,
+ConnectorX and pandas (`snapshot_peers.py`, in an environment that this script creates in .cache/bench). Wall time excludes
+the interpreter's start and imports, CPU seconds include them; the server's CPU seconds are those of its processes that ended
+meanwhile.
 
     python -m bench.bootstrap [--rows N] [--rounds N] [--connections 1 2] [--no-peers]
 """
@@ -118,10 +119,10 @@ def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int,
         for name, command in contenders.items():
             with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
                 runs[name].append(measured(server, command(Path(folder)), rows))
-    for name, made in runs.items():
-        ratio = statistics.median(bare.wall_s / run.wall_s for bare, run in zip(runs["bare COPY"], made, strict=True))
+    for name, copies in runs.items():
+        ratio = statistics.median(bare.wall_s / run.wall_s for bare, run in zip(runs["bare COPY"], copies, strict=True))
         wall, client, served, peak = (
-            statistics.median(getattr(run, field) for run in made)
+            statistics.median(getattr(run, field) for run in copies)
             for field in ("wall_s", "client_cpu_s", "server_cpu_s", "peak_rss_mb")
         )
         print(
@@ -132,7 +133,7 @@ def _compare(server: EmbeddedPostgres, rows: int, rounds: int, connections: int,
 
 
 def own(kind: str, server: EmbeddedPostgres, connections: int, folder: Path) -> list[str]:
-    """The command that copies table `rows`: `bare COPY` or `lakeproof`."""
+    """Return the command that copies table `rows`: `bare COPY` or `lakeproof`."""
     given = {"kind": kind, "dsn": server.dsn(), "lake": str(folder), "connections": connections}
     return [sys.executable, "-m", "bench.bootstrap", "--child", json.dumps(given)]
 
@@ -143,19 +144,19 @@ def _theirs(peer: str, python: Path, server: EmbeddedPostgres, sizes: tuple[int,
 
 
 def _child(given: dict[str, Any]) -> None:
-    """One copy in this process, timed without the interpreter's start and the loading of compiled code."""
+    """Copy once in this process, timed without the interpreter's start and the loading of compiled code."""
     run = _bare if given["kind"] == "bare COPY" else _bootstrap
     if run is _bootstrap:
         warm_up()
         copy_text.warm_up()
         framing.warm_up()
-    begun = time.monotonic()
+    started = time.monotonic()
     rows = run(given["dsn"], given["lake"], given["connections"])
-    print(json.dumps({"wall_s": time.monotonic() - begun, "rows": rows}))
+    print(json.dumps({"wall_s": time.monotonic() - started, "rows": rows}))
 
 
 def _bare(dsn: str, _lake: str, connections: int) -> int:
-    """As many COPYs at a time, each of its share of the pages; libpq's loop, its rows dropped."""
+    """Run one COPY per connection at a time, each for its share of the pages, in libpq's loop; rows are dropped."""
 
     def one(part: int) -> int:
         with psycopg.connect(dsn) as conn, conn.cursor() as cursor:
@@ -180,12 +181,12 @@ def _bootstrap(dsn: str, lake: str, connections: int) -> int:
         snapshot=SnapshotConfig(connections=connections),
     )
     config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={"bench": source})
-    made = bootstrap(config, "bench", None, silent, Stop())
-    return sum(table.rows for table in made.tables.values())
+    report = bootstrap(config, "bench", None, silent, Stop())
+    return sum(table.rows for table in report.tables.values())
 
 
 def measured(server: EmbeddedPostgres, command: list[str], rows: int) -> Run:
-    """Run it; slots that it made are dropped."""
+    """Run the command, measure it, and drop the slots that it has created."""
     before = _children_cpu_s(server.pid)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     peak = [0.0]
@@ -199,19 +200,19 @@ def measured(server: EmbeddedPostgres, command: list[str], rows: int) -> Run:
     watcher.join()
     if process.returncode != 0:
         raise SystemExit(f"{command[:4]} ended with status {process.returncode}")
-    told = json.loads(out)
-    if told["rows"] != rows:
-        raise SystemExit(f"{command[:4]} copied {told['rows']} of {rows} rows")
+    result = json.loads(out)
+    if result["rows"] != rows:
+        raise SystemExit(f"{command[:4]} copied {result['rows']} of {rows} rows")
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
         admin.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     # The server's processes end a moment after their connections.
     time.sleep(0.5)
     served = _children_cpu_s(server.pid) - before
-    return Run(told["wall_s"], usage.ru_utime + usage.ru_stime, served, peak[0])
+    return Run(result["wall_s"], usage.ru_utime + usage.ru_stime, served, peak[0])
 
 
 def _children_cpu_s(pid: int) -> float:
-    """The CPU seconds of a process's children that have ended."""
+    """Return the CPU seconds of a process's children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
@@ -219,12 +220,12 @@ def _children_cpu_s(pid: int) -> float:
 def _watch(pid: int, ended: threading.Event, peak: list[float]) -> None:
     while not ended.wait(0.02):
         with suppress(OSError):
-            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
-            peak[0] = max(peak[0], int(found[1]) / 1024 if found else 0.0)
+            peak_kb = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+            peak[0] = max(peak[0], int(peak_kb[1]) / 1024 if peak_kb else 0.0)
 
 
 def _environment() -> Path:
-    """The interpreter of the peers' environment, which is made where it is missing."""
+    """Return the interpreter of the peers' environment, created if missing."""
     folder = ROOT / ".cache" / "bench"
     python = folder / "bin" / "python"
     if not python.exists():

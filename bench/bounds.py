@@ -1,7 +1,7 @@
-"""Peak memory of a drain on what is large: transactions, rows, numbers of tables and subtransactions, a backlog.
+"""Measures a drain's peak memory with large input: transactions, rows, many tables and subtransactions, a backlog.
 
-Speed is `bench.drain`'s. Each case writes its WAL first, then one process drains it with the default limits; its peak
-resident memory is what the kernel says of it (VmHWM), and what it landed is counted.
+Speed does not belong here (`bench.drain`). Each case writes its WAL first, then one process drains it with the default
+limits. Its peak resident memory comes from the kernel (VmHWM), and its landed rows are counted.
 
     python -m bench.bounds [--case NAME ...] [--rows N] [--backlog-gb N]
 """
@@ -28,7 +28,7 @@ from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -40,7 +40,7 @@ from lakeproof.storage.paths import LakePaths
 NAME = "bounds"
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_MB = 1000
-# So much that the server never streams, and never writes a transaction to disk.
+# So large that the server never streams a transaction and never spills one to disk.
 _NO_STREAMING = "16GB"
 _CONF = {
     "shared_buffers": "256MB",
@@ -55,7 +55,7 @@ _INSERT = "INSERT INTO rows SELECT g, g * 1.25, now(), md5(g::text) FROM generat
 
 @dataclass(frozen=True)
 class Case:
-    """What is written, and how many rows of it must land."""
+    """One kind of input, and the number of rows that must land."""
 
     name: str
     write: Callable[[psycopg.Connection[Any]], int]
@@ -63,9 +63,9 @@ class Case:
 
 
 def main() -> int:
-    """Run the cases; 1 where one of them needed more than the limit or landed something else."""
+    """Run the cases; return 1 if one of them exceeded the limit or landed a wrong number of rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--case", nargs="*", help="only these")
+    parser.add_argument("--case", nargs="*", help="run only these cases")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--backlog-gb", type=float, default=5.0)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -101,7 +101,7 @@ def _cases(rows: int, backlog_gb: float) -> list[Case]:
 
 
 def _one(conn: psycopg.Connection[Any], rows: int, *, commit: bool = True) -> int:
-    """One transaction."""
+    """Write one transaction."""
     conn.execute(_ROWS)
     conn.commit()
     conn.execute(_INSERT, [rows])
@@ -136,8 +136,8 @@ def _tables(conn: psycopg.Connection[Any]) -> int:
             " format('CREATE TABLE t%s (id int PRIMARY KEY, a text, b text, c int, d date)', i); END LOOP; END $$"
         )
         conn.commit()
-    for at in range(3):
-        conn.execute("SELECT set_config('bounds.row', %s, false)", [str(at)])
+    for number in range(3):
+        conn.execute("SELECT set_config('bounds.row', %s, false)", [str(number)])
         conn.execute(
             "DO $$ BEGIN FOR i IN 0..9999 LOOP EXECUTE format("
             "'INSERT INTO t%s VALUES (current_setting(''bounds.row'')::int, ''a'', ''b'', 1, now())', i); END LOOP; END $$"
@@ -147,7 +147,7 @@ def _tables(conn: psycopg.Connection[Any]) -> int:
 
 
 def _altered(conn: psycopg.Connection[Any]) -> int:
-    """Every table gets a column between its rows, each in a transaction of its own."""
+    """Add a column to every table between its rows, each in a transaction of its own."""
     rows = _tables(conn)
     conn.autocommit = True
     conn.execute("""
@@ -165,7 +165,7 @@ def _altered(conn: psycopg.Connection[Any]) -> int:
 
 
 def _hot(conn: psycopg.Connection[Any]) -> int:
-    """One row, updated a million times, a hundred times in each transaction."""
+    """Update one row a million times, a hundred times in each transaction."""
     conn.execute("CREATE TABLE hot (id int PRIMARY KEY, count int, note text)")
     conn.execute("INSERT INTO hot VALUES (1, 0, repeat('n', 100))")
     conn.commit()
@@ -184,7 +184,7 @@ def _hot(conn: psycopg.Connection[Any]) -> int:
 
 
 def _columns(conn: psycopg.Connection[Any]) -> int:
-    """As many columns as a table may have: 10,000 rows, each updated once, in 20 transactions."""
+    """Write a table with as many columns as allowed: 10,000 rows, each updated once, in 20 transactions."""
     names = [f"c{number}" for number in range(1_599)]
     columns = ", ".join(f"{name} int" for name in names)
     conn.execute(f"CREATE TABLE many (id int PRIMARY KEY, {columns})".encode())
@@ -255,18 +255,18 @@ def _run(case: Case) -> bool:
     if done.returncode:
         print(f"{case.name:<32} failed with status {done.returncode}", flush=True)
         return False
-    found = json.loads(done.stdout)
-    good = found["rows"] == rows and found["peak_mb"] <= LIMIT_MB
+    result = json.loads(done.stdout)
+    good = result["rows"] == rows and result["peak_mb"] <= LIMIT_MB
     print(
-        f"{case.name:<32}{found['rows']:>12,}{(end - start) / 1e6:>9,.0f}{found['wall_s']:>9.1f}{found['cpu_s']:>8.1f}"
-        f"{found['peak_mb']:>9.0f}{found['spilled_mb']:>12.0f}{'' if good else f'   {rows} rows, {LIMIT_MB} MB expected'}",
+        f"{case.name:<32}{result['rows']:>12,}{(end - start) / 1e6:>9,.0f}{result['wall_s']:>9.1f}{result['cpu_s']:>8.1f}"
+        f"{result['peak_mb']:>9.0f}{result['spilled_mb']:>12.0f}{'' if good else f'   {rows} rows, {LIMIT_MB} MB expected'}",
         flush=True,
     )
     return bool(good)
 
 
 def _child(given: dict[str, Any]) -> None:
-    """One drain in this process."""
+    """Drain once in this process."""
     source = SourceConfig(name=NAME, dsn=SecretStr(given["dsn"]), publication=NAME, slot=NAME)
     config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={NAME: source})
     with connect(source.dsn) as conn:
@@ -276,19 +276,19 @@ def _child(given: dict[str, Any]) -> None:
     )
     paths = LakePaths(config.lake, NAME)
     start = Lsn.parse(given["start"])
-    Chain.create(open_store(config.lake), paths, Incarnation(1), start=start, source=head, writer=secrets.token_hex(16))
+    Chain.create(open_store(config.lake), paths, Incarnation(1), NewHead(start, head, secrets.token_hex(16)))
     spilled = 0
 
-    def tell(event: Event) -> None:
+    def report_event(event: Event) -> None:
         nonlocal spilled
         spilled += int(str(event.fields.get("spilled_bytes", 0)))
 
-    begun = time.monotonic()
-    report = drain(config, NAME, Until.lsn(Lsn.parse(given["end"])), tell)
+    started = time.monotonic()
+    report = drain(config, NAME, Until.lsn(Lsn.parse(given["end"])), report_event)
     print(
         json.dumps(
             {
-                "wall_s": time.monotonic() - begun,
+                "wall_s": time.monotonic() - started,
                 "cpu_s": time.process_time(),
                 "rows": report.rows,
                 "peak_mb": _peak_mb(),

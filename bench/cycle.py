@@ -1,9 +1,9 @@
-"""A cycle of 10 k changes into 100 k and into 10 M rows, beside the textbook MERGE of the same changes in the same run.
+"""Times a cycle of 10 k changes into 100 k and 10 M rows, against the textbook MERGE of the same changes in the same run.
 
     python -m bench.cycle [--rows 100000 10000000] [--changes 10000] [--rounds 5]
 
-Seconds and CPU are of this machine; the ratio of the two in one round is what to compare. A cycle does more than the MERGE:
-history, fsync, the intent and the cut are in it. No test belongs here.
+Seconds and CPU depend on the machine; compare the ratio of both within one round. A cycle does more than the MERGE: it
+includes history, fsync, the intent and the cut. No test belongs here.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig, SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import CommitInfo, TableSpec, append
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark.session import build_session
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -68,7 +71,7 @@ HISTORY_EXTRA = {
 
 
 def with_places(rows: DataFrame) -> DataFrame:
-    """Current's hidden columns beside `rows`, which have an `id`."""
+    """Return `rows`, which have an `id`, with current's hidden columns added."""
     nothing = F.lit(None).cast("string")
     return rows.withColumns({"_lp_text": nothing, "_lp_ord": F.col("id"), "_lp_from": nothing})
 
@@ -92,11 +95,11 @@ class Bench:
         self.paths = LakePaths(str(self.lake), SOURCE)
         self.store = open_store(str(self.lake))
         head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(1), head, WRITER))
         self._fill()
 
     def _fill(self) -> None:
-        # Texts that don't compress: else 10 M rows are 40 MB, and reading all columns costs nothing.
+        # The texts don't compress: otherwise 10 M rows would take 40 MB, and reading all columns would cost nothing.
         texts = [F.hex(F.xxhash64("id", F.lit(i))).alias(f"t{i}") for i in range(5)]
         base = self.spark.range(self.rows).select(
             "id", (F.col("id") % 1000).cast("int").alias("n"), (F.col("id") / 7).alias("x"), *texts
@@ -107,15 +110,15 @@ class Bench:
         history = base.limit(0)
         for name, kind in HISTORY_EXTRA.items():
             history = history.withColumn(name, F.lit(None).cast(kind))
-        append(self.spark, self.paths.url(self.paths.current(table)), current, first, create=TableSpec())
-        append(self.spark, self.paths.url(self.paths.history(table)), history, first, create=TableSpec())
-        append(self.spark, self.copy, base, first, create=TableSpec())
-        at = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
-        cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, {table: at}, 1, "0" * 64, "")
+        urls = [self.paths.url(self.paths.current(table)), self.paths.url(self.paths.history(table)), self.copy]
+        for url, rows in zip(urls, (current, history, base), strict=True):
+            apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
+        state = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
+        cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, "")
         write_cut(self.store, self.paths, cut)
 
     def land(self, changes: int, number: int) -> str:
-        """One segment of updates and deletes of random rows; the place of its file."""
+        """Land one segment with updates and deletes of random rows; return the URL of its file."""
         rng = np.random.default_rng(number)
         keys = rng.choice(self.rows, changes, replace=False)
         ops = np.where(rng.random(changes) < DELETES, "delete", "update")
@@ -148,13 +151,13 @@ class Bench:
         return self.paths.url(f"{self.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
 
     def cycle(self) -> None:
-        """What lakeproof does."""
+        """Run lakeproof's cycle."""
         source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s")
         config = Config(path=self.lake / "lakeproof.yaml", lake=str(self.lake), sources={SOURCE: source})
         compact(config, SOURCE, self.spark, silent, Stop())
 
     def textbook(self, url: str) -> None:
-        """What a tutorial does: the newest row of each key, matched updates and deletes, not matched inserts."""
+        """Run the MERGE of a tutorial: the newest row of each key, matched updates and deletes, not matched inserts."""
         newest = Window.partitionBy("c0").orderBy(F.col("_lp_row").desc())
         source = self.spark.read.parquet(url).withColumn("rank", F.row_number().over(newest)).where("rank = 1")
         values: dict[str, str | SparkColumn] = {n: f"s.c{i}" for i, n in enumerate(KINDS)}
@@ -163,7 +166,7 @@ class Bench:
         merge.whenNotMatchedInsert("s._lp_op <> 'delete'", values=values).execute()
 
     def equal(self) -> bool:
-        """Whether both have come to the same rows."""
+        """Return True if both have the same rows."""
         current = self.spark.read.format("delta").load(self.paths.url(self.paths.current(VERSION.table)))
         return _digest(current) == _digest(self.spark.read.format("delta").load(self.copy))
 
@@ -180,17 +183,17 @@ class Meter:
     def __init__(self, spark: SparkSession) -> None:
         jvm = spark._jvm  # noqa: SLF001  PySpark has no public way to its JVM
         if jvm is None:
-            raise SystemExit("no JVM")
+            raise SystemExit("the Spark session has no JVM of its own; run it with a local master")
         self.pids = ("self", str(jvm.java.lang.ProcessHandle.current().pid()))
 
     def measure(self, work: Callable[[], None]) -> Spent:
-        """Run it once."""
+        """Run a function once and return what it spent."""
         cpu, wall = self._cpu(), time.perf_counter()
         work()
         return Spent(time.perf_counter() - wall, self._cpu() - cpu)
 
     def peak_rss_mb(self) -> list[int]:
-        """The most that each has had, in MB: this process, the JVM."""
+        """Return the peak memory in MB of this process and of the JVM."""
         return [self._peak(pid) for pid in self.pids]
 
     def _cpu(self) -> float:
@@ -207,20 +210,20 @@ class Meter:
 
 
 def main() -> None:
-    """Warm up once, then take both in turn."""
-    options = argparse.ArgumentParser(description="Time a cycle and the textbook MERGE.")
-    options.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
-    options.add_argument("--changes", type=int, default=10_000)
-    options.add_argument("--rounds", type=int, default=5)
-    chosen = options.parse_args()
+    """Warm up once, then measure both in turn."""
+    parser = argparse.ArgumentParser(description="Time a cycle and the textbook MERGE.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 10_000_000])
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
     spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
-        for rows in chosen.rows:
+        for rows in options.rows:
             bench = Bench(spark, Path(folder), rows)
             cycles, merges = [], []
-            for number in range(chosen.rounds + 1):
-                url = bench.land(chosen.changes, number)
+            for number in range(options.rounds + 1):
+                url = bench.land(options.changes, number)
                 pair: list[tuple[str, Callable[[], None]]] = [
                     ("cycle", bench.cycle),
                     ("merge", partial(bench.textbook, url)),
@@ -230,7 +233,7 @@ def main() -> None:
                 if number:
                     cycles.append(spent["cycle"])
                     merges.append(spent["merge"])
-            _print(rows, chosen.changes, cycles, merges)
+            _print(rows, options.changes, cycles, merges)
             print(f"  equal: {bench.equal()}; peak RSS in MB (Python, JVM): {meter.peak_rss_mb()}", flush=True)
     spark.stop()
 

@@ -1,7 +1,8 @@
-"""How fast a batch of pgoutput becomes Arrow, by kind of column, against the row-wise twin in the same run.
+"""Times the decoding of a batch of pgoutput to Arrow, by kind of column, against the row-wise decoder in the same run.
 
-No server, no files: the messages are made here. The drain as a whole is measured by `bench/drain.py`. `Arrow MB` is the
-batch that comes out, `RSS MB` what the process grew by while it was made (the joined frames, the places, the batch).
+It uses no server and no files: it generates the messages. Measuring the drain as a whole does not belong here
+(`bench/drain.py`). `Arrow MB` is the size of the resulting batch, `RSS MB` the growth of the process meanwhile (the joined
+frames, the positions of transactions, the batch).
 
     python -m bench.decoder [--changes 100000] [--per-transaction 100]
 """
@@ -19,10 +20,9 @@ from dataclasses import dataclass
 
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
-from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.decoder import decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -38,11 +38,12 @@ from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.schema import Identity
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
+from tests.pgoutput_reference import assemble
 
 TABLE = Oid(16384)
 TIME_US = 1_700_000_000_000_000
 REPEATS = 5
-# The slow road takes seconds where the fast one takes tenths; its speed per change does not depend on the number.
+# The row-wise decoder takes seconds where the fast path takes tenths; its speed per change does not depend on their number.
 SLOW_SHARE = 10
 
 MIXED = ("int4", "int8", "text", "numeric", "timestamptz", "bool", "float8", "varchar")
@@ -79,7 +80,7 @@ VALUES: dict[str, Callable[[random.Random], str]] = {
     "timestamptz": lambda rng: VALUES["timestamp"](rng) + "+00",
     "exact_text": lambda rng: f'{{"a": {rng.randrange(10**6)}}}',
 }
-# What leaves the fast road, or half of it: bytes that must be found to be UTF-8, and texts that the caster looks at.
+# Kinds that leave the fast path, or half of it: bytes that must be checked as UTF-8, and texts that the caster checks.
 UNUSUAL: dict[str, Callable[[random.Random], str]] = {
     NOT_ASCII: lambda rng: f"größe {rng.randrange(10**6)}",
     INFINITE: lambda rng: "infinity" if rng.random() < 0.01 else VALUES["date"](rng),
@@ -88,7 +89,7 @@ UNUSUAL: dict[str, Callable[[random.Random], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds on the wall and of CPU for `changes` changes."""
+    """Wall and CPU seconds for `changes` changes."""
 
     changes: int
     wall_s: float
@@ -96,16 +97,16 @@ class Measured:
 
     @property
     def speed(self) -> float:
-        """Changes per second on the wall."""
+        """Return changes per second of wall time."""
         return self.changes / self.wall_s
 
     def times(self, other: Measured) -> float:
-        """How many times as many changes per second of CPU, which a busy machine distorts least."""
+        """Return the ratio of changes per second of CPU, which a busy machine distorts least."""
         return (other.cpu_s / other.changes) / (self.cpu_s / self.changes)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table; each case runs in a process of its own, for its peak memory."""
+    """Print the table; each case runs in a process of its own, so that its peak memory can be measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=100_000)
     parser.add_argument("--per-transaction", type=int, default=100)
@@ -138,8 +139,8 @@ def _line(case: str, changes: int, per_transaction: int) -> str:
     few = frames(*_stream(case, changes // SLOW_SHARE, per_transaction, rng, full=full))
     raw = frames(*_stream(case, changes, per_transaction, rng, full=full))
     octets = sum(map(len, raw))
-    wire = Wire.of(raw)
-    BatchDecoder(RelationCache(resolve)).decode(Wire.of(few))  # Arrow's pools and tables, once per process
+    wire = MessageBuffer.of(raw)
+    BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(few))  # Arrow's pools and tables, once per process
     before_mb = _peak_mb()
     fast = _measure(lambda: BatchDecoder(RelationCache(resolve)).decode(wire), changes)
     used_mb = _peak_mb() - before_mb
@@ -162,7 +163,7 @@ def _measure(work: Callable[[], object], changes: int) -> Measured:
         if best is None or measured.wall_s < best.wall_s:
             best = measured
     if best is None:
-        raise ValueError("nothing was measured")
+        raise ValueError("nothing was measured; pass at least one change")
     return best
 
 
@@ -177,7 +178,7 @@ def _stream(case: str, changes: int, per_transaction: int, rng: random.Random, *
         for i, kind in enumerate(kinds)
     )
     relation = Relation(TABLE, "public", "t", Identity.FULL if full else Identity.DEFAULT, columns)
-    # Rows come from a pool: making them must not take longer than what is measured.
+    # Rows come from a pool: generating them must not take longer than the measured work.
     pool: list[Values] = [tuple((UNUSUAL.get(case) or VALUES[kind])(rng) for kind in kinds) for _ in range(2000)]
     messages: list[Message] = []
     for start in range(0, changes, per_transaction):

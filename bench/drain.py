@@ -1,9 +1,9 @@
-"""Draining a backlog to durable segments against `pg_recvlogical -f /dev/null`, on copies of one slot, in one run.
+"""Times draining a backlog to durable segments, against `pg_recvlogical -f /dev/null` on copies of one slot, in one run.
 
-Goals and their history belong to docs, not here. Each case writes its backlog first; then each program reads it from the
-same WAL, in turns, from a slot of its own that begins at the same place. The walsender's CPU and the reader's peak memory
-are read from /proc while they work. Wall time begins when the program is loaded: it is without the
-interpreter's start and imports, CPU seconds are with them.
+Goals and their history do not belong here (docs). Each case writes its backlog first; then the programs take turns reading
+it from the same WAL, each from its own slot that begins at the same position. The walsender's CPU and the reader's peak
+memory are read from /proc while they work. Wall time begins when the program is loaded: it excludes the interpreter's start
+and imports, CPU seconds include them.
 
     python -m bench.drain [--case mixed ...] [--changes N] [--rounds N]
 """
@@ -34,7 +34,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -52,7 +52,7 @@ _COLUMNS = (
 _ROW = (
     "g % 1000, g * 1.25, g / 3.0, g % 2 = 0, now() + g * interval '1 s', now()::date + g % 365, md5((t * 60 + g)::text)"
 )
-# 60 inserts, 30 updates and 10 deletes per transaction; what is updated and deleted was inserted by it.
+# 60 inserts, 30 updates and 10 deletes per transaction, which updates and deletes rows of its own.
 _MIXED = f"""
         INSERT INTO {{table}} SELECT t * 60 + g, {_ROW} FROM generate_series(1, 60) g;
         UPDATE {{table}} SET amount = amount + 1, note = 'updated ' || id WHERE id BETWEEN t * 60 + 1 AND t * 60 + 30;
@@ -78,7 +78,7 @@ _WIDE_VALUES = (
 
 @dataclass(frozen=True)
 class Case:
-    """One backlog: what a transaction does for its number `t`, how many changes that are, and the share of `--changes`."""
+    """One backlog: the SQL of transaction number `t`, its number of changes, and the share of `--changes`."""
 
     columns: str
     statements: str
@@ -86,7 +86,7 @@ class Case:
     share: float
 
     def transactions(self, changes: int) -> int:
-        """How many of them for a backlog of `changes` mixed ones."""
+        """Return the number of transactions for a backlog of `changes` changes in the mixed case."""
         return max(1, round(changes * self.share / self.per_transaction)) if self.per_transaction else 1
 
 
@@ -126,7 +126,9 @@ def main() -> None:
     """Load, read in turns, print medians and ratios, case after case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--changes", type=int, default=2_000_000, help="of the mixed case; others have a share of it")
+    parser.add_argument(
+        "--changes", type=int, default=2_000_000, help="changes of the mixed case; other cases have a share of them"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -146,8 +148,8 @@ def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: i
     pairs = [
         (recvlogical(server, name, f"{name}_r{i}", end), ours(server, name, f"{name}_w{i}", end)) for i in range(rounds)
     ]
-    for at, reader in enumerate(("pg_recvlogical", "lakeproof")):
-        run = _median([pair[at] for pair in pairs])
+    for index, reader in enumerate(("pg_recvlogical", "lakeproof")):
+        run = _median([pair[index] for pair in pairs])
         print(
             f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}{changes / run.wall_s:11,.0f}{run.client_cpu_s:14.2f}"
             f"{run.walsender_cpu_s:17.2f}{run.peak_rss_mb:9.0f}"
@@ -171,7 +173,7 @@ def _median(runs: list[Run]) -> Run:
 
 
 def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, Lsn]:
-    """Write the backlog of a case, behind a slot and a publication of its name: its number of changes, and its end."""
+    """Create a slot and a publication with the case's name, write its backlog; return its number of changes and its end."""
     case = CASES[name]
     transactions = case.transactions(mixed_changes)
     changes = transactions * case.per_transaction or mixed_changes
@@ -189,7 +191,7 @@ def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, 
         row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         conn.execute("CHECKPOINT")
     if row is None:
-        raise RuntimeError("the server did not tell its position")
+        raise RuntimeError("the server returned no position")
     return changes, Lsn.parse(row[0])
 
 
@@ -199,13 +201,13 @@ def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run
     options = ["proto_version=1", f"publication_names={name}"]
     command = [str(server.program("pg_recvlogical")), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null"]
     command += ["--endpos", str(end), "--no-loop", *(part for option in options for part in ("-o", option))]
-    begun = time.monotonic()
+    started = time.monotonic()
     run, _ = _measured(server, slot, command)
-    return Run(time.monotonic() - begun, *run)
+    return Run(time.monotonic() - started, *run)
 
 
 def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
-    """Drain it to durable segments, from another copy."""
+    """Drain the backlog to durable segments, from another copy of the slot."""
     start = _copy_slot(server, name, slot)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as lake:
         given = {"dsn": server.dsn(), "lake": lake, "name": name, "slot": slot, "start": str(start), "end": str(end)}
@@ -214,19 +216,19 @@ def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
 
 
 def _child(given: dict[str, Any]) -> None:
-    """One drain in this process, timed without the interpreter's start and the loading of compiled code."""
+    """Drain once in this process, timed without the interpreter's start and the loading of compiled code."""
     name = given["name"]
     source = SourceConfig(name=name, dsn=SecretStr(given["dsn"]), publication=name, slot=given["slot"])
     config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={name: source})
     create_chain(config, source, Lsn.parse(given["start"]))
     warm_up()
-    begun = time.monotonic()
+    started = time.monotonic()
     report = drain(config, name, Until.lsn(Lsn.parse(given["end"])))
-    print(json.dumps({"wall_s": time.monotonic() - begun, "rows": report.rows, "segments": report.segments}))
+    print(json.dumps({"wall_s": time.monotonic() - started, "rows": report.rows, "segments": report.segments}))
 
 
 def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
-    """The head of a landing that begins at `start`, without a snapshot."""
+    """Create the first manifest of a landing that begins at `start`, without a snapshot."""
     with connect(source.dsn) as conn:
         server = identify(conn)
     head = ChainSource(
@@ -242,9 +244,7 @@ def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
         open_store(config.lake),
         LakePaths(config.lake, source.name),
         Incarnation(1),
-        start=start,
-        source=head,
-        writer=secrets.token_hex(16),
+        NewHead(start, head, secrets.token_hex(16)),
     )
 
 
@@ -260,11 +260,11 @@ def _copy_slot(server: EmbeddedPostgres, name: str, slot: str) -> Lsn:
 
 
 def _measured(server: EmbeddedPostgres, slot: str, command: list[str]) -> tuple[tuple[float, float, float], str]:
-    """Run it; client CPU seconds, walsender CPU seconds, peak RSS in megabytes, and what it printed."""
+    """Run the command; return client and walsender CPU seconds, peak RSS in megabytes, and its output."""
     ended = threading.Event()
-    seen = [0.0, 0.0]
+    peaks = [0.0, 0.0]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    watcher = threading.Thread(target=_watch, args=(server.dsn(), slot, process.pid, ended, seen))
+    watcher = threading.Thread(target=_watch, args=(server.dsn(), slot, process.pid, ended, peaks))
     watcher.start()
     out = process.stdout.read() if process.stdout is not None else ""
     _, status, usage = os.wait4(process.pid, 0)
@@ -275,21 +275,21 @@ def _measured(server: EmbeddedPostgres, slot: str, command: list[str]) -> tuple[
         raise RuntimeError(f"{command[0]} ended with status {process.returncode}")
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-    return (usage.ru_utime + usage.ru_stime, seen[0], seen[1]), out
+    return (usage.ru_utime + usage.ru_stime, peaks[0], peaks[1]), out
 
 
-def _watch(dsn: str, slot: str, reader: int, ended: threading.Event, seen: list[float]) -> None:
-    """The CPU time of the process that serves the slot and the reader's peak memory, as long as they are there."""
+def _watch(dsn: str, slot: str, reader: int, ended: threading.Event, peaks: list[float]) -> None:
+    """Record the CPU time of the slot's walsender and the reader's peak memory while both exist."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         while not ended.wait(0.02):
             row = conn.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", [slot]).fetchone()
             with suppress(OSError):
                 if row is not None and row[0] is not None:
                     fields = Path(f"/proc/{row[0]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                    seen[0] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                # Not from wait4: its peak begins with that of the process that started this one.
+                    peaks[0] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                # Not from wait4: its peak starts with the peak of the parent process.
                 peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{reader}/status").read_text(encoding="utf-8"))
-                seen[1] = max(seen[1], int(peak[1]) / 1024 if peak else 0.0)
+                peaks[1] = max(peaks[1], int(peak[1]) / 1024 if peak else 0.0)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""The pipeline as a whole: from a commit in PostgreSQL to a cut that shows it, a backlog through to the lake, and reading.
+"""Times the whole pipeline: from a commit in PostgreSQL to a cut that shows it, a backlog into the lake, and reading.
 
     python -m bench.lake visible  [--per-second 1000] [--seconds 60]
     python -m bench.lake catch-up [--changes 10000000]
     python -m bench.lake reading  [--rows 10000000]
 
 `visible`: five tables are written at a steady rate while a drain and cycles run without a pause between them, in one
-process as in `make demo`; a change's latency is the time at which the first cut at or past it was written, less its commit
-time as PostgreSQL recorded it, on one machine's clock. `catch-up`: that many changes of five tables wait in the slot; they
-are drained, then compacted. `reading`: all of current, a sum over it and one of its rows, beside the same out of history
-by the usual window.
-The single parts have benchmarks of their own.
+process as in `make demo`. A change's latency is the time at which the first cut at or past it was written, minus its commit
+time as PostgreSQL recorded it, on the clock of one machine. `catch-up`: this many changes of five tables wait in the slot;
+they are drained, then compacted. `reading`: all of current, a sum over it and one of its rows, against the same from history
+with the usual window.
+Measuring single parts does not belong here; they have benchmarks of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -45,6 +44,7 @@ from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain
 from lakeproof.names import CycleNumber, TableName
+from lakeproof.storage.fields import time_of
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 
@@ -58,7 +58,7 @@ _UPDATE = SQL("UPDATE {} SET amount = amount + 1 WHERE id BETWEEN {} AND {}")
 
 
 def main() -> None:
-    """Run one of the three."""
+    """Run one of the three benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     visible = commands.add_parser("visible")
@@ -106,9 +106,9 @@ def _visible(config: Config, server: EmbeddedPostgres, spark: SparkSession, per_
 
     def keep_compacting() -> None:
         while not stop.requested:
-            begun = time.monotonic()
+            started = time.monotonic()
             if compact(config, NAME, spark, silent, Stop()):
-                cycles.append(time.monotonic() - begun)
+                cycles.append(time.monotonic() - started)
             else:
                 time.sleep(0.2)
 
@@ -118,7 +118,7 @@ def _visible(config: Config, server: EmbeddedPostgres, spark: SparkSession, per_
     ]
     for thread in threads:
         thread.start()
-    begun = time.time() + _WARM_UP_S
+    started = time.time() + _WARM_UP_S
     try:
         late_s = _write(server, per_second, seconds + _WARM_UP_S)
         end = time.time()
@@ -127,41 +127,47 @@ def _visible(config: Config, server: EmbeddedPostgres, spark: SparkSession, per_
         stop.request()
         for thread in threads:
             thread.join()
-    found = _latencies(config, begun, end)
-    cuts = statistics.quantiles(found, n=100)
-    print(f"{len(found):,} changes at {per_second:,}/s over {_TABLES} tables, the writer at most {late_s:.2f} s behind")
-    print(f"commit to a cut that shows it: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, most {max(found):.2f} s")
+    latencies = _latencies(config, started, end)
+    cuts = statistics.quantiles(latencies, n=100)
+    print(
+        f"{len(latencies):,} changes at {per_second:,}/s over {_TABLES} tables, the writer at most {late_s:.2f} s behind"
+    )
+    print(f"commit to a cut that shows it: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, most {max(latencies):.2f} s")
     print(f"{len(cycles)} cycles, each {statistics.median(cycles):.2f} s (median)")
 
 
 def _write(server: EmbeddedPostgres, per_second: int, seconds: int, each: int = 10) -> float:
-    """Transactions of `each` changes by the clock, half of them updates; by how many seconds they were late at most."""
-    late_s, begun = 0.0, time.monotonic()
-    at = dict.fromkeys(_tables(), 1001)
+    """Write transactions of `each` changes by the clock, half of them updates; return their greatest delay in seconds."""
+    late_s, started = 0.0, time.monotonic()
+    next_id = dict.fromkeys(_tables(), 1001)
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for number, table in zip(range(per_second * seconds // each), itertools.cycle(_tables()), strict=False):
-            early_s = begun + number * each / per_second - time.monotonic()
+            early_s = started + number * each / per_second - time.monotonic()
             if early_s > 0:
                 time.sleep(early_s)
             late_s = max(late_s, -early_s)
             if number // _TABLES % 2:
-                conn.execute(_UPDATE.format(Identifier(table.name), Literal(at[table] - each), Literal(at[table] - 1)))
+                conn.execute(
+                    _UPDATE.format(Identifier(table.name), Literal(next_id[table] - each), Literal(next_id[table] - 1))
+                )
             else:
-                conn.execute(_INSERT.format(Identifier(table.name), Literal(at[table]), Literal(at[table] + each - 1)))
-                at[table] += each
+                conn.execute(
+                    _INSERT.format(Identifier(table.name), Literal(next_id[table]), Literal(next_id[table] + each - 1))
+                )
+                next_id[table] += each
     return late_s
 
 
 def _latencies(config: Config, since: float, until: float) -> list[float]:
-    """Of each change committed in that time, seconds to the first cut at or past it."""
+    """Return, for each change committed in that time, the seconds to the first cut at or past it."""
     store, paths = open_store(config.lake), LakePaths(config.lake, NAME)
     chain = Chain.open_newest(store, paths)
     if chain is None:
-        raise SystemExit("there is no landing")
+        raise SystemExit("there is no landing; the drain has written nothing")
     numbers = range(1, newest_number(store, paths.cuts) + 1)
     cuts = [read_cut(store, paths, CycleNumber(number)) for number in numbers]
-    shown = [(int(cut.position), datetime.fromisoformat(cut.created_at).timestamp()) for cut in cuts]
-    found: list[float] = []
+    shown = [(int(cut.position), time_of(cut.created_at).timestamp()) for cut in cuts]
+    latencies: list[float] = []
     for manifest in chain.manifests():
         for file in manifest.files:
             url = store.url(f"{paths.landing(chain.incarnation)}/{file.path}")
@@ -169,8 +175,8 @@ def _latencies(config: Config, since: float, until: float) -> list[float]:
             times = pc.divide(pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").cast("float64"), 1e6)
             for lsn, commit in zip(rows.column(0).to_pylist(), times.to_pylist(), strict=True):
                 if since <= commit <= until:
-                    found.append(next(at for position, at in shown if position >= lsn) - commit)
-    return found
+                    latencies.append(next(shown_at for position, shown_at in shown if position >= lsn) - commit)
+    return latencies
 
 
 def _catch_up(config: Config, server: EmbeddedPostgres, spark: SparkSession, changes: int) -> None:
@@ -178,26 +184,26 @@ def _catch_up(config: Config, server: EmbeddedPostgres, spark: SparkSession, cha
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for table in _tables():
             name = Identifier(table.name)
-            # Transactions of 10,000: three fifths inserts, the rest updates of what was inserted.
+            # Transactions of 10,000 changes: three fifths inserts, the rest updates of inserted rows.
             for first in range(1001, 1001 + each * 3 // 5, 10_000):
                 conn.execute(_INSERT.format(name, Literal(first), Literal(first + 9_999)))
             for first in range(1001, 1001 + each * 2 // 5, 10_000):
                 conn.execute(_UPDATE.format(name, Literal(first), Literal(first + 9_999)))
-    begun = time.monotonic()
+    started = time.monotonic()
     drain(config, NAME, Until.lsn(wal_end(server)))
     drained = time.monotonic()
-    told = compact(config, NAME, spark, silent, Stop())
+    cuts = compact(config, NAME, spark, silent, Stop())
     ended = time.monotonic()
-    counted = sum(table.changes for cut in told for table in cut.tables.values())
+    counted = sum(table.changes for cut in cuts for table in cut.tables.values())
     print(
-        f"{counted:,} changes over {_TABLES} tables in {ended - begun:.1f} s: {counted / (ended - begun):,.0f}/s; "
-        f"draining {drained - begun:.1f} s ({(drained - begun) / (ended - begun):.0%}), "
-        f"compaction {ended - drained:.1f} s in {len(told)} cycles"
+        f"{counted:,} changes over {_TABLES} tables in {ended - started:.1f} s: {counted / (ended - started):,.0f}/s; "
+        f"draining {drained - started:.1f} s ({(drained - started) / (ended - started):.0%}), "
+        f"compaction {ended - drained:.1f} s in {len(cuts)} cycles"
     )
 
 
 def _reading(config: Config, server: EmbeddedPostgres, spark: SparkSession, rows: int) -> None:
-    """A tenth of the rows of history are in current."""
+    """Compare reading current with reading history; a tenth of the rows of history are in current."""
     table = _tables()[0]
     keys = rows // 10
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
@@ -214,29 +220,29 @@ def _reading(config: Config, server: EmbeddedPostgres, spark: SparkSession, rows
     view = view.select(*current.columns)
     sums = [F.count(F.lit(1)), F.sum("amount"), F.max("note")]
     if current.agg(*sums).collect() != view.agg(*sums).collect():
-        raise SystemExit("the two differ")
+        raise SystemExit("current and history differ; report it")
     reads: dict[str, Callable[[DataFrame], object]] = {
         "every row, all columns": lambda frame: frame.write.format("noop").mode("overwrite").save(),
         "a sum over every row": lambda frame: frame.agg(*sums).collect(),
         "one row by its key": lambda frame: frame.where(F.col("id") == keys // 2).collect(),
     }
     print(f"{history.count():,} rows of history, {current.count():,} of current")
-    for what, read in reads.items():
-        at = {name: _best(frame, read) for name, frame in (("current", current), ("window", view))}
+    for reading, read in reads.items():
+        seconds = {name: _best(frame, read) for name, frame in (("current", current), ("window", view))}
         print(
-            f"{what}: current {at['current']:.2f} s, the window over history {at['window']:.2f} s:"
-            f" {at['window'] / at['current']:.1f} times",
+            f"{reading}: current {seconds['current']:.2f} s, the window over history {seconds['window']:.2f} s:"
+            f" {seconds['window'] / seconds['current']:.1f} times",
             flush=True,
         )
 
 
 def _best(frame: DataFrame, read: Callable[[DataFrame], object]) -> float:
-    """The least of three times, in seconds."""
+    """Return the least of three times, in seconds."""
     times = []
     for _ in range(3):
-        begun = time.monotonic()
+        started = time.monotonic()
         read(frame)
-        times.append(time.monotonic() - begun)
+        times.append(time.monotonic() - started)
     return min(times)
 
 

@@ -1,7 +1,7 @@
-"""From a commit in PostgreSQL to its durable segment, at a steady rate with the default flush limits.
+"""Times the way from a commit in PostgreSQL to its durable segment, at a steady rate with the default flush limits.
 
-Throughput belongs to `bench/drain.py`. A change's latency is the time at which its segment's manifest was durable and
-acknowledged, less its transaction's commit time as PostgreSQL recorded it, on one machine's clock.
+Throughput does not belong here (`bench/drain.py`). A change's latency is the time at which its segment's manifest was
+durable and acknowledged, minus its transaction's commit time as PostgreSQL recorded it, on the clock of one machine.
 
     python -m bench.latency [--per-second 1000] [--seconds 60] [--per-transaction 10]
 """
@@ -34,7 +34,7 @@ from lakeproof.storage.paths import LakePaths
 
 NAME = "latency"
 _INSERT = "INSERT INTO latency SELECT g, md5(g::text), now() FROM generate_series(%s::bigint, %s::bigint) g"
-# What is written before the measurement: the first segment waits for the loops to be loaded.
+# Seconds of writing before the measurement: the first segment waits until the compiled loops are loaded.
 _WARM_UP_S = 5
 
 
@@ -59,13 +59,13 @@ def main() -> None:
             target=drain, args=(config, NAME, Until.stopped()), kwargs={"stop": stop, "on_flush": on_flush}
         )
         thread.start()
-        begun = time.time() + _WARM_UP_S
+        started = time.time() + _WARM_UP_S
         try:
             late_s = _write(server.dsn(), options.per_second, options.seconds + _WARM_UP_S, options.per_transaction)
         finally:
             stop.request()
             thread.join()
-        latencies = _latencies(config, durable_at, begun)
+        latencies = _latencies(config, durable_at, started)
     cuts = statistics.quantiles(latencies, n=100)
     print(f"{len(latencies)} changes at {options.per_second}/s, the writer at most {late_s:.2f} s behind")
     print(f"commit to durable segment: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, most {max(latencies):.2f} s")
@@ -79,17 +79,17 @@ def _prepare(dsn: str) -> Lsn:
             "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", [NAME]
         ).fetchone()
     if row is None:
-        raise RuntimeError("the slot was not made")
+        raise RuntimeError("the slot was not created")
     return Lsn.parse(row[0])
 
 
 def _write(dsn: str, per_second: int, seconds: int, per_transaction: int) -> float:
-    """Transactions by the clock; by how many seconds the writer was behind it at most."""
+    """Write transactions by the clock; return the greatest delay in seconds."""
     late_s = 0.0
-    begun = time.monotonic()
+    started = time.monotonic()
     with psycopg.connect(dsn, autocommit=True) as conn:
         for number in range(per_second * seconds // per_transaction):
-            due = begun + number * per_transaction / per_second
+            due = started + number * per_transaction / per_second
             early_s = due - time.monotonic()
             if early_s > 0:
                 time.sleep(early_s)
@@ -100,19 +100,19 @@ def _write(dsn: str, per_second: int, seconds: int, per_transaction: int) -> flo
 
 
 def _latencies(config: Config, durable_at: dict[int, float], since: float) -> list[float]:
-    """Of each change committed after `since`, seconds."""
+    """Return the seconds of each change committed after `since`."""
     store, paths = open_store(config.lake), LakePaths(config.lake, NAME)
     chain = Chain.open_newest(store, paths)
     if chain is None:
         raise RuntimeError("the landing has no chain")
-    found: list[float] = []
-    for number, at in durable_at.items():
+    latencies: list[float] = []
+    for number, durable_s in durable_at.items():
         for file in chain.manifest(number).files:
-            place = f"{paths.landing(chain.incarnation)}/{file.path}"
-            times = pq.read_table(store.url(place), columns=["_lp_commit_time"]).column(0)
+            key = f"{paths.landing(chain.incarnation)}/{file.path}"
+            times = pq.read_table(store.url(key), columns=["_lp_commit_time"]).column(0)
             seconds = pc.divide(pc.cast(pc.cast(times, "timestamp[us]"), "int64").cast("float64"), 1e6)
-            found += [at - commit for commit in seconds.to_pylist() if commit >= since]
-    return found
+            latencies += [durable_s - commit for commit in seconds.to_pylist() if commit >= since]
+    return latencies
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A cycle over 20 tables with 100 changes each, history included, beside 40 bare Delta appends of the same rows.
+"""Times a cycle over 20 tables with 100 changes each, history included, against 40 bare Delta appends of the same rows.
 
     python -m bench.many_tables [--tables 20] [--rows 20000] [--changes 100] [--rounds 3] [--threads 2] [--toast]
         [--idle 10000]
 
-Both in one session, with the same number of threads, in turn; the bare appends write the rows that a cycle writes to history
-and to current, from frames that are ready. A cycle has the reading of the landing, the folding, the deletions, fsync,
-intent and cut besides. `--toast`: every update leaves a large value out, to be found in current. `--idle`: tables
-without changes beside them. No test belongs here.
+Both run in turn in one session, with the same number of threads. The bare appends write the rows that a cycle writes to
+history and to current, from prepared frames. A cycle also reads the landing, resolves the changes, deletes, calls fsync, and
+writes intent and cut. `--toast`: every update omits a large value, which the cycle reads from current. `--idle`: additional
+tables without changes. No test belongs here.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent, with_places
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import CompactionConfig, Config, SourceConfig, SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import CommitInfo, TableSpec, append
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import read_cut, write_cut
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark.session import build_session
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 
-LARGE = len(KINDS) - 1  # the column that an update leaves out
+LARGE = len(KINDS) - 1  # the column that an update omits
 
 
 class Lake:
@@ -57,7 +60,7 @@ class Lake:
         self.paths = LakePaths(str(self.lake), SOURCE)
         self.store = open_store(str(self.lake))
         head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(1), source=head, writer=WRITER)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(1), head, WRITER))
         self.versions = [
             replace(VERSION, table=TableName("public", f"item{i}"), oid=Oid(20_000 + i)) for i in range(options.tables)
         ]
@@ -82,25 +85,25 @@ class Lake:
                 self.paths.url(self.paths.history(version.table)),
             )
             for url, rows in zip(urls, (self.current, self.history.limit(0)), strict=True):
-                append(self.spark, url, rows, first, create=TableSpec())
+                apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
             tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
-        cut = Cut(CycleNumber(1), "apply", Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
+        cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
         write_cut(self.store, self.paths, cut)
 
     def _add_idle(self) -> None:
-        """Copies of the first table that no cycle changes."""
+        """Add copies of the first table that no cycle changes."""
         cut = read_cut(self.store, self.paths, CycleNumber(1))
         tables, first = dict(cut.tables), self.versions[0].table
         for i in range(self.options.idle):
             version = replace(VERSION, table=TableName("public", f"idle{i}"), oid=Oid(100_000 + i))
-            for place in (self.paths.current, self.paths.history):
-                shutil.copytree(self.paths.url(place(first)), self.paths.url(place(version.table)))
+            for key_of in (self.paths.current, self.paths.history):
+                shutil.copytree(self.paths.url(key_of(first)), self.paths.url(key_of(version.table)))
             tables[version.table] = replace(tables[first], version=version)
         Path(self.paths.url(self.paths.cut(CycleNumber(1)))).unlink()
         write_cut(self.store, self.paths, replace(cut, tables=tables))
 
     def land(self) -> None:
-        """One segment with the changes of all tables."""
+        """Land one segment with the changes of all tables."""
         lsn = int(self.chain.end) + 1000
         parts, schemas, first = [], [], 0
         for i, version in enumerate(self.versions):
@@ -118,19 +121,19 @@ class Lake:
         self, version: SchemaVersion, lsn: int, rng: np.random.Generator, first: int
     ) -> tuple[pa.RecordBatch, ChangeCounts]:
         changes = self.options.changes
-        # Keys that were deleted before are inserted again in effect; an update that leaves a value out needs its row.
+        # An update of a deleted key has the effect of an insert; an update that omits a value needs its row.
         keys = rng.choice(self.options.rows, changes, replace=False)
         alive = rng.random(changes) >= DELETES if not self.options.toast else np.ones(changes, bool)
         left_out = alive & self.options.toast
         texts = [pa.array([f"new {i} {k}" if a else None for k, a in zip(keys, alive, strict=True)]) for i in range(5)]
         if self.options.toast:
             texts[-1] = pa.nulls(changes, pa.string())
-        place = np.arange(first, first + changes)
+        positions = np.arange(first, first + changes)
         rows = pa.record_batch(
             [
                 pa.array(np.full(changes, lsn)),
-                pa.array(place),
-                pa.array(place),
+                pa.array(positions),
+                pa.array(positions),
                 pa.array(np.where(alive, "update", "delete"))
                 .dictionary_encode()
                 .cast(pa.dictionary(pa.int8(), pa.string())),
@@ -149,7 +152,7 @@ class Lake:
         return rows, ChangeCounts(0, updates, changes - updates, 0, 0, int(left_out.sum()))
 
     def cycle(self) -> None:
-        """What lakeproof does."""
+        """Run lakeproof's cycle."""
         limits = CompactionConfig(threads=self.options.threads)
         source = SourceConfig(name=SOURCE, dsn=SecretStr("host=nowhere"), publication="p", slot="s", compaction=limits)
         config = Config(path=self.lake / "lakeproof.yaml", lake=str(self.lake), sources={SOURCE: source})
@@ -158,7 +161,7 @@ class Lake:
             raise SystemExit(f"{len(done.tables)} tables were written, {len(done.held)} are held")
 
     def appends(self) -> None:
-        """As many rows into as many tables, and nothing else."""
+        """Append as many rows to as many tables, and nothing else."""
         places = [
             (f, str(self.bare / f"{i}-{n}")) for i in range(self.options.tables) for n, f in enumerate(self.frames)
         ]
@@ -166,31 +169,31 @@ class Lake:
             list(pool.map(lambda work: _append(*work), places))
 
 
-def _append(rows: DataFrame, place: str) -> None:
+def _append(rows: DataFrame, url: str) -> None:
     rows.write.format("delta").option("delta.enableDeletionVectors", "true").option(
         "delta.checkpointInterval", "50"
-    ).mode("append").save(place)
+    ).mode("append").save(url)
 
 
 def main() -> None:
-    """Warm up, then take both in turn."""
-    options = argparse.ArgumentParser(description="Time a cycle over many tables and as many bare appends.")
-    options.add_argument("--tables", type=int, default=20)
-    options.add_argument("--idle", type=int, default=0, help="tables beside them without changes")
-    options.add_argument("--rows", type=int, default=20_000)
-    options.add_argument("--changes", type=int, default=100)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--warm", type=int, default=2, help="rounds that do not count")
-    options.add_argument("--threads", type=int, default=2)
-    options.add_argument("--toast", action="store_true")
-    chosen = options.parse_args()
+    """Warm up, then measure both in turn."""
+    parser = argparse.ArgumentParser(description="Time a cycle over many tables and as many bare appends.")
+    parser.add_argument("--tables", type=int, default=20)
+    parser.add_argument("--idle", type=int, default=0, help="additional tables without changes")
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--changes", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--toast", action="store_true")
+    options = parser.parse_args()
     spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     spent: dict[str, list[Spent]] = {"cycle": [], "appends": []}
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
-        lake = Lake(spark, Path(folder), chosen)
+        lake = Lake(spark, Path(folder), options)
         works: list[tuple[str, Callable[[], None]]] = [("cycle", lake.cycle), ("appends", lake.appends)]
-        for number in range(-chosen.warm, chosen.rounds):
+        for number in range(-options.warm, options.rounds):
             lake.land()
             random.shuffle(works)
             for name, work in works:
@@ -201,9 +204,10 @@ def main() -> None:
     pairs = list(zip(spent["cycle"], spent["appends"], strict=True))
     cpu, wall = (statistics.median(getattr(a, n) / getattr(b, n) for a, b in pairs) for n in ("cpu", "wall"))
     print(
-        f"{chosen.tables} tables x {chosen.changes} changes, toast {chosen.toast}, {chosen.threads} threads, n={len(pairs)}"
+        f"{options.tables} tables x {options.changes} changes, toast {options.toast},"
+        f" {options.threads} threads, n={len(pairs)}"
     )
-    print(f"cycle / {2 * chosen.tables} bare appends, median of rounds: wall {wall:.2f}, CPU {cpu:.2f}")
+    print(f"cycle / {2 * options.tables} bare appends, median of rounds: wall {wall:.2f}, CPU {cpu:.2f}")
     spark.stop()
 
 

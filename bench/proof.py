@@ -1,8 +1,8 @@
-"""A proof of one large table: each side's time, beside the plainest checksum that PostgreSQL could make of it.
+"""Times both sides of a proof of one large table, against the simplest checksum that PostgreSQL can compute.
 
 The baseline is `SELECT count(*), sum(hashtext(t::text))` in the same session, which is no proof (32 bits, digits of floats,
-composite texts) but reads the same rows. The lake's side is Spark's, over the table that a bootstrap and a compaction made.
-Whether both sides say the same is checked at the end.
+composite texts) but reads the same rows. Spark computes the lake's side, over the table that a bootstrap and a compaction
+have written. Every round checks that both sides are equal; other tests do not belong here.
 
     python -m bench.proof [--rows N] [--rounds N]
 """
@@ -67,8 +67,8 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
         paths = LakePaths(config.lake, "bench")
         cut = newest_cut(open_store(config.lake), paths)
         if cut is None:
-            raise SystemExit("there is no cut")
-        at = cut.tables[ROWS]
+            raise SystemExit("there is no cut; the compaction has written nothing")
+        state = cut.tables[ROWS]
         times: dict[str, list[float]] = {"baseline": [], "source": [], "lake": []}
         with connect(source.dsn, "bench") as conn:
             table = read_tables(conn, source)[ROWS]
@@ -77,11 +77,11 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
                     times["baseline"],
                     lambda: conn.execute("SELECT count(*), sum(hashtext(t::text)) FROM public.rows t"),
                 )
-                here = _timed(times["source"], lambda: source_buckets(conn, table, source.buckets))
-                current = read_layer(spark, paths, ROWS, at)
-                there = _timed(times["lake"], lambda: lake_buckets(current, in_lake(at.version), source.buckets))  # noqa: B023  (called at once)
-                if here != there:
-                    raise SystemExit("the two sides differ")
+                source_side = _timed(times["source"], lambda: source_buckets(conn, table, source.buckets))
+                current = read_layer(spark, paths, ROWS, state)
+                lake_side = _timed(times["lake"], lambda: lake_buckets(current, in_lake(state.version), source.buckets))  # noqa: B023  (called at once)
+                if source_side != lake_side:
+                    raise SystemExit("the two sides differ; report it")
     finally:
         spark.stop()
     print(f"{rows:,} rows, median of {rounds}, seconds: " + ", ".join(f"{n} {median(t):.2f}" for n, t in times.items()))
@@ -92,10 +92,10 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
 
 
 def _timed(times: list[float], run: Callable[[], _T]) -> _T:
-    begun = time.monotonic()
-    made = run()
-    times.append(time.monotonic() - begun)
-    return made
+    started = time.monotonic()
+    result = run()
+    times.append(time.monotonic() - started)
+    return result
 
 
 if __name__ == "__main__":

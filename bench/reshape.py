@@ -1,9 +1,9 @@
-"""A change of shape in a table of N rows: the seconds until it is in a cut, and the data files that it wrote or removed.
+"""Measures a schema change of a table with N rows: seconds until it is in a cut, and data files written or removed.
 
     python -m bench.reshape [--rows 100000]
 
-Each change comes with one inserted row; its cycles are the empty one before it, the change's own, and that of the row. The
-files are those of the change's own commits, of current and history. No test belongs here.
+Each change comes with one inserted row; its cycles are an empty one before it, the change's own, and that of the row. The
+files counted are those of the change's own commits to current and history. No test belongs here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from pyspark.sql import SparkSession
 from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
 from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.config.model import SparkConfig
+from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
@@ -29,7 +31,7 @@ from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid
-from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, SchemaVersion
 
 ADDED = Column("added", Oid(25), -1, "text", "text", 9, identity=False)
@@ -54,14 +56,14 @@ CHANGES: dict[str, Callable[[SchemaVersion], SchemaVersion]] = {
 
 
 class ReshapeBench(Bench):
-    """A lake whose one table changes its shape."""
+    """A lake with one table, whose schema changes."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         super().__init__(spark, folder, rows)
         self.version = VERSION
 
     def land_shape(self, version: SchemaVersion) -> None:
-        """One inserted row of another shape, and a reading of the catalog that has the columns that are new."""
+        """Land one inserted row with a new schema, and a reading of the catalog that has the new columns."""
         new = [c for c in version.columns if c.attnum not in {k.attnum for k in self.version.columns}]
         lsn = int(self.chain.end) + 1000
         values = [pa.array([-lsn], pa.int64())]
@@ -92,38 +94,38 @@ class ReshapeBench(Bench):
         self.version = version
 
     def files_of_the_change(self) -> int:
-        """How many data files the newest cycle of kind `schema` added or removed, in both tables."""
+        """Return the number of data files that the newest cycle of kind `schema` added or removed in both tables."""
         cut = newest_cut(self.store, self.paths)
-        while cut is not None and cut.kind != "schema":
+        while cut is not None and cut.kind is not CycleKind.SCHEMA:
             cut = read_cut(self.store, self.paths, CycleNumber(cut.number - 1))
         if cut is None:
-            raise SystemExit("no cycle of kind schema")
-        at = cut.tables[VERSION.table]
+            raise SystemExit("there was no cycle of kind schema; report it")
+        state = cut.tables[VERSION.table]
         files = 0
-        for place, number in (
-            (self.paths.current(VERSION.table), at.current_version),
-            (self.paths.history(VERSION.table), at.history_version),
+        for key, number in (
+            (self.paths.current(VERSION.table), state.current_version),
+            (self.paths.history(VERSION.table), state.history_version),
         ):
-            log = Path(self.paths.url(place)) / "_delta_log" / f"{number:020d}.json"
+            log = Path(self.paths.url(key)) / "_delta_log" / f"{number:020d}.json"
             files += sum(bool({"add", "remove"} & set(json.loads(line))) for line in log.read_text().splitlines())
         return files
 
 
 def main() -> None:
-    """Each change once, in one lake."""
-    options = argparse.ArgumentParser(description="Time changes of a table's shape, and count the files they write.")
-    options.add_argument("--rows", type=int, default=100_000)
-    chosen = options.parse_args()
+    """Measure each change once, in one lake."""
+    parser = argparse.ArgumentParser(description="Time schema changes of a table, and count the files they write.")
+    parser.add_argument("--rows", type=int, default=100_000)
+    options = parser.parse_args()
     spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
-        bench = ReshapeBench(spark, Path(folder), chosen.rows)
+        bench = ReshapeBench(spark, Path(folder), options.rows)
         for name, change in CHANGES.items():
             bench.land_shape(change(bench.version))
             spent = meter.measure(bench.cycle)
             files = bench.files_of_the_change()
-            told = f"{spent.wall:.2f} s, CPU {spent.cpu:.2f} s, data files added or removed: {files}"
-            print(f"{SOURCE}, {chosen.rows} rows, {name}: {told}", flush=True)
+            line = f"{spent.wall:.2f} s, CPU {spent.cpu:.2f} s, data files added or removed: {files}"
+            print(f"{SOURCE}, {options.rows} rows, {name}: {line}", flush=True)
     spark.stop()
 
 

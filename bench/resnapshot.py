@@ -1,8 +1,8 @@
-"""A large table copied for the first time, then copied again when a few of its rows differ: time, and rows written to Delta.
+"""Measures copying a large table, then copying it again when a few of its rows differ: time, and rows written to Delta.
 
-The table leaves its publication, some rows change, and it comes back: nothing of that was sent, so the table is held until
-it is copied again (docs/schema-changes.md). First and second time are each a bootstrap and the compaction after it. Then a
-proof says that the lake is the source. What a chunk costs is `bench.bootstrap`'s.
+The table leaves its publication, some rows change, and it is published again: the server has not sent these changes, so the
+table is held until it is copied again (docs/schema-changes.md). Both times measure a bootstrap and the compaction after it.
+A proof at the end compares lake and source. The cost of a chunk does not belong here (`bench.bootstrap`).
 
     python -m bench.resnapshot [--rows N] [--differing N]
 """
@@ -39,11 +39,11 @@ ROWS = TableName("public", "rows")
 
 
 def main() -> None:
-    """Print both times, their ratio, and the rows that the second one wrote."""
+    """Print both times, their ratio, and the rows that the second copy wrote."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--differing", type=int, default=1_000)
-    parser.add_argument("--memory", default="4g", help="of the JVM")
+    parser.add_argument("--memory", default="4g", help="memory of the JVM")
     options = parser.parse_args()
     spark = build_session(SparkConfig(master="local[2]", driver_memory=options.memory), "resnapshot")
     try:
@@ -83,23 +83,23 @@ def _run(server: EmbeddedPostgres, lake: Path, spark: SparkSession, rows: int, d
 def _copy(
     config: Config, server: EmbeddedPostgres, spark: SparkSession, tables: list[TableName] | None = None
 ) -> tuple[float, float]:
-    begun = time.monotonic()
+    started = time.monotonic()
     bootstrap(config, "bench", tables, silent, Stop())
     copied = time.monotonic()
-    # The snapshot enters where the stream has come to its point.
+    # The snapshot is applied once the stream has reached its consistent point.
     drain(config, "bench", Until.lsn(wal_end(server)))
     compact(config, "bench", spark, silent, Stop())
-    return copied - begun, time.monotonic() - copied
+    return copied - started, time.monotonic() - copied
 
 
 def _written(config: Config, spark: SparkSession) -> dict[str, int]:
-    """The rows that all commits of history and current have written, as Delta's own metrics tell."""
+    """Return the rows that all commits of history and current have written, according to Delta's metrics."""
     paths = LakePaths(config.lake, "bench")
-    found = {}
-    for name, place in (("history", paths.history(ROWS)), ("current", paths.current(ROWS))):
-        commits = DeltaTable.forPath(spark, paths.url(place)).history().select("operationMetrics").collect()
-        found[name] = sum(_rows_of(dict(commit[0] or {})) for commit in commits)
-    return found
+    written = {}
+    for name, key in (("history", paths.history(ROWS)), ("current", paths.current(ROWS))):
+        commits = DeltaTable.forPath(spark, paths.url(key)).history().select("operationMetrics").collect()
+        written[name] = sum(_rows_of(dict(commit[0] or {})) for commit in commits)
+    return written
 
 
 def _rows_of(metrics: dict[str, str]) -> int:
@@ -109,16 +109,16 @@ def _rows_of(metrics: dict[str, str]) -> int:
 
 
 def wal_end(server: EmbeddedPostgres) -> Lsn:
-    """Everything committed so far ends at or before this."""
+    """Return a position at or after the end of everything committed so far."""
     with psycopg.connect(server.dsn()) as conn:
         row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     if row is None:
-        raise SystemExit("the server did not tell its position")
+        raise SystemExit("the server returned no position; run it again")
     return Lsn.parse(row[0])
 
 
 def execute(server: EmbeddedPostgres, *statements: LiteralString | Composed) -> None:
-    """Run them, each in a transaction of its own."""
+    """Run the statements, each in a transaction of its own."""
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for statement in statements:
             conn.execute(statement)

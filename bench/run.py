@@ -1,6 +1,6 @@
-"""Every benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
+"""Runs every benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
 
-What is measured and how belongs to the benchmarks themselves.
+The measurements do not belong here; each benchmark has its own module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BENCHMARKS = (
 
 
 def main() -> int:
-    """The number of benchmarks that failed."""
+    """Run all and return the number of benchmarks that failed."""
     failed = 0
     for module, *arguments in _BENCHMARKS:
         print(f"== python -m {module} {' '.join(arguments)}", flush=True)

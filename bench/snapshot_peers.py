@@ -1,6 +1,6 @@
-"""What a Python user would take for a snapshot, each to one durable Parquet file per connection: a program of its own.
+"""Copies a table with the tools that a Python user would choose, each to one durable Parquet file per connection.
 
-It runs in an environment of its own (`bench.bootstrap` makes it), so nothing of lakeproof is imported here.
+It is a program of its own, in an environment that `bench.bootstrap` creates: importing lakeproof does not belong here.
 
     python bench/snapshot_peers.py PEER URI FOLDER CONNECTIONS ROWS
 """
@@ -29,9 +29,9 @@ def main() -> None:
     peer, uri, folder, connections, rows = sys.argv[1:]
     module, run = _PEERS[peer]
     library = importlib.import_module(module)
-    begun = time.monotonic()
+    started = time.monotonic()
     count = run(library, uri, Path(folder), int(connections), int(rows))
-    print(json.dumps({"wall_s": time.monotonic() - begun, "rows": count}))
+    print(json.dumps({"wall_s": time.monotonic() - started, "rows": count}))
 
 
 def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:
@@ -49,7 +49,7 @@ def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.
 def _ranges(rows: int, connections: int) -> list[str]:
     step = -(-rows // connections)
     return [
-        f"SELECT * FROM rows WHERE id > {part * step} AND id <= {(part + 1) * step}"  # noqa: S608  numbers made here
+        f"SELECT * FROM rows WHERE id > {part * step} AND id <= {(part + 1) * step}"  # noqa: S608  numbers computed here
         for part in range(connections)
     ]
 

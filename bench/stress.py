@@ -1,7 +1,8 @@
-"""Peak memory and time of a whole source's way on what is large: values, rows of one key, equal rows, columns, tables.
+"""Measures memory and time of the whole pipeline with large input: values, rows of one key, equal rows, columns, tables.
 
-The drain alone is `bench.bounds`'. Copy and drain are processes of their own; the first compaction, that of the changes and
-the proof share one, with the default driver memory. Peaks are what the kernel says of Python and of the JVM so far (VmHWM).
+The drain alone does not belong here (`bench.bounds`). Copy and drain are processes of their own; the first compaction, that
+of the changes and the proof share one process, with the default driver memory. Peaks so far of Python and of the JVM come
+from the kernel (VmHWM).
 
     python -m bench.stress [--case NAME ...] [--memory 2g] [--value-mb N] [--scale F]
 """
@@ -40,7 +41,7 @@ _CONF = {
     "max_locks_per_transaction": "512",
     "autovacuum": "off",
 }
-# A text that hardly compresses, of so many MB; a value that stands out of line and is not sent again.
+# A text of this many MB that hardly compresses: a value stored out of line that is not sent again.
 _TEXT = SQL("(SELECT string_agg(md5((g + {salt})::text), '') FROM generate_series(1, {mb} * 32768) g)")
 _DOCS = "CREATE TABLE docs (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, doc text)"
 _EXTERNAL = "ALTER TABLE docs ALTER doc SET STORAGE EXTERNAL"
@@ -50,7 +51,7 @@ Conn: TypeAlias = psycopg.Connection[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """What is there before the first copy, and the changes after it, all for one cycle."""
+    """The rows before the first copy, and the changes after it, all for one cycle."""
 
     name: str
     before: Callable[[Conn], None]
@@ -58,12 +59,12 @@ class Case:
 
 
 def main() -> int:
-    """Run the cases, also after one that failed; 1 then."""
+    """Run all cases, even after one has failed; return 1 in that case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--case", nargs="*", help="only these")
+    parser.add_argument("--case", nargs="*", help="run only these cases")
     parser.add_argument("--memory", default="2g", help="spark.driver_memory")
     parser.add_argument("--value-mb", type=int, default=100)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of rows, tables and updates")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the numbers of rows, tables and updates")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -207,11 +208,11 @@ def _child_process(given: dict[str, Any]) -> bool:
 
 
 def _child(given: dict[str, Any]) -> None:
-    """One step in this process: the copy, the drain, or all that needs Spark."""
+    """Run one step in this process: the copy, the drain, or everything that needs Spark."""
     source = SourceConfig(name=NAME, dsn=SecretStr(given["dsn"]), publication=NAME, slot=NAME)
     spark = SparkConfig(driver_memory=given["memory"])
     config = Config(path=Path(given["lake"]) / "w.yaml", lake=given["lake"], sources={NAME: source}, spark=spark)
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         if given["step"] == "lake":
             _in_spark(config, given)
@@ -221,13 +222,13 @@ def _child(given: dict[str, Any]) -> None:
         else:
             drain(config, NAME, Until.caught_up())
     except LakeproofError as error:
-        _told(given["case"], given["step"], time.monotonic() - begun, f"failed: {error}")
+        _print_line(given["case"], given["step"], time.monotonic() - started, f"failed: {error}")
         sys.exit(1)
-    _told(given["case"], given["step"], time.monotonic() - begun, "done")
+    _print_line(given["case"], given["step"], time.monotonic() - started, "done")
 
 
 def _in_spark(config: Config, given: dict[str, Any]) -> None:
-    # Not above: the memory of a step without Spark is without it.
+    # Imported here, so that a step without Spark does not include its memory.
     from lakeproof.commands.compact import compact
     from lakeproof.commands.prove import prove
     from lakeproof.lake.spark.session import build_session
@@ -242,24 +243,24 @@ def _in_spark(config: Config, given: dict[str, Any]) -> None:
                 continue
             _write(given["dsn"], case.change)
             _child_process(given | {"step": "drain"})
-        begun = time.monotonic()
+        started = time.monotonic()
         if step == "proof":
             outcome = ", ".join(sorted({p.status for p in prove(config, NAME, None, session).tables.values()}))
         else:
             reports = compact(config, NAME, session, silent, Stop())
-            held = {str(t): str(h) for r in reports for t, h in r.held.items()}
+            held = {str(t): h.reason for r in reports for t, h in r.held.items()}
             outcome = f"{len(reports)} cycles" + (f", held: {held}" if held else "")
-        _told(case.name, step, time.monotonic() - begun, outcome, pid)
+        _print_line(case.name, step, time.monotonic() - started, outcome, pid)
 
 
-def _told(case: str, step: str, wall_s: float, outcome: str, jvm: str | None = None) -> None:
-    """A line; the peaks are of the process so far."""
+def _print_line(case: str, step: str, wall_s: float, outcome: str, jvm: str | None = None) -> None:
+    """Print one line; the peaks are those of the process so far."""
     jvm_mb = 0 if jvm is None else peak_mb(jvm)
     print(f"{case:<24}{step:<22}{wall_s:>9.1f}{peak_mb('self'):>11,.0f}{jvm_mb:>9,.0f}  {outcome}", flush=True)
 
 
 def peak_mb(process: str) -> float:
-    """The peak resident memory of a process so far."""
+    """Return the peak resident memory of a process so far."""
     status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))) / 1024
 

@@ -1,7 +1,8 @@
-"""Drain and copy over TLS against the same in the clear, in one run; a bare COPY is beside the copy.
+"""Times drain, copy and a bare COPY over TLS, against the same without encryption, in one run.
 
-What is drained is `bench.drain`'s mixed case, what is copied `bench.bootstrap`'s table. The embedded PostgreSQL 18 speaks no
-TLS, so the server is 17, on the loopback address, with a certificate of its own making; its reader of a slot has no TLS.
+The drained backlog is the mixed case of `bench.drain`, the copied table that of `bench.bootstrap`; neither is defined here.
+The embedded PostgreSQL 18 has no TLS, so the server is 17, on the loopback address, with a self-signed certificate; its
+pg_recvlogical has no TLS.
 
     python -m bench.tls [--changes N] [--rows N] [--rounds N]
 """
@@ -32,7 +33,7 @@ _MODES = {"clear": "disable", "TLS": "require"}
 
 @dataclass
 class _Server(EmbeddedPostgres):
-    """One whose connections are in the clear or not, as was said last."""
+    """A server whose connections use TLS or not, as set last."""
 
     sslmode: str = "disable"
 
@@ -41,7 +42,7 @@ class _Server(EmbeddedPostgres):
 
 
 def main() -> None:
-    """Print one line per reader: seconds in the clear and under TLS, and the ratio of both, the median of the rounds'."""
+    """Print one line per reader: seconds without and with TLS, and the median ratio of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--rows", type=int, default=2_000_000)
@@ -61,12 +62,14 @@ def main() -> None:
             admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
             admin.execute("CHECKPOINT")
         print(f"{'reader':18}{'clear s':>9}{'TLS s':>9}{'ratio':>7}{'CPU ratio':>11}")
-        _compare(server, "lakeproof drain", lambda slot: _of(drain.ours(server, "mixed", slot, end)), options.rounds)
+        _compare(
+            server, "lakeproof drain", lambda slot: _seconds(drain.ours(server, "mixed", slot, end)), options.rounds
+        )
         for kind in ("bare COPY", "lakeproof"):
             _compare(server, f"{kind}, copy", partial(_copied, server, kind, options.rows), options.rounds)
 
 
-def _of(run: drain.Run) -> tuple[float, float]:
+def _seconds(run: drain.Run) -> tuple[float, float]:
     return run.wall_s, run.client_cpu_s
 
 
@@ -77,19 +80,19 @@ def _copied(server: EmbeddedPostgres, kind: str, rows: int, _slot: str) -> tuple
 
 
 def _compare(server: _Server, name: str, read: Callable[[str], tuple[float, float]], rounds: int) -> None:
-    made: dict[str, list[tuple[float, float]]] = {mode: [] for mode in _MODES}
+    runs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in _MODES}
     for number in range(rounds):
         for mode, sslmode in _MODES.items():
             server.sslmode = sslmode
-            made[mode].append(read(f"{name.split(maxsplit=1)[0]}_{mode}_{number}".lower()))
-    pairs = list(zip(made["clear"], made["TLS"], strict=True))
+            runs[mode].append(read(f"{name.split(maxsplit=1)[0]}_{mode}_{number}".lower()))
+    pairs = list(zip(runs["clear"], runs["TLS"], strict=True))
     wall, cpu = (statistics.median(tls[i] / clear[i] for clear, tls in pairs) for i in (0, 1))
-    seconds = (statistics.median(run[0] for run in made[mode]) for mode in _MODES)
+    seconds = (statistics.median(run[0] for run in runs[mode]) for mode in _MODES)
     print(f"{name:18}" + "".join(f"{s:9.2f}" for s in seconds) + f"{wall:7.2f}{cpu:11.2f}", flush=True)
 
 
 def _certify(data: Path) -> None:
-    """A key and a certificate by itself, the server's own."""
+    """Create a key and a self-signed certificate for the server."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
          "-keyout", "server.key", "-out", "server.crt"],

@@ -1,8 +1,8 @@
-"""A counter that is updated beside a large value: what PostgreSQL writes, and what history gets of it.
+"""Measures the bytes that PostgreSQL and history write when a counter is updated in a row with a large value.
 
     python -m bench.unchanged [--megabytes 3] [--updates 200]
 
-Whether the rows are right is for the tests.
+Checking the rows does not belong here (`tests`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 
 NAME = "unchanged"
-# Texts that don't compress: the value is as large in the lake.
+# A text that doesn't compress, so the value is as large in the lake.
 _VALUE = "SELECT string_agg(md5(g::text), '') FROM generate_series(1, %s) g"
 
 
@@ -52,16 +52,16 @@ def main() -> None:
             before = _bytes(history)
             written = _updates(conn, options.updates)
             drain(config, NAME, Until.caught_up(), silent, Stop())
-            begun = time.monotonic()
+            started = time.monotonic()
             compact(config, NAME, spark, silent, Stop())
-            spent = time.monotonic() - begun
+            spent = time.monotonic() - started
         print(f"{options.updates} updates beside {options.megabytes} MB: {written:,} bytes of WAL")
         print(f"history grew by {_bytes(history) - before:,} bytes (its first row: {before:,}), in {spent:.1f} s")
         spark.stop()
 
 
 def _updates(conn: psycopg.Connection[tuple[object, ...]], count: int) -> int:
-    """The bytes of WAL that they are."""
+    """Run the updates and return their bytes of WAL."""
     start = conn.execute("SELECT pg_current_wal_lsn()").fetchone()
     with conn.transaction():
         for _ in range(count):

@@ -1,6 +1,6 @@
-"""Runs the location's own jobs in this process, so that Dagster has a record of every step and Spark starts once.
+"""Runs the location's own jobs in this process, so that Dagster has a record of every step and Spark starts only once.
 
-Which jobs run, and when, belongs to `demo.run`; what they do, to `assets` and `lakeproof.pipeline`.
+The order of the jobs does not belong here (`demo.steps`), nor their work (`assets`, `lakeproof.commands`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from orchestration.build import build
 from resources import LakeSpark
 
 
-class KeptSpark(LakeSpark):
-    """The location's Spark resource, but its session outlives a run: five starts would cost more than the work."""
+class SharedSpark(LakeSpark):
+    """The location's Spark resource with a session that outlives a run: five starts would cost more than the work."""
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Leave the session to the next run; the process's end stops it."""
+        """Keep the session for the next run; it stops when the process ends."""
         del context
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One line of the result: what the proof found for one table."""
+    """One line of the result: the proof of one table."""
 
     table: TableName
     source_rows: int | None
@@ -44,19 +44,19 @@ class Runs:
     """The jobs of the configuration at `path`, run against the Dagster instance that DAGSTER_HOME names."""
 
     def __init__(self, path: Path) -> None:
-        # Dagster writes every event of an in-process run to stderr otherwise; the UI has them all.
+        # Otherwise Dagster writes every event of an in-process run to stderr; the UI shows them all.
         logging.getLogger("dagster").setLevel(logging.CRITICAL)
         self.config = load(path)
         self._definitions = build(self.config)
         self._instance = dg.DagsterInstance.get()
-        self._spark = KeptSpark(config_path=str(path))
+        self._spark = SharedSpark(config_path=str(path))
 
     def start_spark(self) -> None:
         """Start the session that all runs share."""
         self._spark.session.range(1).count()
 
     def run(self, job: str) -> dg.ExecuteInProcessResult:
-        """Run `job` to its end; raises DemoError with the one line that a failed step gave."""
+        """Run `job` to its end; raises DemoError with the one line of a failed step."""
         definition = self._definitions.resolve_job_def(job)
         try:
             return definition.execute_in_process(
@@ -68,25 +68,25 @@ class Runs:
             raise DemoError(f"{job}: {failure.description}") from failure
 
     def metadata(self, result: dg.ExecuteInProcessResult, layer: Layer) -> dict[TableName, Mapping[str, object]]:
-        """What a run reported for the tables of one layer, by table."""
-        found: dict[TableName, Mapping[str, object]] = {}
+        """Return the metadata that a run reported for the tables of one layer, by table."""
+        by_table: dict[TableName, Mapping[str, object]] = {}
         keys = {table_key(layer, s.name, table): table for s in self.config.sources.values() for table in s.tables}
         for event in result.get_asset_materialization_events():
             materialization = event.step_materialization_data.materialization
             if materialization.asset_key in keys:
-                found[keys[materialization.asset_key]] = _values(materialization.metadata)
-        return found
+                by_table[keys[materialization.asset_key]] = _values(materialization.metadata)
+        return by_table
 
     def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
-        """The proof's verdict on every table of `source`; a table without one is `not proved`."""
+        """Return the proof's result for every table of `source`; a table without one is `not proved`."""
         tables = self.config.sources[source].tables
         keys = {proof_key(table_key(Layer.CURRENT, source, table)): table for table in tables}
-        found = {
+        evaluated = {
             keys[check.asset_key]: _values(check.metadata)
             for check in result.get_asset_check_evaluations()
             if check.asset_key in keys
         }
-        return [_row(table, found.get(table, {})) for table in keys.values()]
+        return [_row(table, evaluated.get(table, {})) for table in keys.values()]
 
 
 def _values(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """One drain of the demonstration's source as a Dagster run, in a process of its own, until it is asked to end.
 
-The drain belongs to `lakeproof.commands.drain`; here it only waits for the landing's head, so that it starts while the
-first copy is still going on.
+It waits for the landing's first manifest, so that it starts while the first copy is still going on. The drain itself does
+not belong here (`lakeproof.commands.drain`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _EVENT_S = 10.0
 
 
 def main() -> int:
-    """0 after a clean end."""
+    """Return 0 after a clean end, 1 if no landing appeared."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("source")
-    parser.add_argument("end", type=Path, help="a file that asks for the end when it appears")
+    parser.add_argument("end", type=Path, help="the drain ends when this file appears")
     arguments = parser.parse_args()
     config = load(arguments.config)
     job = build(config).resolve_job_def(drain_job_name(arguments.source))
@@ -49,19 +49,19 @@ def main() -> int:
             return 1
         time.sleep(0.1)
     run = DrainRun(until="max_seconds", max_seconds=_SECONDS_MAX, event_seconds=_EVENT_S)
-    # Without a line on stderr per event: the UI has them.
+    # No line on stderr per event: the UI shows them.
     quiet = {"console": {"config": {"log_level": "CRITICAL"}}}
     run_config = dg.RunConfig(ops={f"drain_{arguments.source}": run}, loggers=quiet)
     instance, run_id = dg.DagsterInstance.get(), str(uuid.uuid4())
     threading.Thread(target=_cancel_at, args=(arguments.end, instance, run_id), daemon=True).start()
-    # After SIGTERM the drain has made its last segment durable and told the slot.
+    # After SIGTERM the drain has made its last segment durable and confirmed it to the slot.
     with contextlib.suppress(dg.DagsterExecutionInterruptedError):
         job.execute_in_process(run_config=run_config, instance=instance, run_id=run_id)
     return 0
 
 
 def _cancel_at(end: Path, instance: dg.DagsterInstance, run_id: str) -> None:
-    """End the run as a person's *Terminate* does: a bare SIGTERM would be recorded as a failure."""
+    """End the run as *Terminate* in the UI does: Dagster would record a bare SIGTERM as a failure."""
     while not end.exists():
         time.sleep(0.2)
     run = instance.get_run_by_id(run_id)

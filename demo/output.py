@@ -1,6 +1,6 @@
-"""What the demonstration prints: one line per step with its time, and the table at the end.
+"""The demonstration's printed output: one line per step with its time, and the table at the end.
 
-What the steps do belongs to `demo.run` and `demo.steps`.
+The steps do not belong here (`demo.run`, `demo.steps`).
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from contextlib import contextmanager
 _HEAD = ("table", "rows in PostgreSQL", "rows in the lake", "position", "equal")
 
 
-class Say:
-    """What a step adds to its line when it is done."""
+class StepNote:
+    """A text that a step adds to its line when it is done."""
 
     def __init__(self) -> None:
         self.text = ""
 
     def __call__(self, text: str) -> None:
-        """Add `text`; the last one counts."""
+        """Set the text; the last call counts."""
         self.text = text
 
 
 @contextmanager
-def step(what: str) -> Iterator[Say]:
-    """Print `what` before, and the seconds it took after."""
-    print(f"  {what} …", flush=True, end="")
-    started, say = time.monotonic(), Say()
-    yield say
-    print(f" {time.monotonic() - started:.1f} s{': ' if say.text else ''}{say.text}", flush=True)
+def step(title: str) -> Iterator[StepNote]:
+    """Print the title before the step, and the seconds it took after it."""
+    print(f"  {title} …", flush=True, end="")
+    started, note = time.monotonic(), StepNote()
+    yield note
+    print(f" {time.monotonic() - started:.1f} s{': ' if note.text else ''}{note.text}", flush=True)
 
 
 def print_table(rows: Sequence[tuple[str, str, str, str, str]]) -> None:
-    """The result, in columns: table, rows in PostgreSQL, rows in the lake, position, equal."""
+    """Print the result in columns: table, rows in PostgreSQL, rows in the lake, position, equal."""
     cells = [_HEAD, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
     print()
@@ -46,5 +46,5 @@ def print_table(rows: Sequence[tuple[str, str, str, str, str]]) -> None:
 
 
 def count(rows: int | None) -> str:
-    """A number of rows, or a dash where there is none."""
+    """Return a number of rows as text, a dash for None."""
     return "-" if rows is None else f"{rows:,}"

@@ -1,7 +1,8 @@
-"""Child processes that end with the demonstration, however it ends, and the detection of an earlier one's left-overs.
+"""Child processes that end with the demonstration, however it ends, and the left-overs of an earlier demonstration.
 
-What runs in them belongs to `demo.run`. Three lines of defence: an orderly stop; PR_SET_PDEATHSIG, for a demonstration
-that was killed; and a mark in every child's environment by which the next start finds what is still there.
+Three lines of defence: an orderly stop; PR_SET_PDEATHSIG in case the demonstration is killed; and a mark in every child's
+environment, by which the next start finds processes that are still running. The commands that run in the processes do not
+belong here (`demo.run`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KILLED_S_MAX = 10.0
 class _Child:
     name: str
     process: subprocess.Popen[bytes]
-    patient: bool
+    graceful: bool
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Children:
     """
 
     state: Path
-    # Dagster's daemon ends its code server and runs in order within this; a drain makes its last segment durable.
+    # In this time Dagster's daemon ends its code server and runs in order, and a drain makes its last segment durable.
     grace_s: float = 20.0
     _running: list[_Child] = field(default_factory=list)
 
@@ -46,13 +47,12 @@ class Children:
         command: list[str],
         environment: Mapping[str, str],
         *,
-        patient: bool = True,
+        graceful: bool = True,
         visible: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Start `command` in a session of its own, its output in `<state>/<name>.log`.
 
-        A `visible` child's stdout is ours. A `patient` child has `grace_s` seconds from SIGTERM to its end; the others
-        are killed.
+        A `visible` child writes to our stdout. A `graceful` child gets SIGTERM and `grace_s` seconds to end, others SIGKILL.
         """
         with (self.state / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -64,21 +64,21 @@ class Children:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread has been started when this forks)
             )
-        self._running.append(_Child(name, process, patient))
+        self._running.append(_Child(name, process, graceful))
         return process
 
-    def ended(self, but: str | None = None) -> str | None:
-        """The name of a child that is not running any more, None while all are; `but` may have ended."""
+    def ended(self, except_for: str | None = None) -> str | None:
+        """Return the name of a child that has ended, None if all are running; `except_for` may have ended."""
         names = (child.name for child in self._running if child.process.poll() is not None)
-        return next((name for name in names if name != but), None)
+        return next((name for name in names if name != except_for), None)
 
     def log_tail(self, name: str) -> str:
-        """The last lines that child `name` wrote."""
+        """Return the last lines that child `name` wrote."""
         text = (self.state / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.strip().splitlines()[-12:])
 
-    def await_one(self, name: str) -> None:
-        """Wait `grace_s` seconds for the child `name`, which ends by itself; end it then."""
+    def wait_for(self, name: str) -> None:
+        """Wait `grace_s` seconds for the child `name`, which should end by itself, then end it."""
         for child in self._running:
             if child.name == name:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -86,38 +86,38 @@ class Children:
         self.stop_one(name)
 
     def stop_one(self, name: str) -> None:
-        """End the child `name`, and wait for it; the others go on."""
+        """End the child `name` and wait for it; the others continue."""
         self._end([child for child in self._running if child.name == name])
 
     def stop(self) -> None:
-        """End all, the newest first; none is left when this returns."""
+        """End all children, newest first; none is left when this returns."""
         self._end(self._running[::-1])
-        end(marked(self.state))
+        end(left_over_processes(self.state))
 
     def _end(self, children: list[_Child]) -> None:
         for child in children:
-            _signal_group(child.process.pid, signal.SIGTERM if child.patient else signal.SIGKILL)
+            _signal_group(child.process.pid, signal.SIGTERM if child.graceful else signal.SIGKILL)
         deadline = time.monotonic() + self.grace_s
         for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
-            # The group may outlive its leader: a run worker that is still writing its last segment.
-            _await_group(child.process.pid, deadline)
+            # The group may outlive its leader: a run's process may still be writing its last segment.
+            _wait_for_group(child.process.pid, deadline)
             _signal_group(child.process.pid, signal.SIGKILL)
             child.process.wait()
             self._running.remove(child)
 
 
-def marked(state: Path) -> list[int]:
-    """The processes, by their ids, that a demonstration with this `state` started and that still run."""
-    wanted = f"{_MARK}={state}".encode()
-    found = []
+def left_over_processes(state: Path) -> list[int]:
+    """Return the ids of processes that a demonstration with this `state` has started and that are still running."""
+    mark = f"{_MARK}={state}".encode()
+    pids = []
     for pid in _pids():
-        # Gone meanwhile, or someone else's: not ours either way.
+        # The process has ended meanwhile, or belongs to another user: not ours either way.
         with contextlib.suppress(OSError):
-            if pid != os.getpid() and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found.append(pid)
-    return found
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                pids.append(pid)
+    return pids
 
 
 def end(pids: Iterable[int]) -> None:
@@ -131,12 +131,12 @@ def end(pids: Iterable[int]) -> None:
         time.sleep(0.05)
 
 
-def _signal_group(group: int, what: signal.Signals) -> None:
+def _signal_group(group: int, signum: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, what)
+        os.killpg(group, signum)
 
 
-def _await_group(group: int, deadline: float) -> None:
+def _wait_for_group(group: int, deadline: float) -> None:
     while time.monotonic() < deadline and any(_in_group(pid, group) for pid in _pids()):
         time.sleep(0.05)
 
@@ -146,7 +146,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    # After the command in parentheses, which may hold anything: state, parent, group, …
+    # The fields after the command in parentheses, which may contain anything: state, parent, group, …
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -154,7 +154,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _alive(pid: int) -> bool:
-    # A zombie is gone as far as files and ports go; reaping it is its parent's business.
+    # A zombie holds no files or ports any more; its parent has to reap it.
     return _stat(pid)[0] != "Z"
 
 

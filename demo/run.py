@@ -1,7 +1,7 @@
 """`make demo`: PostgreSQL under a live workload, the whole pipeline, the proof of every table, and the Dagster UI.
 
-Here is what runs around the pipeline and ends with it: the server, the workload, the drain, Dagster. The pipeline's own
-steps are in `demo.steps`.
+This module starts and ends everything around the pipeline: the server, the workload, the drain, Dagster. The pipeline's own
+steps do not belong here (`demo.steps`).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from scripts.ui import command as dagster_command
 DEMO = Path(__file__).resolve().parent
 SOURCE = "shop"
 SEED = 20260101
-# Two cores also carry PostgreSQL, the drain and Spark.
+# Low enough for two cores that also run PostgreSQL, the drain and Spark.
 SHOP_TPS = 60
 PGBENCH_TPS = 40
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Of the role that the pipeline connects as; another one each time, since others on this machine reach the server too.
+# The password of the pipeline's role; random, since other users of this machine can reach the server too.
 _PASSWORD = secrets.token_urlsafe(24)
 _DAGSTER_START_S = 90.0
-# Without the tools' own warnings on a screen that tells the steps; the tests treat every warning as an error.
+# Hides the tools' own warnings from the screen with the steps; the tests treat every warning as an error.
 _PYTHON = (sys.executable, "-W", "ignore", "-m")
 
 
 def main() -> int:
-    """0 if every table is proved equal, 1 if one is not, 2 if something is missing, 130 after Ctrl-C."""
+    """Return 0 if every table is proved equal, 1 if not, 2 if something is missing, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--once", action="store_true", help="exit after the proof")
     parser.add_argument("--port", type=int, default=3000, help="the UI's port")
     arguments = parser.parse_args()
-    # SIGINT too: a process started in the background has it ignored.
+    # SIGINT too: it is ignored in a process that was started in the background.
     for signum in _ENDING:
         signal.signal(signum, _interrupt)
     try:
@@ -67,8 +67,8 @@ def main() -> int:
 def _demonstrate(port: int | None) -> int:
     started = time.monotonic()
     state, left_overs = open_state(DEMO / ".state")
-    for found in left_overs:
-        print(f"  (left over: {found})")
+    for left_over in left_overs:
+        print(f"  ({left_over})")
     with ExitStack() as stack:
         stack.callback(state.close)
         stack.callback(state.remove_server)
@@ -76,7 +76,7 @@ def _demonstrate(port: int | None) -> int:
         stack.callback(server.stop)
         children = Children(state.root)
         stack.callback(children.stop)
-        # What must not be cut short by an impatient second Ctrl-C.
+        # A second Ctrl-C must not interrupt the cleaning up.
         for signum in _ENDING:
             stack.callback(signal.signal, signum, signal.SIG_IGN)
         _start_source(server)
@@ -90,12 +90,12 @@ def _demonstrate(port: int | None) -> int:
 
 
 def _start_source(server: EmbeddedPostgres) -> None:
-    with step("PostgreSQL 18, embedded") as say:
+    with step("PostgreSQL 18, embedded") as note:
         server.start()
-        say(f"port {server.port}")
+        note(f"port {server.port}")
     with step("two schemas: pgbench's tables and a shop"):
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            # Who owns the tables, and who replicates them: `apply` needs the first one's rights, the rest does not.
+            # The owner of the tables, and the role that replicates them: only `apply` needs the owner's rights.
             admin.execute("CREATE ROLE app LOGIN")
             role = sql.SQL("CREATE ROLE lakeproof LOGIN REPLICATION PASSWORD {} IN ROLE app")
             admin.execute(role.format(sql.Literal(_PASSWORD)))
@@ -105,7 +105,7 @@ def _start_source(server: EmbeddedPostgres) -> None:
             for table in ("accounts", "branches", "history", "tellers"):
                 owner.execute(sql.SQL("ALTER TABLE {} OWNER TO app").format(sql.Identifier(f"pgbench_{table}")))
             owner.execute("SET ROLE app")
-            shop.make_schema(owner)
+            shop.create_schema(owner)
             shop.fill(owner, random.Random(SEED))
 
 
@@ -119,7 +119,7 @@ def _start_workload(server: EmbeddedPostgres, children: Children) -> None:
 
 
 def _configure(state: State, server: EmbeddedPostgres) -> dict[str, str]:
-    """Write lakeproof.yaml and a DAGSTER_HOME; gives the environment that everything else runs in."""
+    """Write lakeproof.yaml and a DAGSTER_HOME; return the environment for everything else."""
     template = Template((DEMO / "lakeproof.yaml.in").read_text(encoding="utf-8"))
     query = DEMO / "views" / "revenue_per_product.sql"
     text = template.substitute(lake=state.root / "lake", port=server.port, sql=query)
@@ -138,12 +138,12 @@ def _configure(state: State, server: EmbeddedPostgres) -> dict[str, str]:
 
 
 def _pipeline(state: State, children: Children, environment: dict[str, str]) -> int:
-    """The status of `demo.steps`, with a drain beside it."""
+    """Run `demo.steps` beside a drain; return its exit status."""
     arguments = [str(state.config), SOURCE]
     children.start("drain", [*_PYTHON, "demo.drain", *arguments, str(state.end_of_drain)], environment)
-    steps = children.start("steps", [*_PYTHON, "demo.steps", *arguments], environment, patient=False, visible=True)
+    steps = children.start("steps", [*_PYTHON, "demo.steps", *arguments], environment, graceful=False, visible=True)
     while steps.poll() is None:
-        _check_alive(children, but="steps")
+        _check_alive(children, except_for="steps")
         time.sleep(0.1)
     if steps.returncode not in (0, 1, 2):
         raise DemoError(f"a step failed (status {steps.returncode}):\n{children.log_tail('steps')}")
@@ -152,13 +152,15 @@ def _pipeline(state: State, children: Children, environment: dict[str, str]) -> 
 
 
 def _leave_open(port: int, state: State, children: Children, environment: dict[str, str]) -> None:
-    with step("Dagster: web server and daemon; its sensor takes the drain over"):
+    with step("Dagster: web server and daemon; its sensor takes over the drain"):
         state.end_of_drain.touch()
-        children.await_one("drain")
+        children.wait_for("drain")
         children.start("dagster", dagster_command(port), environment)
-        _await_ui(port, children)
+        _wait_for_ui(port, children)
     print(f"\n  Dagster's UI: http://127.0.0.1:{port}   (Ctrl-C ends everything)")
-    print("  The workload goes on, the slot drain sensor keeps a drain running, schedules compact every 2 minutes.")
+    print(
+        "  The workload continues, the slot drain sensor keeps a drain running, and a schedule compacts every 2 minutes."
+    )
     print("  In another terminal, from this folder:")
     print(f"    export LAKEPROOF_CONFIG={state.config} LAKEPROOF_DEMO_PASSWORD={_PASSWORD}")
     print("    .venv/bin/lakeproof status", flush=True)
@@ -167,8 +169,8 @@ def _leave_open(port: int, state: State, children: Children, environment: dict[s
         time.sleep(0.5)
 
 
-def _await_ui(port: int, children: Children) -> None:
-    # Not through a proxy that the environment may name.
+def _wait_for_ui(port: int, children: Children) -> None:
+    # Bypass any proxy that the environment names.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + _DAGSTER_START_S
     while time.monotonic() < deadline:
@@ -181,10 +183,10 @@ def _await_ui(port: int, children: Children) -> None:
     raise DemoError(f"Dagster's web server did not answer in {_DAGSTER_START_S:.0f} s:\n{children.log_tail('dagster')}")
 
 
-def _check_alive(children: Children, but: str | None = None) -> None:
-    ended = children.ended(but)
+def _check_alive(children: Children, except_for: str | None = None) -> None:
+    ended = children.ended(except_for)
     if ended is not None:
-        raise DemoError(f"{ended} ended by itself; the last of its log:\n{children.log_tail(ended)}")
+        raise DemoError(f"{ended} ended unexpectedly; the last lines of its log:\n{children.log_tail(ended)}")
 
 
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:

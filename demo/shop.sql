@@ -1,4 +1,4 @@
--- A small shop: the second schema of the demonstration, beside pgbench's own tables. Run as the role that owns it.
+-- A small shop: the second schema of the demonstration, beside pgbench's own tables. The role that runs this owns it.
 
 CREATE SCHEMA shop;
 
@@ -8,7 +8,7 @@ CREATE TABLE shop.customers (
     name varchar(80) NOT NULL,
     country char(2) NOT NULL,
     joined_at timestamptz NOT NULL,
-    -- 'infinity' for most: a value that a timestamp in the lake can't hold, kept as exact text.
+    -- Mostly 'infinity', which a timestamp in the lake can't represent; the lake keeps it as exact text.
     valid_until timestamptz NOT NULL DEFAULT 'infinity',
     balance numeric(12,2) NOT NULL DEFAULT 0,
     tags text[] NOT NULL DEFAULT '{}',
@@ -24,7 +24,7 @@ CREATE TABLE shop.products (
     weight_kg double precision,
     discontinued boolean NOT NULL DEFAULT false,
     attributes jsonb,
-    -- Beyond 8 KB and out of line: an update of another column sends "unchanged" in its place.
+    -- Longer than 8 KB and stored out of line: an update of another column sends "unchanged" for it.
     manual text
 );
 ALTER TABLE shop.products ALTER COLUMN manual SET STORAGE EXTERNAL;

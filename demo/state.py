@@ -1,6 +1,6 @@
-"""The demonstration's folder: one at a time, always fresh, and the left-overs of a killed one removed.
+"""The demonstration's folder: used by one demonstration at a time, always fresh, cleared of a killed one's left-overs.
 
-What is put into it belongs to `demo.run`.
+Writing files into it does not belong here (`demo.run`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from demo.processes import end, marked
+from demo.processes import end, left_over_processes
 from demo.server import unprivileged_user
 
 _LOCK = "lock"
@@ -27,7 +27,7 @@ class DemoError(Exception):
 
 @dataclass
 class State:
-    """The folder `root` and the cluster's folder `server`, which is elsewhere where PostgreSQL's user can't reach `root`.
+    """The folder `root`, and the cluster's folder `server`: it is elsewhere if PostgreSQL's user can't reach `root`.
 
     The lock keeps a second demonstration away for as long as this process lives.
     """
@@ -38,32 +38,32 @@ class State:
 
     @property
     def config(self) -> Path:
-        """The configuration that the demonstration writes."""
+        """Return the path of the configuration that the demonstration writes."""
         return self.root / "lakeproof.yaml"
 
     @property
     def dagster_home(self) -> Path:
-        """DAGSTER_HOME."""
+        """Return DAGSTER_HOME."""
         return self.root / "dagster"
 
     @property
     def end_of_drain(self) -> Path:
-        """The file that asks the demonstration's own drain to end."""
+        """Return the file that asks the demonstration's own drain to end."""
         return self.root / "drain.end"
 
     def close(self) -> None:
-        """Let the next demonstration begin."""
+        """Release the lock, so that the next demonstration can begin."""
         self._lock.close()
 
     def remove_server(self) -> None:
-        """Remove the cluster; the lake, the runs and the logs stay to be looked at until the next start."""
+        """Remove the cluster; the lake, the runs and the logs stay for inspection until the next start."""
         shutil.rmtree(self.server, ignore_errors=True)
 
 
 def open_state(root: Path) -> tuple[State, list[str]]:
-    """A fresh folder at `root`, and what was found of an earlier demonstration, in words.
+    """Return a fresh folder at `root`, and messages about the left-overs of an earlier demonstration.
 
-    Raises DemoError where one is running.
+    Raises DemoError if a demonstration is running.
     """
     root.mkdir(parents=True, exist_ok=True)
     lock = (root / _LOCK).open("a+", encoding="utf-8")
@@ -79,24 +79,24 @@ def open_state(root: Path) -> tuple[State, list[str]]:
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()
-    found = _clear(root)
+    messages = _clear(root)
     server = _server_folder(root)
     (root / "server.folder").write_text(str(server), encoding="utf-8")
-    return State(root, server, lock), found
+    return State(root, server, lock), messages
 
 
 def _clear(root: Path) -> list[str]:
-    found = []
-    left = marked(root)
-    if left:
-        end(left)
-        found.append(f"ended {len(left)} processes of a demonstration that was killed")
+    messages = []
+    processes = left_over_processes(root)
+    if processes:
+        end(processes)
+        messages.append(f"ended {len(processes)} processes of a demonstration that was killed")
     record = root / "server.folder"
     server = Path(record.read_text(encoding="utf-8")) if record.exists() else root / "server"
     pid = _postmaster(server)
     if pid is not None:
         end([pid])
-        found.append(f"ended its PostgreSQL (process {pid})")
+        messages.append(f"ended its PostgreSQL (process {pid})")
     if server.name.startswith(_SERVER_PREFIX):
         shutil.rmtree(server, ignore_errors=True)
     for entry in root.iterdir():
@@ -104,11 +104,11 @@ def _clear(root: Path) -> list[str]:
             shutil.rmtree(entry)
         elif entry.name != _LOCK:
             entry.unlink()
-    return found
+    return messages
 
 
 def _postmaster(server: Path) -> int | None:
-    """The process of the cluster in `server`, None where it does not run (or its id belongs to another by now)."""
+    """Return the process of the cluster in `server`, None if it is not running (or if another process has its id now)."""
     try:
         pid = int((server / "data" / "postmaster.pid").read_text(encoding="utf-8").split()[0])
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -123,8 +123,8 @@ def _server_folder(root: Path) -> Path:
     user = unprivileged_user()
     if user is None:
         return folder
-    # Another user's program: it needs search permission on every folder above, which a private checkout does not give. The
-    # folder itself stays this user's (`EmbeddedPostgres` says why) and lets the other one through.
+    # A program of another user needs search permission on every folder above, which a private checkout does not give. This
+    # user keeps owning the folder itself (`EmbeddedPostgres` has the reason) and lets the other user pass through.
     folder.chmod(0o711)
     reached = subprocess.run(
         ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)],

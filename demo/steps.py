@@ -1,7 +1,7 @@
 """The demonstration's pipeline, step by step: publication, bootstrap, compaction, view, proof.
 
-A process of its own, which `demo.run` may kill at any moment: whoever presses Ctrl-C doesn't wait for a merge. The
-server, the workload and the drain belong to `demo.run`.
+It is a process of its own, which `demo.run` may kill at any moment, so that Ctrl-C doesn't wait for a merge. The server, the
+workload and the drain do not belong here (`demo.run`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from demo.dagster_runs import Runs, TableRow
 
-# The proof ends with a third, at its own position.
+# The proof runs a third cycle, at its own position.
 CYCLES = 2
 _BETWEEN_CYCLES_S = 2.0
 
 
 def main() -> int:
-    """0 if every table is proved equal, 1 if one is not, 2 if a step failed."""
+    """Return 0 if every table is proved equal, 1 if not, 2 if a step failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("source")
@@ -37,14 +37,15 @@ def main() -> int:
     try:
         rows = _pipeline(arguments.config, arguments.source)
     except (DemoError, LakeproofError) as error:
-        # To stdout: Spark's own chatter has stderr, which goes to a log.
+        # To stdout: stderr has Spark's own messages and goes to a log.
         print(f" failed\n\nlakeproof demo: {error}", flush=True)
         return 2
-    except Exception as error:  # noqa: BLE001  (the status 1 says "differs", and Python's own for this is 1)
+    except Exception as error:  # noqa: BLE001  (status 1 means "differs", and Python would exit with 1)
         traceback.print_exc()
         log = arguments.config.with_name("steps.log")
         print(
-            f" failed\n\nlakeproof demo: {type(error).__name__}, which is our mistake; {log} has all of it", flush=True
+            f" failed\n\nlakeproof demo: {type(error).__name__}, a mistake in lakeproof; {log} has the details",
+            flush=True,
         )
         return 2
     print_table([
@@ -56,19 +57,19 @@ def main() -> int:
 
 
 def _pipeline(config: Path, source: str) -> list[TableRow]:
-    with step("Dagster's location of that configuration"):
-        # Here, not above: it takes seconds, and the line should be there before.
+    with step("Dagster's location for this configuration"):
+        # Imported here because it takes seconds, and the line should appear first.
         from demo.dagster_runs import Runs
 
         runs = Runs(config)
     _publish(runs, source)
-    with step("bootstrap: one snapshot of all tables, while workload and drain go on") as say:
-        say(_copied(runs, runs.run(f"{source}_bootstrap")))
+    with step("bootstrap: one snapshot of all tables, while workload and drain continue") as note:
+        note(_copied(runs, runs.run(f"{source}_bootstrap")))
     with step("Spark"):
         runs.start_spark()
     for cycle in range(1, CYCLES + 1):
-        with step(f"compaction {cycle} of {CYCLES}") as say:
-            say(_compacted(runs, runs.run(f"{source}_compaction")))
+        with step(f"compaction {cycle} of {CYCLES}") as note:
+            note(_compacted(runs, runs.run(f"{source}_compaction")))
         time.sleep(_BETWEEN_CYCLES_S)
     with step("the view revenue_per_product"):
         runs.run("views_refresh")

@@ -1,7 +1,7 @@
-"""A live workload on the shop until it is told to stop: random, seeded, at a bounded rate.
+"""A live workload on the shop until SIGTERM stops it: random, seeded, at a bounded rate.
 
-What a transaction does belongs to `demo.shop`. A process of its own, so that it does not share the demonstration's
-interpreter; it is stopped by SIGTERM.
+It is a process of its own, so that it does not share the demonstration's interpreter. The transactions do not belong here
+(`demo.shop`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import psycopg
 
 from demo.shop import Connection, transaction
 
-# What two clients may do to each other: each is an ordinary end of a transaction.
+# Conflicts between two clients: each is an ordinary end of a transaction.
 _COLLISIONS = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.ForeignKeyViolation,
@@ -28,7 +28,7 @@ _COLLISIONS = (
 
 
 def main() -> int:
-    """0 when told to stop; 1 when a client could not go on."""
+    """Return 0 if it was stopped, 1 if a client failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--rate", type=float, default=100.0, help="transactions per second, all clients together")
@@ -54,23 +54,23 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _client(chance: random.Random, rate: float, stop: threading.Event, failures: list[BaseException]) -> None:
+def _client(rng: random.Random, rate: float, stop: threading.Event, failures: list[BaseException]) -> None:
     try:
-        # The connection string holds a password: it comes by the environment, not by the command line.
+        # The connection string contains a password, so it comes from the environment, not from the command line.
         with psycopg.connect(os.environ["LAKEPROOF_DEMO_DSN"], autocommit=True) as connection:
-            _run(connection, chance, rate, stop)
-    except Exception as failure:  # noqa: BLE001  (told by the main thread)
+            _run(connection, rng, rate, stop)
+    except Exception as failure:  # noqa: BLE001  (the main thread reports it)
         failures.append(failure)
         stop.set()
 
 
-def _run(connection: Connection, chance: random.Random, rate: float, stop: threading.Event) -> None:
+def _run(connection: Connection, rng: random.Random, rate: float, stop: threading.Event) -> None:
     due = time.monotonic()
     while not stop.is_set():
         with contextlib.suppress(*_COLLISIONS):
-            transaction(connection, chance)
-        # At a fixed mean rate; what a slow moment held up is not caught up in a burst.
-        due = max(due + chance.expovariate(rate), time.monotonic() - 1.0)
+            transaction(connection, rng)
+        # A fixed mean rate; transactions delayed by a slow moment are not made up for in a burst.
+        due = max(due + rng.expovariate(rate), time.monotonic() - 1.0)
         stop.wait(max(0.0, due - time.monotonic()))
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the secrets that compose.yaml names, each with a random value, where they are not there yet; run it once.
+# Creates the secrets that compose.yaml names, with random values; existing secrets are kept. Run it once.
 set -eu
 umask 077
 cd "$(dirname "$0")"
@@ -9,6 +9,6 @@ for name in shop_admin_password shop_password dagster_pg_password; do
     [ -s "secrets/$name" ] || random > "secrets/$name"
 done
 [ -s secrets/ui_login ] || { printf 'dagster:'; random; } > secrets/ui_login
-# The containers' own users read them, under other ids than yours: the folder keeps everybody else out.
+# The containers' users have other ids than yours and must read the files: the folder keeps everyone else out.
 chmod 0444 secrets/*
-echo "The UI asks for: $(cat secrets/ui_login)"
+echo "Login for the UI (user:password): $(cat secrets/ui_login)"

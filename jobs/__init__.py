@@ -1,4 +1,6 @@
-"""Named selections of assets and checks, each with its executor, tags and run configuration.
+"""Dagster jobs: named selections of assets and checks, each with its executor, tags and description.
 
-Asset implementations belong to `assets`; when a job runs belongs to `orchestration`.
+Asset implementations do not belong here (`assets`), nor schedules and sensors (`orchestration`).
+
+    names.py   job names and run tags      source.py  the jobs of one source      views.py  the job that refreshes views
 """

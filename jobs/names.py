@@ -1,12 +1,12 @@
-"""What the jobs are called, and the tags by which sensors know their runs.
+"""The names of the jobs, and the tags by which sensors recognize their runs.
 
-What a job selects belongs to `source` and `views`.
+The selections of the jobs do not belong here (`source`, `views`).
 """
 
 from __future__ import annotations
 
-# Carried by the runs that the keeper started: a person's own drain is not its business.
-KEEPER_TAG = "lakeproof/keeper"
+# On every run that the slot drain sensor has started: it leaves drains alone that a person has started.
+SENSOR_TAG = "lakeproof/slot_drain_sensor"
 SOURCE_TAG = "lakeproof/source"
 SLOT_TAG = "lakeproof/slot"
 
@@ -14,30 +14,30 @@ VIEWS_REFRESH = "views_refresh"
 
 
 def bootstrap_job_name(source: str) -> str:
-    """`<source>_bootstrap`."""
+    """Return `<source>_bootstrap`."""
     return f"{source}_bootstrap"
 
 
 def drain_job_name(source: str) -> str:
-    """`<source>_drain`."""
+    """Return `<source>_drain`."""
     return f"{source}_drain"
 
 
 def compaction_job_name(source: str) -> str:
-    """`<source>_compaction`."""
+    """Return `<source>_compaction`."""
     return f"{source}_compaction"
 
 
 def maintenance_job_name(source: str) -> str:
-    """`<source>_maintenance`."""
+    """Return `<source>_maintenance`."""
     return f"{source}_maintenance"
 
 
 def slot_job_name(source: str) -> str:
-    """`<source>_slot`."""
+    """Return `<source>_slot`."""
     return f"{source}_slot"
 
 
 def verification_job_name(source: str) -> str:
-    """`<source>_verification`."""
+    """Return `<source>_verification`."""
     return f"{source}_verification"

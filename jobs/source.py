@@ -1,6 +1,7 @@
 """The jobs of a source: bootstrap, drain, compaction, maintenance, verification, slot.
 
-Each runs in one process: a second one per step would start a JVM per step, and the drain needs none.
+Each job runs in one process: a process per step would start a JVM per step, and the drain needs none. Asset implementations
+do not belong here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.checks.expectations import expectation_keys
-from assets.checks.proof import things
+from assets.checks.proof import proof_targets
 from assets.support.keys import Layer, maintenance_key, slot_key, table_key
 from jobs.names import (
     SLOT_TAG,
@@ -23,12 +24,12 @@ from jobs.names import (
 )
 from lakeproof.config.model import Config, SourceConfig
 
-# What define_asset_job returns; it has no public name.
+# The return type of define_asset_job, which has no public name.
 Job = UnresolvedAssetJobDefinition
 
 
 def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
-    """The jobs of one source with at least one table."""
+    """Return the jobs of one source with at least one table."""
     return [
         _bootstrap(source),
         _drain(source),
@@ -45,20 +46,20 @@ def _bootstrap(source: SourceConfig) -> Job:
         selection=_tables(source, Layer.SNAPSHOT),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
-        description=f"Copies every table of {source.name} under one snapshot; with fewer selected, just those again.",
+        description=f"Copies every table of {source.name} under one snapshot, or only the selected ones again.",
     )
 
 
 def _drain(source: SourceConfig) -> Job:
-    # Nothing else may be in this job: steps after a drain that reported by events alone would be skipped.
+    # No other asset may be in this job: Dagster would skip steps after a drain that has reported by events alone.
     return dg.define_asset_job(
         drain_job_name(source.name),
         selection=_tables(source, Layer.CHANGES),
         executor_def=dg.in_process_executor,
         tags=_tags(source) | {"dagster/priority": "10"},
         description=(
-            f"Reads slot {source.slot} into the landing. Launched by a person it takes what is there now and ends; "
-            "the slot drain sensor keeps one running for good."
+            f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
+            "the slot drain sensor keeps a run going all the time."
         ),
     )
 
@@ -69,7 +70,7 @@ def _compaction(source: SourceConfig) -> Job:
         selection=_tables(source, Layer.HISTORY, Layer.CURRENT),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
-        description=f"Brings history and current of every table of {source.name} to the end of the landing.",
+        description=f"Brings history and current of every table of {source.name} up to the end of the landing.",
     )
 
 
@@ -79,20 +80,22 @@ def _maintenance(source: SourceConfig) -> Job:
         selection=dg.AssetSelection.assets(maintenance_key(source.name)),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
-        description=f"Removes what the retention of {source.name} does not need, and puts small files together.",
+        description=f"Deletes what the retention of {source.name} no longer keeps, and merges small files.",
     )
 
 
 def _verification(config: Config, source: SourceConfig) -> Job:
-    every = things(config, source)
+    targets = proof_targets(config, source)
     return dg.define_asset_job(
         verification_job_name(source.name),
-        selection=dg.AssetSelection.assets(*every.tables, *every.histories, *every.views, *expectation_keys(source)),
+        selection=dg.AssetSelection.assets(
+            *targets.tables, *targets.histories, *targets.views, *expectation_keys(source)
+        ),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
         description=(
-            f"Proves the current tables of {source.name} equal to PostgreSQL at one LSN, histories whole and views right; "
-            "runs the expectations."
+            f"Proves that the current tables of {source.name} equal PostgreSQL at one LSN, that histories are complete and "
+            "that views are right; runs the expectations."
         ),
     )
 
@@ -103,7 +106,7 @@ def _slot(source: SourceConfig) -> Job:
         selection=dg.AssetSelection.assets(slot_key(source.name)),
         executor_def=dg.in_process_executor,
         tags=_tags(source),
-        description=f"Records where slot {source.slot} stands, and checks how long it will last.",
+        description=f"Records the position of slot {source.slot}, and checks how long it will last.",
     )
 
 

@@ -1,8 +1,22 @@
 """lakeproof: PostgreSQL to Delta Lake over pgoutput, provably equal to the source at an LSN.
 
-`lakeproof.open(spark, lake, at=…)` reads a lake at a cut, `as_of` exactly at a position or time, `register` makes SQL views
-at a cut, `changes` and `subscribe` give what changed between cuts. `session(config)` is a Spark session that can read them.
-Importing the package does not import Spark.
+`lakeproof.open(spark, lake, at=…)` reads a lake at a cut, `as_of` reads it exactly at a position or time, `register` creates
+SQL views at a cut, `changes` and `subscribe` return the changes between cuts. `session(config)` returns a Spark session that
+can read all of these. Importing the package does not import Spark, so nothing that needs Spark belongs in this file.
+
+The rooms, each of which imports only the rooms below it (`|`: neither imports the other; pyproject.toml has the contract):
+
+    cli/                    arguments in, an exit status out
+    commands/               one function per command
+    proof/                  compares source and lake
+    views/                  SQL over current tables, kept up to date
+    lake/                   history and current tables: planned, written, read
+    drain/ | snapshot/      the two ways in: changes from a slot, and copies
+    continuity/             is this still the server that we have read?
+    postgres/ | landing/    the server | landed changes, and their chain of manifests
+    pgoutput/               decodes the replication protocol
+    values/ | storage/      values of columns | files, paths and locks
+    catalog/ | config/      the source's catalog as values | lakeproof.yaml
 """
 
 from __future__ import annotations
@@ -15,13 +29,14 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.changes import changes
     from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
     from lakeproof.lake.read.register import register
-    from lakeproof.lake.read.subscribe import subscribe
+    from lakeproof.lake.read.subscribe import SubscribeOptions, subscribe
     from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
+__all__ = ["SubscribeOptions", "__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
 
-_PLACES = {
+_PUBLIC = {
+    "SubscribeOptions": ("lakeproof.lake.read.subscribe", "SubscribeOptions"),
     "as_of": ("lakeproof.lake.read.as_of", "as_of"),
     "changes": ("lakeproof.lake.read.changes", "changes"),
     "open": ("lakeproof.lake.read.open", "open_lake"),
@@ -32,9 +47,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Only who reads a lake pays for Spark's import.
-    if name in _PLACES:
-        module, attribute = _PLACES[name]
+    # Only a caller that reads a lake pays for importing Spark.
+    if name in _PUBLIC:
+        module, attribute = _PUBLIC[name]
         return getattr(import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

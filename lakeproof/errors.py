@@ -1,6 +1,6 @@
 """The errors of lakeproof, sorted by what to do about them.
 
-No error is handled here, and no message carries a row's value or a secret.
+Handling errors does not belong here. No message carries a row's value or a secret.
 
     LakeproofError
     ├── TransientError      try again: the network, a busy slot, a lock            exit status 3
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 
 def manual(page: str, section: str) -> str:
-    """Name a section of the manual by the titles that it has there: who installed the package has no folder `docs`."""
+    """Name a section of the manual by its titles: an installed package has no folder `docs`."""
     return f'the manual, "{page}": {section}'
 
 
-# The remedy where slot and landing do not meet any more, or the landing can't be read on.
+# The remedy if slot and landing do not meet any more, or the landing can't be read on.
 RECOVER = f"run `lakeproof recover`, which begins a new incarnation ({manual('Running it', 'The slot is lost')})"
-# The remedy where what is damaged has to be read to end a cycle: `recover` keeps what landed, and so needs it too.
+# The remedy if a cycle can't end without a damaged file: `recover` keeps what landed, and so needs that file too.
 BEGIN_AGAIN = (
     "begin the source's lake again: `lakeproof teardown`, keep the old lake folder for its history, then `lakeproof apply`"
     " and `lakeproof bootstrap` with a new one "
@@ -32,7 +32,7 @@ BEGIN_AGAIN = (
 
 
 class LakeproofError(Exception):
-    """The base: which thing, for what reason, and the remedy.
+    """The base of all errors: the thing, the reason and the remedy.
 
     `str()` is one line: `<thing>: <reason>; <remedy>`.
     """
@@ -50,13 +50,13 @@ class LakeproofError(Exception):
 
 
 class TransientError(LakeproofError):
-    """May succeed when tried again; nothing has to be changed first."""
+    """It may succeed when tried again; nothing has to be changed first."""
 
     exit_status = 3
 
 
 class DefiniteError(LakeproofError):
-    """Will not succeed until a person changes something."""
+    """It will not succeed until a person changes something."""
 
 
 class ConfigError(DefiniteError):
@@ -76,7 +76,7 @@ class LakeError(DefiniteError):
 
 
 class NoRoomError(LakeError):
-    """A disk is full. Nothing is wrong with what is on it: whoever lasts goes on when there is room."""
+    """A disk is full. Nothing on it is damaged: a process that waits goes on once there is room."""
 
 
 class TableError(DefiniteError):

@@ -1,6 +1,6 @@
-"""What a pipeline step tells while it works: one event at a time, to whoever asked.
+"""The events that a pipeline step reports while it works, one at a time.
 
-How an event is shown (a progress bar, a JSON line, a Dagster log entry) belongs to the caller.
+Showing an event (a progress bar, a JSON line, a Dagster log entry) does not belong here: the caller does that.
 """
 
 from __future__ import annotations
@@ -42,9 +42,17 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether someone has asked."""
+        """True if the end was requested."""
         return self._flag.is_set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep up to `timeout_s` seconds, less if asked to stop; says whether asked."""
+        """Sleep up to `timeout_s` seconds, or until the end is requested; True if it is."""
         return self._flag.wait(timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """Who hears of a run, and what ends it."""
+
+    report: Report = silent
+    stop: Stop = field(default_factory=Stop)

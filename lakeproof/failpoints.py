@@ -1,11 +1,11 @@
-"""Named places where a test may kill or delay this process, to show that what is on disk then is enough.
+"""Named places at which a test may kill or delay this process, to show that the state on disk is enough to go on.
 
-Which places there are belongs to the code that passes them. Without LAKEPROOF_FAILPOINT a passing costs one comparison.
+The names do not belong here but in the code that passes them. Without LAKEPROOF_FAILPOINT, passing one costs one comparison.
 
     LAKEPROOF_FAILPOINT=drain.after_manifest            kill -9 of itself at the first passing
     LAKEPROOF_FAILPOINT=drain.after_manifest:7          at the seventh
     LAKEPROOF_FAILPOINT=drain.after_data_files@hang:5   sleep 5 s there, once
-    LAKEPROOF_FAILPOINT=drain.decoded@hold:/tmp/here    make the file there, and go on when somebody has removed it
+    LAKEPROOF_FAILPOINT=drain.decoded@hold:/tmp/here    create the file there, and go on when somebody has removed it
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOLD_LOOK_S = 0.01
 
 @dataclass(slots=True)
 class Armed:
-    """One failpoint that waits for its passing; the process is killed there where `hang_s` and `hold` are None."""
+    """An armed failpoint; it kills the process if `hang_s` and `hold` are None."""
 
     name: str
     nth: int
@@ -34,21 +34,21 @@ class Armed:
 
     @classmethod
     def parse(cls, text: str) -> Armed:
-        """Read the variable's value; raises ValueError for another form."""
-        name, at, how = text.partition("@")
+        """Parse the variable's value; raise ValueError for another form."""
+        name, separator, how = text.partition("@")
         stem, colon, last = name.rpartition(":")
         nth = 1
         if colon and last.isascii() and last.isdigit():
             name, nth = stem, int(last)
         kind, _, value = how.partition(":")
-        if not name or nth < 1 or (at and (kind not in ("hang", "hold") or not value)):
+        if not name or nth < 1 or (separator and (kind not in ("hang", "hold") or not value)):
             forms = "name, name:N, or either with @hang:SECONDS or @hold:FILE behind"
             raise ValueError(f"{VARIABLE} is {text!r}; write {forms}")
         hang_s, hold = float(value) if kind == "hang" else None, Path(value) if kind == "hold" else None
         return cls(name, nth, hang_s, hold)
 
     def passing(self, name: str) -> bool:
-        """Count a passing; says whether it is the one."""
+        """Count a passing; True if it is the one."""
         if name != self.name:
             return False
         with self.lock:
@@ -57,7 +57,7 @@ class Armed:
 
 
 def failpoint(name: str) -> None:
-    """Pass a named place: nothing happens unless the environment, as it was when this was imported, names it."""
+    """Pass a named place: nothing happens unless the environment named it when this module was imported."""
     if _ARMED is None or not _ARMED.passing(name):
         return
     if _ARMED.hang_s is not None:

@@ -1,6 +1,6 @@
 """A place in PostgreSQL's write-ahead log, as a type.
 
-Nothing here reads a server: an `Lsn` is a value. An LSN is never passed as a bare `int` or `str`.
+Reading a server does not belong here: an `Lsn` is a value. An LSN is never passed as a bare `int` or `str`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lsn:
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Read PostgreSQL's text form; raises ValueError for anything else."""
+        """Parse PostgreSQL's text form; raise ValueError for anything else."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"not an LSN: {text[:40]!r} (the form is 16B3/748, two hexadecimal numbers)")
@@ -43,7 +43,7 @@ class Lsn:
         return self.value
 
     def __sub__(self, other: Lsn) -> int:
-        """The distance in bytes, negative where `other` is later."""
+        """Return the distance in bytes, negative if `other` is later."""
         return self.value - other.value
 
 

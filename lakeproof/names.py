@@ -1,6 +1,6 @@
 """Names that are types: tables, OIDs, incarnations, cycles.
 
-Quoting for SQL belongs to `psycopg.sql` and to the Spark rooms, not here.
+Quoting for SQL does not belong here (`psycopg.sql`, the Spark rooms).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Xid = NewType("Xid", int)
 Incarnation = NewType("Incarnation", int)
 CycleNumber = NewType("CycleNumber", int)
 
-# Kept as they are in a path; everything else is percent-encoded (a dot too where it could make `.` or `..`).
+# These characters stay as they are in a path; all others are percent-encoded (a dot if it could make `.` or `..`).
 _SAFE = "-_"
 
 
@@ -36,7 +36,7 @@ class TableName:
 
     @classmethod
     def from_key(cls, key: str) -> TableName:
-        """The inverse of `key`; raises ValueError where there are not two parts."""
+        """Parse a `key`; raise ValueError unless there are two parts."""
         schema, slash, name = key.partition("/")
         if not slash or "/" in name or not schema or not name:
             raise ValueError(f"not a table key: {key!r} (the form is schema/name)")

@@ -1,69 +1,75 @@
-"""How far a work of several tables is, as an event now and then: tables done, rows, and the time left.
+"""The progress of a work on several tables, as an event now and then: tables done, rows, and the time left.
 
-How an event is shown, and how often, belongs to whoever is told.
+How an event is shown, and how often, does not belong here.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakeproof.events import Event, Report
 
 
-class Progress:
-    """Tables done of `total`, from any thread; `kind` is the event's, `what` the work in a word or two.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A work on `tables` tables: `kind` of its events, `name` for people, `fields` for each event."""
 
-    `of_all` says which part of a longer work this is: where it begins and ends, between 0 and 1. `seconds_before` were spent
-    on what came before it.
-    """
+    kind: str
+    name: str
+    tables: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a longer work that a work is: from `begin` to `end`, between 0 and 1, after `seconds_before`."""
+
+    begin: float = 0.0
+    end: float = 1.0
+    seconds_before: float = 0.0
+
+
+class Progress:
+    """Counts the tables of a work that are done, from any thread."""
 
     def __init__(
-        self,
-        report: Report,
-        kind: str,
-        what: str,
-        total: int,
-        *,
-        of_all: tuple[float, float] = (0.0, 1.0),
-        seconds_before: float = 0.0,
-        fields: dict[str, Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, report: Report, work: Work, share: Share | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._report, self._kind, self._what, self._total = report, kind, what, total
-        self._of_all, self._fields, self._clock = of_all, fields or {}, clock
-        self._began = clock() - seconds_before
+        self._report, self._work, self._share, self._clock = report, work, share or Share(), clock
+        self._began = clock() - self._share.seconds_before
         self._lock = threading.Lock()
         self._done = 0
         self._rows = 0
 
     def begin(self) -> None:
-        """Tell that nothing is done yet."""
-        self._tell(0, 0)
+        """Report that nothing is done yet."""
+        self._emit(0, 0)
 
     def done(self, rows: int) -> None:
-        """One table more."""
+        """Count one more table, with its rows."""
         with self._lock:
             self._done += 1
             self._rows += rows
             done, all_rows = self._done, self._rows
-        self._tell(done, all_rows)
+        self._emit(done, all_rows)
 
-    def _tell(self, done: int, rows: int) -> None:
-        first, last = self._of_all
-        fraction = first + (last - first) * (done / self._total if self._total else 1.0)
+    def _emit(self, done: int, rows: int) -> None:
+        share, total = self._share, self._work.tables
+        fraction = share.begin + (share.end - share.begin) * (done / total if total else 1.0)
         seconds = self._clock() - self._began
         left = seconds * (1 - fraction) / fraction if fraction else None
-        message = f"{self._what}: {done:,} of {self._total:,} tables, {rows:,} rows"
+        message = f"{self._work.name}: {done:,} of {total:,} tables, {rows:,} rows"
         message += "" if left is None else f", about {left:,.0f} s left"
-        told = {
-            "tables": self._total,
+        fields = {
+            "tables": total,
             "tables_done": done,
             "rows": rows,
             "fraction": round(fraction, 4),
             "seconds": round(seconds, 1),
             "seconds_left": None if left is None else round(left, 1),
         }
-        self._report(Event(self._kind, message, {**self._fields, **told}))
+        self._report(Event(self._work.kind, message, {**self._work.fields, **fields}))

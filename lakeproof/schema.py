@@ -1,6 +1,7 @@
-"""A table's schema version: what the stream, the landing and the lake agree a row looks like.
+"""A table's schema version: the form of a row that the stream, the landing and the lake agree on.
 
-How a PostgreSQL type maps to a lake type belongs to `lakeproof.values`; reading the catalog to `lakeproof.postgres`.
+Mapping a PostgreSQL type to a lake type does not belong here (`lakeproof.values`), nor reading the catalog
+(`lakeproof.postgres`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.names import Oid, TableName
 
-# What the names of the lake's own columns begin with.
-HIDDEN_PREFIX = "_lp_"
-# Columns that Spark and Delta have for themselves while they read, merge and delete: with one of the table's by that name
-# they fail, or take the one for the other.
+# Column names that Spark and Delta use themselves while they read, merge and delete: with a table's column of that name they
+# fail, or confuse the two.
 _TAKEN_PREFIX = "__delta_internal"
 _TAKEN = frozenset(
     {
@@ -44,10 +44,10 @@ class Identity(Enum):
 def identity_fits(
     root: Identity, root_columns: Collection[str], partition: Identity, partition_columns: Collection[str]
 ) -> bool:
-    """Whether a partition's old rows, as PostgreSQL sends them, have the columns by which its root's rows are told apart.
+    """True if a partition's old rows, as PostgreSQL sends them, have the columns that identify its root's rows.
 
-    The columns are those of each one's identity index. Under a root's name the message says what the root's identity is,
-    and the old row has what the partition's identity gives.
+    The columns are those of each one's identity index. The message under a root's name has the root's identity, and the old
+    row has the columns of the partition's identity.
     """
     if partition is Identity.FULL:
         return True
@@ -59,10 +59,9 @@ class Column:
     """One column of one schema version.
 
     `kind` is the name of its row in `lakeproof.values.types` (e.g. `int4`, `numeric`, `text`), decided once, when the
-    version is made, from the type's OID, typmod, base type and configuration; `attnum` is the catalog's attribute number,
-    0 where it can't be told (its kind is then `exact_text`), below zero where the column came and went between two
-    readings of the catalog, so that the lake leaves it out.
-    `identity` says that the column belongs to the replica identity's index.
+    version is made, from the type's OID, typmod, base type and configuration. `attnum` is the catalog's attribute number: 0
+    if it is unknown (its kind is then `exact_text`), below zero if the column came and went between two readings of the
+    catalog, so that the lake leaves it out. `identity`: the column belongs to the replica identity's index.
     """
 
     name: str
@@ -76,11 +75,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """One shape of one table, in force from a place in the stream until the next.
+    """One schema of one table, in force from a place in the stream until the next.
 
-    `columns` are in the order of the Relation message; landing files name them `c0`, `c1`, … by it.
-    `key` lists the names of the columns that tell rows apart: the identity index's, or the configured ones under
-    identity FULL; empty for a bag.
+    `columns` are in the order of the Relation message; landing files name them `c0`, `c1`, … in that order. `key` lists the
+    names of the columns that identify rows: the identity index's, or the configured ones under identity FULL; empty for a
+    bag.
     """
 
     table: TableName
@@ -97,11 +96,11 @@ class SchemaVersion:
 
     @property
     def is_bag(self) -> bool:
-        """Whether rows have no key, so that the table is a multiset of rows."""
+        """True if rows have no key, so that the table is a multiset of rows."""
         return not self.key
 
     def to_json(self) -> dict[str, Any]:
-        """The form that manifests carry (without `id`, which is derived)."""
+        """Return the form that manifests carry (without `id`, which is derived)."""
         return {
             "schema": self.table.schema,
             "name": self.table.name,
@@ -124,7 +123,7 @@ class SchemaVersion:
 
     @classmethod
     def from_json(cls, doc: dict[str, Any]) -> SchemaVersion:
-        """The inverse of `to_json`; raises KeyError, TypeError or ValueError on any other document."""
+        """Parse `to_json`'s form; raise KeyError, TypeError or ValueError on any other document."""
         columns = tuple(
             Column(
                 name=str(c["name"]),
@@ -147,17 +146,17 @@ class SchemaVersion:
 
 
 def lake_names(columns: Iterable[Column]) -> dict[str, str]:
-    """Each column's name in the lake: its own, or `#<attribute number>#<name>`.
+    """Return each column's name in the lake: its own, or `#<attribute number>#<name>`.
 
-    The latter when Spark could not tell it from one before it (names that differ in case only), from a hidden column, or
-    from one that Spark and Delta have for themselves.
+    The second form is used if Spark could not tell the column from an earlier one (names that differ in case only), from a
+    hidden column, or from one that Spark and Delta use themselves.
     """
     seen: set[str] = set()
     names: dict[str, str] = {}
     for column in columns:
         name = column.name
         folded = name.casefold()
-        if folded in seen | _TAKEN or folded.startswith((HIDDEN_PREFIX, _TAKEN_PREFIX)):
+        if folded in seen | _TAKEN or folded.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX, _TAKEN_PREFIX)):
             name = f"#{column.attnum}#{name}"
         seen.add(name.casefold())
         names[column.name] = name
@@ -166,7 +165,7 @@ def lake_names(columns: Iterable[Column]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutColumn:
-    """A column that the stream has not: `generated` is `stored` or `virtual`, or empty where a column list leaves it out."""
+    """A column that the stream does not have: `generated` is `stored`, `virtual`, or empty outside of a column list."""
 
     name: str
     generated: str

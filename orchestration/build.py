@@ -1,7 +1,7 @@
 """Assembles the location from a configuration: every asset, check, job, sensor, schedule and resource meets here.
 
-No server, Spark or secret is needed for it, and of the lake only what the configuration's patterns are held against; which
-configuration is taken belongs to `locate`.
+This needs no server, Spark or secret. Of the lake it reads only the list of tables that the configuration's patterns match.
+Choosing the configuration file does not belong here (`find_config`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from resources import LakeSpark, Settings
 
 _log = logging.getLogger("lakeproof.dagster")
 _UNKNOWN = (
-    "which tables its patterns match is not in the lake yet, so Dagster shows nothing of it; run `lakeproof apply` and"
+    "the lake does not know yet which tables its patterns match, so Dagster shows nothing of it; run `lakeproof apply` and"
     " `lakeproof bootstrap`, then reload this location"
 )
 
 
 def location(path: Path | None) -> dg.Definitions:
-    """The location of a configuration file; an empty one, which says what to do, where there is none.
+    """Return the location of a configuration file; without a file, an empty location that says what to do.
 
     Raises ConfigError, with every mistake, for a file that is wrong or missing: Dagster shows it in place of the location.
     """
@@ -49,13 +49,12 @@ def location(path: Path | None) -> dg.Definitions:
     return build(load(path))
 
 
-def build(written: Config) -> dg.Definitions:
-    """The location of a configuration. A source that lists no tables has nothing to show, and is left out.
+def build(file: Config) -> dg.Definitions:
+    """Return the location of a configuration. A source without tables has nothing to show, and is left out.
 
-    What the patterns of a source match is what the lake knows: a table that came later is shown when the location is loaded
-    again.
+    Patterns match the tables that the lake knows: a table that was added later is shown when the location is reloaded.
     """
-    config = written.model_copy(update={"sources": {name: _with_tables(written, name) for name in written.sources}})
+    config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
     for source in config.sources.values():
         if not source.selection:
@@ -82,22 +81,22 @@ def build(written: Config) -> dg.Definitions:
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:
-    """The source with the tables that its patterns are known to match; those that it names where the lake can't be read."""
+    """Return the source with the tables that its patterns match; only the tables it names if the lake can't be read."""
     try:
         return with_known_tables(config, name)
     except LakeproofError as error:
-        _log.warning("sources.%s: which tables its patterns match is not known: %s", name, error)
+        _log.warning("sources.%s: the tables that its patterns match can't be read: %s", name, error)
         return config.sources[name]
 
 
 def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
-    expected = expectations_asset(config, source)
+    expectations = expectations_asset(config, source)
     return [
         snapshot_asset(config, source),
         changes_asset(config, source),
         compaction_asset(config, source),
         proof_asset(config, source),
-        *([expected] if expected else []),
+        *([expectations] if expectations else []),
         maintenance_asset(config, source),
         slot_asset(config, source),
     ]

@@ -1,6 +1,6 @@
-"""The location that `workspace.yaml` names: the configuration at hand, assembled.
+"""The location that `workspace.yaml` names: the configuration that `find_config` finds, assembled.
 
-Everything that could be tested or reused belongs to `build` and `locate`; Dagster loads this file by its path.
+Dagster loads this file by its path; everything that could be tested or reused belongs to `build` and `find_config`.
 """
 
 from __future__ import annotations

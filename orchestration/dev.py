@@ -1,6 +1,6 @@
-"""`dagster dev` whose web server is the guarded one of `webserver.py`: `python -m orchestration.dev`, with its arguments.
+"""`dagster dev` with the guarded web server of `webserver.py`: `python -m orchestration.dev`, with the same arguments.
 
-What a developer's machine calls it with belongs to `scripts/ui.py`.
+The arguments for a developer's machine do not belong here; `scripts/ui.py` passes them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _THEIRS, _OURS = "dagster_webserver", "orchestration.webserver"
 
 def main() -> None:
     """Run `dagster dev`; raises RuntimeError if this Dagster starts its web server in another way."""
-    # The name is Dagster's own affair, so the module's types don't have it.
+    # This name is private to Dagster, so the module's types don't have it.
     module: Any = dev
     start = module.open_ipc_subprocess
-    begun: list[Any] = []
+    started: list[Any] = []
 
-    def start_guarded(parts: list[str], **settings: Any) -> Any:
+    def start_guarded(command: list[str], **settings: Any) -> Any:
         # The web server is the first of its processes.
-        if not begun and _THEIRS not in parts:
+        if not started and _THEIRS not in command:
             raise RuntimeError(
-                "this version of Dagster starts its web server in another way; it is not started unguarded"
+                "this version of Dagster starts its web server in another way; it is not started without the guard"
             )
-        begun.append(start([_OURS if part == _THEIRS else part for part in parts], **settings))
-        return begun[-1]
+        started.append(start([_OURS if word == _THEIRS else word for word in command], **settings))
+        return started[-1]
 
     module.open_ipc_subprocess = start_guarded
     sys.argv[0] = "dagster"

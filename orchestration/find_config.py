@@ -1,6 +1,6 @@
-"""Finds the configuration that the location is made from.
+"""Finds the configuration file that the location is built from.
 
-Reading it belongs to `lakeproof.config.load`; what is made from it, to `build`.
+Reading the file does not belong here; `lakeproof.config.load` does that.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from lakeproof.config.load import DEFAULT_NAME, VARIABLE
 
-# The folder that workspace.yaml stands in.
+# The folder of workspace.yaml.
 ROOT = Path(__file__).resolve().parent.parent
 
 HINT = f"set {VARIABLE} to a configuration file, or put {DEFAULT_NAME} into {ROOT}, then reload this location"
 
 
 def configuration_path(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Path | None:
-    """The file that LAKEPROOF_CONFIG names, else `lakeproof.yaml` at the root, else None.
+    """Return the file that LAKEPROOF_CONFIG names, else `lakeproof.yaml` at the root, else None.
 
-    A file that is named is given back also where it is missing: to load nothing would hide the mistake.
+    A file that LAKEPROOF_CONFIG names is returned even if it is missing: loading nothing would hide the mistake.
     """
     named = environ.get(VARIABLE, "")
     if named:

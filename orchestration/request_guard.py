@@ -1,14 +1,14 @@
 """Refuses requests to Dagster's web server that another web page makes in the operator's browser, and asks for a password.
 
-What is served is Dagster's; starting the server belongs to `webserver.py`.
+The pages are Dagster's. Starting the server does not belong here (`webserver.py`).
 
-Dagster runs mutations from a plain GET and looks at neither Origin nor Host. So an image tag on any page could stop a
-sensor of a UI on the loopback address, and a name that resolves to that address could read answers (DNS rebinding).
+Dagster runs mutations from a plain GET and checks neither Origin nor Host. So an image tag on any page could stop a sensor
+of a UI on the loopback address, and a host name that resolves to that address could read answers (DNS rebinding).
 
     Host                not one of the expected names      → 403
     Origin              another host's                     → 403
     Sec-Fetch-Site      another site's                     → 403, unless it opens one of the UI's pages
-    GET /graphql?query  and the browser says nothing       → 403: a form or an image tag of an old browser
+    GET /graphql?query  without Sec-Fetch-Site             → 403: a form or an image tag in an old browser
     Authorization       missing or wrong, if a password is set → 401
 """
 
@@ -27,9 +27,9 @@ from lakeproof.errors import manual
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _OWN_SITE = ("same-origin", "none")
-# A path with one of these acts or gives data, below whatever prefix; every other is the page of the UI itself.
+# A path that contains one of these acts or returns data, whatever its prefix; every other path is a page of the UI.
 _NO_PAGES = ("/graphql", "/report_", "/download_", "/logs/", "/notebook", "/dagit/notebook")
-# Versions, and no more: what a health check asks for.
+# Returns version numbers only; health checks ask for it.
 _WITHOUT_LOGIN = ("/server_info",)
 _CLOSED_BY_POLICY = 1008
 
@@ -42,21 +42,21 @@ class RequestGuard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._login = login
 
-    def _may_enter(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+    def _is_logged_in(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         if self._login is None or scope["path"] in _WITHOUT_LOGIN:
             return True
         return _is_login(headers.get("authorization", ""), self._login)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
+        """Pass the request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         reason = refusal(scope, headers, self._hosts)
-        status, more = 403, {}
-        if reason is None and not self._may_enter(scope, headers):
-            reason, status, more = (
+        status, extra = 403, {}
+        if reason is None and not self._is_logged_in(scope, headers):
+            reason, status, extra = (
                 "a user and a password are needed",
                 401,
                 {"WWW-Authenticate": 'Basic realm="Dagster"'},
@@ -66,22 +66,24 @@ class RequestGuard:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _CLOSED_BY_POLICY, "reason": reason})
         else:
-            await PlainTextResponse(f"{reason}\n", status, headers=more)(scope, receive, send)
+            await PlainTextResponse(f"{reason}\n", status, headers=extra)(scope, receive, send)
 
 
 def refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> str | None:
-    """Return why a request is refused, or None; header names are in lower case."""
+    """Return the reason to refuse a request, or None; header names are in lower case."""
     host = headers.get("host", "").lower()
     if _name(host) not in hosts:
-        return f"this name is not one of the UI's own; see {manual('lakeproof in Dagster', 'Who may reach the UI')}"
+        return (
+            f"this host name is not one of the UI's names; see {manual('lakeproof in Dagster', 'Who may reach the UI')}"
+        )
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host:
-        return "another web page asked for this"
+        return "another web page made this request"
     site = headers.get("sec-fetch-site")
     if site is None:
-        by_address = scope["type"] == "http" and scope["method"] == "GET" and "/graphql" in scope["path"]
-        return "a query is sent with POST" if by_address and scope.get("query_string") else None
-    return None if site in _OWN_SITE or _opens_a_page(scope, headers) else "another web page asked for this"
+        in_url = scope["type"] == "http" and scope["method"] == "GET" and "/graphql" in scope["path"]
+        return "send the query with POST" if in_url and scope.get("query_string") else None
+    return None if site in _OWN_SITE or _opens_a_page(scope, headers) else "another web page made this request"
 
 
 def _opens_a_page(scope: Scope, headers: Mapping[str, str]) -> bool:
@@ -91,7 +93,7 @@ def _opens_a_page(scope: Scope, headers: Mapping[str, str]) -> bool:
         and scope["method"] == "GET"
         and headers.get("sec-fetch-mode") == "navigate"
         and headers.get("sec-fetch-dest") == "document"
-        and not any(place in scope["path"] for place in _NO_PAGES)
+        and not any(part in scope["path"] for part in _NO_PAGES)
     )
 
 
@@ -105,7 +107,7 @@ def _is_login(authorization: str, login: tuple[str, str]) -> bool:
     if scheme.lower() != "basic":
         return False
     try:
-        given = base64.b64decode(text, validate=True)
+        credentials = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return False
-    return hmac.compare_digest(given, ":".join(login).encode())
+    return hmac.compare_digest(credentials, ":".join(login).encode())

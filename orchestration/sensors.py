@@ -1,6 +1,6 @@
-"""The sensors: one per source keeps its drain running; where it is asked for, another copies held and new tables.
+"""The sensors: one per source keeps its drain running; if configured, a second one copies held and new tables.
 
-What is decided belongs to `keeper`, `slot_check` and `recopying`; here it is only seen and done.
+They observe and act. Decisions do not belong here: `orchestration.policies` has them.
 """
 
 import time
@@ -10,28 +10,29 @@ import dagster as dg
 
 from assets.bootstrap import SnapshotRun
 from assets.changes import DrainRun
-from assets.slots import result, unseen
+from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
-from jobs.names import KEEPER_TAG, bootstrap_job_name, drain_job_name
+from jobs.names import SENSOR_TAG, bootstrap_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
-from orchestration.policies import copy as recopying
-from orchestration.policies import drain as keeper
+from orchestration.policies import copy as copy_policy
+from orchestration.policies import drain as drain_policy
 from orchestration.policies import slot_check
+from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
-from resources import Settings, SlotLook
+from resources import Settings, SlotStatus
 
 # A round hour bounds a run's log and brings new code into use.
 DRAIN_MAX_S = 3600.0
 # The daemon's loop takes 5 s; an interval of 5 would make it alternate between 5 and 10.
 _INTERVAL_S = 4
 _HELD_INTERVAL_S = 30
-# Dagster ends what outlives this, where run monitoring is on: far behind the drain's own limit.
+# If run monitoring is on, Dagster ends a run that outlives this: long after the drain's own limit.
 _MAX_RUNTIME_S = int(DRAIN_MAX_S * 1.5)
 
 
 def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
-    """`<source>_slot_drain_sensor`."""
+    """Return the sensor `<source>_slot_drain_sensor`."""
     job = drain_job_name(source.name)
 
     @dg.sensor(
@@ -40,31 +41,30 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Keeps one drain of slot {source.slot} running: it looks at the slot on the server first and at Dagster's runs "
-            "second, so it also recovers from runs that died without saying so. It tells the slot's check what has changed, "
-            "also that the server can't be asked for a minute."
+            f"Keeps one drain of slot {source.slot} running. It asks the server about the slot first and reads Dagster's "
+            "runs second, so it also recovers from runs that died without a word. It updates the slot's check when the "
+            "result changes, and when the server has been unreachable for a minute."
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
-        now, told = clock(), slot_check.Told.from_cursor(context.cursor)
+        now, last = clock(), slot_check.LastReport.from_cursor(context.cursor)
         try:
-            look = settings.slot_look(source.name)
+            slot = settings.slot_status(source.name)
         except LakeproofError as error:
-            events, told = _check(told, unseen(source, str(error)), slot_check.UNSEEN, now)
-            # Forgotten on purpose: a drain that lives through an outage needs its time to connect again.
+            events, last = _check(last, unreachable_result(source, str(error)), slot_check.UNREACHABLE, now)
+            # The memory is cleared on purpose: a drain that survives an outage needs time to connect again.
             return dg.SensorResult(
-                skip_reason=f"the slot can't be looked at: {error}",
-                cursor=keeper.Memory().to_cursor(check=told.to_json()),
+                skip_reason=f"the slot can't be read: {error}",
+                cursor=drain_policy.Memory().to_cursor(check=last.to_json()),
                 asset_events=events,
             )
-        verdict = result(source, look)
-        events, told = _check(told, verdict, _level(verdict) if look.begun else slot_check.OK, now)
-        slot = _slot(source, look)
-        runs = recent_runs(context.instance, job, KEEPER_TAG)
-        memory = keeper.Memory.from_cursor(context.cursor)
-        decision = keeper.decide(slot, runs, memory, now, DRAIN_MAX_S)
+        health = check_result(source, slot)
+        events, last = _check(last, health, _level(health) if slot.has_landing else slot_check.OK, now)
+        runs = recent_runs(context.instance, job, SENSOR_TAG)
+        memory = drain_policy.Memory.from_cursor(context.cursor)
+        decision = drain_policy.decide(_slot(source, slot), runs, memory, now, DRAIN_MAX_S)
         fail_dead(context.instance, decision.dead, f"slot {source.slot} had no reader, so this run's process is gone")
-        cursor = decision.memory.to_cursor(check=told.to_json())
+        cursor = decision.memory.to_cursor(check=last.to_json())
         if not decision.start:
             return dg.SensorResult(skip_reason=decision.reason, cursor=cursor, asset_events=events)
         context.log.info(decision.reason)
@@ -73,34 +73,34 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
     return slot_drain_sensor
 
 
-def _level(verdict: dg.AssetCheckResult) -> str:
-    return slot_check.OK if verdict.passed else verdict.severity.value
+def _level(health: dg.AssetCheckResult) -> str:
+    return slot_check.OK if health.passed else health.severity.value
 
 
 def _check(
-    told: slot_check.Told, verdict: dg.AssetCheckResult, level: str, now: float
-) -> tuple[list[dg.AssetCheckEvaluation], slot_check.Told]:
-    """The check's result as an event of the tick if it is to be told now, and what to remember."""
-    is_due, told = slot_check.decide(told, level, now)
-    if not is_due or verdict.asset_key is None or verdict.check_name is None:
-        return [], told
+    last: slot_check.LastReport, health: dg.AssetCheckResult, level: str, now: float
+) -> tuple[list[dg.AssetCheckEvaluation], slot_check.LastReport]:
+    """Return the check's result as an event of this tick if it must be reported now, and the state to keep."""
+    is_due, last = slot_check.decide(last, level, now)
+    if not is_due or health.asset_key is None or health.check_name is None:
+        return [], last
     event = dg.AssetCheckEvaluation(
-        asset_key=verdict.asset_key,
-        check_name=verdict.check_name,
-        passed=verdict.passed,
-        metadata=verdict.metadata,
-        severity=verdict.severity,
-        description=verdict.description,
+        asset_key=health.asset_key,
+        check_name=health.check_name,
+        passed=health.passed,
+        metadata=health.metadata,
+        severity=health.severity,
+        description=health.description,
     )
-    return [event], told
+    return [event], last
 
 
-def _slot(source: SourceConfig, look: SlotLook) -> keeper.Slot | None:
-    """None where nothing has begun; a slot that is gone from under a landing is one with a gap."""
-    if not look.begun:
+def _slot(source: SourceConfig, status: SlotStatus) -> drain_policy.Slot | None:
+    """Return the policy's view of the slot; None before the first landing. A slot that has disappeared has a gap."""
+    if not status.has_landing:
         return None
-    holder = (look.state.active_pid or 0) if look.state is not None and look.state.active else None
-    return keeper.Slot(source.slot, holder, look.gap)
+    holder = (status.state.active_pid or 0) if status.state is not None and status.state.active else None
+    return drain_policy.Slot(source.slot, holder, status.gap)
 
 
 def _request(source: SourceConfig, job: str) -> dg.RunRequest:
@@ -109,13 +109,13 @@ def _request(source: SourceConfig, job: str) -> dg.RunRequest:
     return dg.RunRequest(
         job_name=job,
         run_config=dg.RunConfig(ops={f"drain_{source.name}": config}),
-        # The sensor itself starts the successor of a drain that failed; Dagster's retry would be a second one.
-        tags={KEEPER_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S), "dagster/max_retries": "0"},
+        # This sensor starts the successor of a failed drain; Dagster's retry would be a second one.
+        tags={SENSOR_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S), "dagster/max_retries": "0"},
     )
 
 
 def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
-    """`<source>_held_sensor`."""
+    """Return the sensor `<source>_held_sensor`."""
     job = bootstrap_job_name(source.name)
 
     @dg.sensor(
@@ -124,24 +124,22 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
         minimum_interval_seconds=_HELD_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Copies the tables of {source.name} that are held until there is a new snapshot of them, and those that came "
-            "into the publication. It looks into the lake alone; a copy that does not help is made again ever more seldom."
+            f"Copies the tables of {source.name} that are held until they have a new snapshot, and tables new in the "
+            "publication. It reads the lake only. Repeated copies that do not help are spaced further and further apart."
         ),
     )
     def held_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         try:
-            found = settings.to_copy(source.name)
-            snapshot = settings.in_lake(source.name).sources[source.name].snapshot
-            working = settings.is_working(job)
+            due = settings.due_copies(source.name)
+            snapshot = settings.lake_status(source.name).sources[source.name].snapshot
+            locked = settings.has_live_process(job)
         except LakeproofError as error:
-            return dg.SensorResult(skip_reason=f"the lake can't be looked at: {error}")
-        decision = recopying.decide(
-            found,
+            return dg.SensorResult(skip_reason=f"the lake can't be read: {error}")
+        decision = copy_policy.decide(
+            due,
             source.tables,
-            recent_runs(context.instance, job),
-            clock(),
+            JobRuns(recent_runs(context.instance, job), clock(), locked),
             source.snapshot.held_pause_s,
-            working=working,
             copying=snapshot is not None and bool(snapshot.running),
         )
         fail_dead(context.instance, decision.dead)
@@ -152,7 +150,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
             job_name=job,
             asset_selection=[table_key(Layer.SNAPSHOT, source.name, table) for table in decision.tables],
             run_config=dg.RunConfig(
-                ops={f"snapshot_{source.name}": SnapshotRun(reason=f"by itself: {decision.reason}", again=True)}
+                ops={f"snapshot_{source.name}": SnapshotRun(reason=f"automatic: {decision.reason}", again=True)}
             ),
         )
         return dg.SensorResult(run_requests=[request])

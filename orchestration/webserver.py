@@ -1,9 +1,9 @@
-"""Dagster's web server behind a check of who asks: `python -m orchestration.webserver`, arguments as `dagster-webserver`.
+"""Dagster's web server behind the request guard: `python -m orchestration.webserver`, arguments as `dagster-webserver`.
 
-The rules of the check belong to `request_guard.py`.
+The rules of the guard do not belong here (`request_guard.py`).
 
-LAKEPROOF_UI_HOSTS: the names by which browsers may reach it, separated by commas, beside those of the loopback address.
-LAKEPROOF_UI_LOGIN_FILE: a file with one line `user:password`, asked for by HTTP's basic authentication.
+LAKEPROOF_UI_HOSTS: host names by which browsers may reach it, separated by commas, besides those of the loopback address.
+LAKEPROOF_UI_LOGIN_FILE: a file with one line `user:password`, required by HTTP basic authentication.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def read_login(file: Path) -> tuple[str, str]:
     """Return user and password; raises ValueError naming the file."""
     user, colon, password = file.read_text(encoding="utf-8").rstrip("\r\n").partition(":")
     if not (user and colon and password):
-        raise ValueError(f"{file}: it is not one line user:password; write it so, readable by this user alone")
+        raise ValueError(f"{file}: it is not one line user:password; write it like that, readable by this user alone")
     return user, password
 
 
-def _guarded(own: Any, outermost: Middleware) -> Any:
+def _guarded(original: Any, outermost: Middleware) -> Any:
     def build_middleware(self: DagsterWebserver[Any, Any]) -> list[Middleware]:
-        return [outermost, *own(self)]
+        return [outermost, *original(self)]
 
     return build_middleware
 
@@ -53,7 +53,7 @@ def serve() -> None:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"lakeproof: {error}\n")
         sys.exit(2)
-    # Dagster has no setting for it; every app that it makes has this method's middleware.
+    # Dagster has no setting for this; every app it creates uses the middleware of this method.
     DagsterWebserver.build_middleware = _guarded(DagsterWebserver.build_middleware, outermost)  # type: ignore[method-assign]  # on purpose
     main()  # type: ignore[no-untyped-call]  # Click's command has no types
 

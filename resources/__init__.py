@@ -1,9 +1,13 @@
-"""Dagster resources: the configuration file and a Spark session, handed to assets as engine objects.
+"""Dagster resources: the configuration file and a Spark session, passed to assets as engine objects.
 
-No logic belongs here, and nothing that an import or a location's loading would connect to.
+Pipeline logic does not belong here, and nothing that connects to a server when it is imported or when the location loads.
+
+    settings.py    the configuration, and cheap reads of slot and lake for sensors and metadata
+    lake_spark.py  the Spark session of a run
+    run_lock.py    the lock by which others see that a run's process is alive
 """
 
 from resources.lake_spark import LakeSpark
-from resources.settings import LastProofs, Settings, SlotLook
+from resources.settings import LastProofs, Settings, SlotStatus
 
-__all__ = ["LakeSpark", "LastProofs", "Settings", "SlotLook"]
+__all__ = ["LakeSpark", "LastProofs", "Settings", "SlotStatus"]

@@ -1,10 +1,10 @@
-"""Runs the parts of `make check`, `make test` and `make test-all` and says how long each took.
+"""Runs the parts of `make check`, `make test` and `make test-all`, and prints how long each took.
 
-What a part checks is configured in pyproject.toml. A part that fails does not stop the next one; the time limit does.
-Tests that use servers and Spark wait for nearly half of their time, so two such parts run at once, and what each of them
-printed is shown when it has ended.
-A few tests of `make test` that failed beside others run once more, alone and with the same seed (`_again`): those that pass
-then are named at the end, to be mended. `make test-all` has no such second look.
+The settings of the tools do not belong here (pyproject.toml). A part that fails does not stop the next part; the time limit
+does. Tests with servers and Spark spend nearly half of their time waiting, so two such parts run at once, and the output of
+each is shown when it has ended.
+If a few tests of `make test` fail while another part runs beside them, they run once more, alone and with the same seed
+(`_again`): tests that then pass are named at the end, to be fixed. `make test-all` has no such second run.
 A run of all parts of `make test-all` writes its result into docs/testing.md.
 """
 
@@ -16,6 +16,7 @@ import os
 import platform
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,29 +25,34 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
-# The goal of `make test` is 25 minutes with the setting up of a fresh clone; a loaded machine gets more, but never hangs.
+# The goal of `make test` is 15 minutes including the setup of a fresh clone; a loaded machine gets more, but never hangs.
 LIMITS_S = {"check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
 _ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=25")
 _PAGE = ROOT / "docs" / "testing.md"
-_PLACE = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
-# More JVMs at once would want more than 8 GB.
+_SECTION = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
+# More JVMs at once would need more than 8 GB.
 _AT_ONCE = 2
-# More failures than these are no matter of a busy machine.
+# A folder in memory for the files of `make test`: the engine waits for the disk after each file that it writes, 8 ms for a
+# file and its folder on a usual disk, and the tests' lakes are gone at the end. `make test-all` is on the disk.
+_MEMORY = Path("/dev/shm")  # noqa: S108  a folder with a name that nobody has is made in it
+_MEMORY_FREE_MIN = 6 << 30
+# More failures than this are not explained by a busy machine.
 _AGAIN_MAX = 3
 _BUSY = "passed again"
-# Characters of what a failed test says that its line at the end gives.
-_TOLD = 300
+# Characters of a failed test's message in its line at the end.
+_MESSAGE_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: a name, the module to run with its arguments, and whether it may run beside another one that may."""
+    """One part: a name, the module to run with its arguments, and `beside`: it may run beside another such part."""
 
     name: str
     arguments: tuple[str, ...]
@@ -55,9 +61,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a part; `tests`, `failures` and `failed` are empty where it is none of pytest's.
+    """The result of a part; `tests`, `failures` and `failed` are empty if it does not run pytest.
 
-    `failures` has a line for each test that failed, `failed` has what pytest calls them.
+    `failures` has a line for each failed test, `failed` their names as pytest takes them.
     """
 
     name: str
@@ -71,14 +77,19 @@ class Result:
 CHECK = (
     Part("lint", ("-m", "ruff", "check", "-q", *_ROOMS)),
     Part("format", ("-m", "ruff", "format", "-q", "--check", *_ROOMS)),
-    Part("types", ("-m", "mypy", "--no-error-summary")),
     Part("import contracts", ("-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache")),
-    Part("unit and tidy", (*_PYTEST, "tests/core", "tests/test_tidy.py")),
+    # The types take one core for as long as the unit tests take both: together they end after a minute.
+    Part("types", ("-m", "mypy", "--no-error-summary"), beside=True),
+    Part(
+        "unit and tidy",
+        (*_PYTEST, "-n", "2", "--dist", "loadfile", "tests/core", "tests/test_tidy.py", "tests/test_prose.py"),
+        beside=True,
+    ),
 )
-# The longest first, so that none is left over at the end.
+# The longest first, so that none runs alone at the end.
 _FOLDERS = ("edges", "scenarios", "properties", "shell")
 TESTS = tuple(Part(name, (*_PYTEST, f"tests/{name}"), beside=True) for name in _FOLDERS)
-# The whole of each random suite on the newest server, then on each older one all that uses a server.
+# Every random suite in full on the newest server, then all tests with a server on each older version.
 WHOLE = tuple(
     replace(part, arguments=(*part.arguments, "--full")) if _PYTEST[1] in part.arguments else part
     for part in CHECK + TESTS
@@ -91,23 +102,26 @@ PARTS = {"check": CHECK, "test": CHECK + TESTS, "test-all": WHOLE + OLDER}
 
 
 def main() -> int:
-    """0 when every part passed, 1 when one did not, 3 when the time ran out."""
+    """Return 0 if every part passed, 1 if one failed, 3 if the time ran out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=list(PARTS))
     parser.add_argument("--limit-s", type=float)
-    parser.add_argument("--only", nargs="+", metavar="PART", help="these parts, by their names in the table at the end")
+    parser.add_argument(
+        "--only", nargs="+", metavar="PART", help="run only these parts, by their names in the table at the end"
+    )
     arguments = parser.parse_args()
-    # pytest's own head is left out where it is quiet.
+    # Printed here, since a quiet pytest leaves out its header.
     seed = os.environ.setdefault("LAKEPROOF_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
     print(f"LAKEPROOF_SEED={seed}", flush=True)
     deadline = time.monotonic() + (arguments.limit_s or LIMITS_S[arguments.which])
-    begun = time.monotonic()
-    chosen = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
-    results = list(_results(chosen, deadline))
-    if arguments.which == "test":
-        results += _again(results, deadline)
-    wall_s = time.monotonic() - begun
-    # The failures come last, since of a long output often just the end is kept.
+    started = time.monotonic()
+    parts = [p for p in PARTS[arguments.which] if not arguments.only or p.name in arguments.only]
+    with _files_in_memory(arguments.which):
+        results = list(_results(parts, deadline))
+        if arguments.which == "test":
+            results += _again(results, deadline)
+    wall_s = time.monotonic() - started
+    # The failures come last, since often only the end of a long output is kept.
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
     if arguments.which == "test-all" and not arguments.only:
         _record(results, wall_s)
@@ -117,8 +131,28 @@ def main() -> int:
     return 0 if verdicts <= {"passed"} else 1
 
 
+@contextmanager
+def _files_in_memory(which: str) -> Iterator[None]:
+    """Let temporary files lie in memory while the block runs, if there is enough of it and the run is not test-all's."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if which == "test-all" or "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK) or free < _MEMORY_FREE_MIN:
+        yield
+        return
+    if shutil.disk_usage(_MEMORY).free < _MEMORY_FREE_MIN:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="lakeproof-", dir=_MEMORY, ignore_cleanup_errors=True) as folder:
+        # The servers run as another user, who has to pass.
+        Path(folder).chmod(0o755)
+        os.environ["TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["TMPDIR"]
+
+
 def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
-    """Run the parts in their order, up to the first that is out of time."""
+    """Run the parts in their order, up to the first that runs out of time."""
     processes = _Processes()
     waiting, running = list(parts), set[Future[Result]]()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -141,9 +175,9 @@ def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
 
 
 def _again(results: list[Result], deadline: float) -> list[Result]:
-    """Run the tests that failed in parts beside others once more, where they are few and nothing else is wrong.
+    """Run the failed tests of parts that ran beside others once more, if they are few and nothing else failed.
 
-    Where all of them pass, the verdicts of their parts in `results` become _BUSY.
+    If all of them pass, the verdicts of their parts in `results` become _BUSY.
     """
     beside = {part.name for part in TESTS}
     wrong = [result for result in results if result.verdict != "passed"]
@@ -161,14 +195,14 @@ def _again(results: list[Result], deadline: float) -> list[Result]:
 
 
 class _Processes:
-    """What runs now, so that an interruption can end it."""
+    """The running processes, so that an interruption can end them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def start(self, command: Sequence[str], output: int | None) -> subprocess.Popen[bytes]:
-        # A group of its own, so that the time limit also ends the servers and JVMs that a part started.
+        # A session of its own, so that the time limit also ends the servers and JVMs that a part started.
         process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=output, stderr=output)
         with self._lock:
             self._running.add(process)
@@ -182,8 +216,8 @@ class _Processes:
 
 
 def _run(part: Part, deadline: float, processes: _Processes) -> Result:
-    print(f"== {part.name}" + (", with what it prints at its end" if part.beside else ""), flush=True)
-    begun = time.monotonic()
+    print(f"== {part.name}" + (" (its output follows when it has ended)" if part.beside else ""), flush=True)
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lakeproof-part-") as folder, tempfile.TemporaryFile() as output:
         counts = Path(folder) / "counts.xml"
         counting = [f"--junitxml={counts}"] if _PYTEST[1] in part.arguments else []
@@ -197,8 +231,8 @@ def _run(part: Part, deadline: float, processes: _Processes) -> Result:
             verdict = "out of time"
         if part.beside:
             output.seek(0)
-            print(f"== {part.name}: what it printed\n" + output.read().decode(errors="replace"), flush=True)
-        return Result(part.name, verdict, time.monotonic() - begun, *_counted(counts))
+            print(f"== {part.name}: output\n" + output.read().decode(errors="replace"), flush=True)
+        return Result(part.name, verdict, time.monotonic() - started, *_counted(counts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -211,24 +245,24 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _counted(path: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """What pytest says that it ran, e.g. "103 passed, 2 skipped"; a line and pytest's name for each test that failed."""
+    """Return pytest's counts, e.g. "103 passed, 2 skipped", and a line and pytest's name for each failed test."""
     if not path.exists():
         return "", (), ()
     # Written by our own pytest a moment ago.
-    suite = ET.parse(path).getroot()[0]  # noqa: S314  it is no stranger's
+    suite = ET.parse(path).getroot()[0]  # noqa: S314  we have just written it
     failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     skipped = int(suite.attrib["skipped"])
     counts = {"passed": int(suite.attrib["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
     cases = [case for case in suite if case.find("failure") is not None or case.find("error") is not None]
     named = (f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}" for case in cases)
-    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return counted, tuple(_failure(case) for case in cases), tuple(dict.fromkeys(named))
 
 
 def _failure(case: ET.Element) -> str:
-    """Such as "failed: tests.shell.test_cli::test_plan: AssertionError: ...", cut off where it is long."""
-    told = next(part for part in case if part.tag in {"failure", "error"}).attrib.get("message", "")
-    return f"failed: {case.attrib['classname']}::{case.attrib['name']}: {' '.join(told.split())[:_TOLD]}"
+    """Return e.g. "failed: tests.shell.test_cli::test_plan: AssertionError: ...", shortened if it is long."""
+    message = next(part for part in case if part.tag in {"failure", "error"}).attrib.get("message", "")
+    return f"failed: {case.attrib['classname']}::{case.attrib['name']}: {' '.join(message.split())[:_MESSAGE_MAX]}"
 
 
 def _table(results: list[Result], wall_s: float) -> list[str]:
@@ -238,7 +272,7 @@ def _table(results: list[Result], wall_s: float) -> list[str]:
 
 
 def _record(results: list[Result], wall_s: float) -> None:
-    """The table for a reader who has no hours, with what it was run on."""
+    """Write the table of results to the documentation, with date, commit and machine."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -247,7 +281,7 @@ def _record(results: list[Result], wall_s: float) -> None:
     head = f"{today}, commit {commit.stdout.strip() or 'unknown'}, {machine}:"
     text = "\n".join(["", head, "", "```", *_table(results, wall_s)[1:], "```", "", ""])
     page = _PAGE.read_text(encoding="utf-8")
-    _PAGE.write_text(_PLACE.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
+    _PAGE.write_text(_SECTION.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
 
 
 if __name__ == "__main__":

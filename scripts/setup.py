@@ -1,6 +1,6 @@
-"""Makes .venv from the lock file and fetches Delta's jars; done at once when nothing has changed since the last time.
+"""Creates .venv from the lock file and fetches Delta's jars; returns at once if nothing has changed since the last time.
 
-Checks of the machine belong to `preflight.py`. Standard library only: this runs before anything is installed.
+Standard library only: this runs before anything is installed. Checking the machine does not belong here (`preflight.py`).
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ VENV = ROOT / ".venv"
 CACHE = ROOT / ".cache"
 PYTHON = VENV / "bin" / "python"
 LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
-# Below the virtual environment, so that removing it removes the claim that it is whole.
+# Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
 _FETCH_JARS = "from lakeproof.lake.spark.jars import jars; jars()"
 
 
 class SetupError(Exception):
-    """A step failed; `str()` says which, why, and what to do."""
+    """A step failed; `str()` has the step, the reason and the remedy."""
 
 
 _COMPILE = """
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.postgres import copy_text, framing
+from lakeproof.postgres import connection_framing, copy_text
 warm_up()
 copy_text.warm_up()
-framing.warm_up()
+connection_framing.warm_up()
 """
 
 
 def main() -> int:
-    """0 when the environment is whole, 2 with one line on stderr when it can't be made."""
-    wanted = fingerprint()
-    if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted and _runs():
+    """Return 0 if the environment is complete, 2 with one line on stderr if it can't be created."""
+    inputs = fingerprint()
+    if STAMP.exists() and STAMP.read_text(encoding="utf-8") == inputs and _runs():
         return 0
     started = time.monotonic()
-    print("Setting up (once; later starts skip this)", flush=True)
+    print("Setting up (once; later runs skip this)", flush=True)
     try:
-        make_environment()
+        create_environment()
         fetch_jars()
         compile_loops()
     except SetupError as error:
         print(f"lakeproof: {error}", file=sys.stderr)
         return 2
-    STAMP.write_text(wanted, encoding="utf-8")
+    STAMP.write_text(inputs, encoding="utf-8")
     print(f"Set up in {time.monotonic() - started:.0f} s", flush=True)
     return 0
 
 
 def fingerprint() -> str:
-    """What the environment is made of: the locks, this script, the Python, and the place (scripts carry its path)."""
+    """Return a digest of the environment's inputs: locks, this script, the Python, and the folder (scripts name it)."""
     digest = hashlib.sha256()
     for path in (*LOCKS, ROOT / "pyproject.toml", Path(__file__)):
         digest.update(path.read_bytes())
@@ -67,42 +67,48 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def make_environment() -> None:
-    """A virtual environment with exactly the locked packages, hashes checked, and this project editable."""
+def create_environment() -> None:
+    """Create a virtual environment with exactly the locked packages, hashes checked, and this project editable."""
     with step(f"virtual environment with Python {sys.version.split()[0]}"):
         STAMP.unlink(missing_ok=True)
         if not _runs() or _version() != sys.version:
             shutil.rmtree(VENV, ignore_errors=True)
-            run([sys.executable, "-m", "venv", str(VENV)], "the virtual environment could not be made")
+            run(
+                [sys.executable, "-m", "venv", str(VENV)],
+                "the virtual environment could not be created; install the venv module of this Python",
+            )
     with step("installer"):
         pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "-q", "--no-cache-dir"]
         network = "is the network reachable, and the package index that pip is configured for?"
         run([*pip, "install", "--require-hashes", "-r", str(LOCKS[0])], network)
     uv = [str(PYTHON), "-m", "uv", "pip"]
     with step("packages from requirements.lock, hashes checked"):
-        # With bytecode: every run worker imports Dagster anew, in 0.4 s with it and 1.2 s without.
-        run([*uv, "sync", "-q", "--require-hashes", "--compile-bytecode", "--python", str(PYTHON), *_both()], network)
+        # With bytecode: every run is a new process that imports Dagster, in 0.4 s with it and 1.2 s without.
+        run(
+            [*uv, "sync", "-q", "--require-hashes", "--compile-bytecode", "--python", str(PYTHON), *_lock_files()],
+            network,
+        )
     with step("this project, editable"):
         run([*uv, "install", "-q", "--no-deps", "--python", str(PYTHON), "-e", str(ROOT)], network)
 
 
 def fetch_jars() -> None:
-    """Delta's jars into .cache/jars, checksums compared."""
+    """Fetch Delta's jars into .cache/jars, checksums compared."""
     with step("Delta's jars (3 files, 12 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
         run([str(PYTHON), "-c", _FETCH_JARS], reason)
 
 
 def compile_loops() -> None:
-    """The decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
-    with step("the decoder's loops to machine code"):
-        run([str(PYTHON), "-c", _COMPILE], "they could not be compiled")
+    """Compile the decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
+    with step("decoder, compiled to machine code"):
+        run([str(PYTHON), "-c", _COMPILE], "the decoder could not be compiled")
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
-    """Say what is being done, and afterwards how long it took."""
-    print(f"  {what} …", end="", flush=True)
+def step(title: str) -> Iterator[None]:
+    """Print the title before the step, and afterwards how long it took."""
+    print(f"  {title} …", end="", flush=True)
     started = time.monotonic()
     try:
         yield
@@ -113,26 +119,26 @@ def step(what: str) -> Iterator[None]:
 
 
 def run(command: list[str], remedy: str) -> None:
-    """Run `command` quietly; raises SetupError with the last of what it said."""
+    """Run `command` quietly; raises SetupError with the last part of its output."""
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-1500:]
-        raise SetupError(f"{' '.join(command[:6])} … ended with status {done.returncode}; {remedy}\n{said}")
+        output = (done.stderr.strip() or done.stdout.strip() or "no output")[-1500:]
+        raise SetupError(f"{' '.join(command[:6])} … ended with status {done.returncode}; {remedy}\n{output}")
 
 
 def environment() -> dict[str, str]:
-    """The caller's environment, with every cache that isn't chosen already inside the checkout."""
+    """Return the caller's environment; caches without a setting go into the checkout."""
     env = dict(os.environ)
     env.setdefault("UV_CACHE_DIR", str(CACHE / "uv"))
     env["LAKEPROOF_JARS"] = str(CACHE / "jars")
-    # Belongs to whoever called, and would send the packages elsewhere.
+    # These belong to the caller's installation, and would send the packages elsewhere.
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "SPARK_HOME"):
         env.pop(name, None)
     return env
 
 
-def _both() -> list[str]:
-    # `sync` removes what no lock names, so the installer's own lock is part of it.
+def _lock_files() -> list[str]:
+    # `sync` removes packages that no lock names, so the installer's own lock is included.
     return [str(path) for path in LOCKS]
 
 

@@ -47,14 +47,14 @@ class Altering:
         self.chance = chance
         self.bag = bag
         self.ways: tuple[str, ...] = _WAYS
-        # The kinds of columns that may still be added; None where it does not matter whether columns can be told apart.
+        # The kinds of columns that may still be added; None if it does not matter whether columns can be told apart.
         self.unspent: set[str] | None = None
         # The columns that were added since, in order, the kinds of all that were, and whether older or fresh ones went.
         self.fresh: list[str] = []
         self.added: set[str] = set()
         self.went: set[str] = set()
         self.columns: dict[str, LiteralString] = {"a": "int2", "b": "text", "c": "numeric(8,2)"}
-        self.made = 0
+        self.names = 0
         self.rows = 0
         listed = SQL(", ").join(SQL("{} {}").format(Identifier(c), _sql(t)) for c, t in self.columns.items())
         key = SQL("") if bag else SQL(" PRIMARY KEY")
@@ -104,8 +104,8 @@ class Altering:
         if not name and way not in ("add", "default"):
             return SQL("COMMENT ON TABLE {} IS 'altered'").format(self.table)
         if way in ("add", "default"):
-            self.made += 1
-            return self._add(f"x{self.made}", kinds, default=way == "default")
+            self.names += 1
+            return self._add(f"x{self.names}", kinds, default=way == "default")
         if way in ("drop", "again"):
             gone = self.columns.pop(name)
             if self.unspent is not None and name in self.fresh:
@@ -124,10 +124,10 @@ class Altering:
                 dropped + SQL("; ") + self._add(name, others, default=False) if way == "again" and others else dropped
             )
         if way == "rename":
-            self.made += 1
-            self.columns = {(f"y{self.made}" if c == name else c): t for c, t in self.columns.items()}
-            renamed = Identifier(f"y{self.made}")
-            self.fresh = [f"y{self.made}" if c == name else c for c in self.fresh]
+            self.names += 1
+            self.columns = {(f"y{self.names}" if c == name else c): t for c, t in self.columns.items()}
+            renamed = Identifier(f"y{self.names}")
+            self.fresh = [f"y{self.names}" if c == name else c for c in self.fresh]
             return SQL("ALTER TABLE {} RENAME {} TO {}").format(self.table, Identifier(name), renamed)
         self.columns[name] = _TYPES.get(self.columns[name], self.columns[name])
         return SQL("ALTER TABLE {} ALTER {} TYPE {}").format(self.table, Identifier(name), _sql(self.columns[name]))
@@ -137,7 +137,7 @@ class Altering:
         return [kind for kind in _TYPES if self.unspent is None or _family(kind) in self.unspent]
 
     def _may_go(self, name: str) -> bool:
-        """Whether no other column can be taken for it, or it for another one, when it is dropped."""
+        """True if no other column can be taken for it, or it for another one, when it is dropped."""
         if name in self.fresh:
             return name == self.fresh[-1] and "older" not in self.went
         return _family(self.columns[name]) not in self.added and "fresh" not in self.went

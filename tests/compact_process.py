@@ -12,7 +12,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
-from tests.properties.test_apply_cycles import make_config
+from tests.lake_steps import make_config
 from tests.simulated_source import SOURCE
 
 

@@ -30,14 +30,14 @@ _SETTINGS = "-c DateStyle=ISO -c TimeZone=UTC -c extra_float_digits=1 -c bytea_o
 
 def source_rows(dsn: str, tables: tuple[TableName, ...]) -> dict[TableName, Rows]:
     """Every row of `tables` as PostgreSQL's text, at one snapshot."""
-    found: dict[TableName, Rows] = {}
+    actual: dict[TableName, Rows] = {}
     with psycopg.connect(dsn, options=_SETTINGS) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for table in tables:
             texts = sql.SQL(", ").join(_form(name, kind) for name, kind in _columns(connection, table))
             query = sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(table.schema, table.name))
-            found[table] = Counter(tuple(row) for row in connection.execute(query))
-    return found
+            actual[table] = Counter(tuple(row) for row in connection.execute(query))
+    return actual
 
 
 def current_lsn(dsn: str) -> str:

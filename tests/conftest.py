@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-_SUBJECTS = ("fix_postgres", "fix_proxy", "fix_drain", "fix_lake", "fix_dagster")
-pytest_plugins = [f"tests.{name}" for name in _SUBJECTS if Path(__file__).with_name(f"{name}.py").exists()]
+pytest_plugins = ["tests.fix_postgres", "tests.fix_proxy", "tests.fix_drain", "tests.fix_lake"]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.
 os.environ.setdefault("LAKEPROOF_JARS", str(Path(__file__).resolve().parent.parent / ".cache" / "jars"))

@@ -31,12 +31,13 @@ from lakeproof.config.model import Config, DrainConfig, SourceConfig
 from lakeproof.drain.counts import DrainReport
 from lakeproof.drain.until import Until
 from lakeproof.landing.catalog_history import first_reading
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.catalog_record import FirstReading
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.reader import file_url, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_fingerprint import Settling, read
+from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
 from lakeproof.postgres.connection import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
@@ -74,15 +75,15 @@ class Drained:
         return self.database.name
 
     def config(self, **limits: Any) -> Config:
-        """The configuration, with other limits where given."""
+        """The configuration, with other limits if given."""
         return make_config(self.dsn, self.lake, self.slot, **limits)
 
     def drain(self, until: Until | None = None, **limits: Any) -> DrainReport:
-        """Drain in this process; up to now, where nothing else is said."""
+        """Drain in this process; up to now, if nothing else is given."""
         return drain(self.config(**limits), SOURCE, until or Until.caught_up())
 
     def confirmed_flush(self) -> Lsn:
-        """What the slot was told."""
+        """The position that the slot has confirmed."""
         query: LiteralString = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
         return Lsn.parse(self.database.value(query, [self.slot]))
 
@@ -102,21 +103,14 @@ class Drained:
             server = identify(conn)
             start = create_slot(conn, self.slot, temporary=False)
         with connect(SecretStr(self.dsn)) as catalog:
-            reading = read(catalog, [SOURCE], Settling(Lsn.ZERO))
-        first = first_reading(
-            store,
-            self._paths,
-            incarnation,
-            reading.fingerprint,
-            writer,
-            reading.settled,
-            reading.noticed,
-            dict.fromkeys(reading.rules, reading.horizon),
-        )
+            reading = read(catalog, [SOURCE], CommitVisibility(Lsn.ZERO))
+        rules = dict.fromkeys(reading.rules, reading.horizon)
+        whole = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
+        first = first_reading(store, self._paths, incarnation, whole, writer)
         head = ChainSource(
             server.system_id, server.timeline, server.database, server.database_oid, self.slot, SOURCE, server.version
         )
-        Chain.create(store, self._paths, incarnation, start=start, source=head, writer=writer, catalog=first)
+        Chain.create(store, self._paths, incarnation, NewHead(start, head, writer, first))
         return start
 
     def chain(self) -> Chain:
@@ -124,7 +118,7 @@ class Drained:
         return Chain.open(open_store(self.lake), self._paths, Incarnation(1))
 
     def folded(self) -> dict[TableName, list[Row]]:
-        """What the landing adds up to, per table."""
+        """The rows that the landing adds up to, per table."""
         return fold(landed_rows(self.chain()))
 
     def source_rows(self, table: TableName, columns: LiteralString = "*") -> list[Row]:
@@ -153,13 +147,13 @@ class Drained:
 
     @contextmanager
     def running(self, until: str, failpoint: str = "", **limits: Any) -> Iterator[subprocess.Popen[str]]:
-        """The same, killed at the end of the block where it still runs."""
+        """The same, killed at the end of the block if it still runs."""
         process = self.start_process(until, failpoint, **limits)
         try:
             yield process
         finally:
             process.kill()
-            # Where it has failed, pytest shows what the drain told.
+            # If it has failed, pytest shows what the drain printed.
             sys.stderr.write(process.communicate()[1] or "")
 
     @property
@@ -177,7 +171,7 @@ def drained(database: Database, tmp_path: Path) -> Drained:
 def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
     """Every landed row with its table's shape, in stream order; checks positions, ordinals and checksums on the way."""
     versions: dict[str, SchemaVersion] = {}
-    found: list[tuple[SchemaVersion, dict[str, Any]]] = []
+    actual: list[tuple[SchemaVersion, dict[str, Any]]] = []
     for manifest in chain.manifests():
         verify_files(chain, manifest)
         versions |= {entry.version.id: entry.version for entry in manifest.schemas}
@@ -191,12 +185,12 @@ def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
         places = [(r["_lp_lsn"], r["_lp_seq"]) for _, r in rows]
         assert places == sorted(places)
         assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for lsn, _ in places)
-        found += rows
-    return found
+        actual += rows
+    return actual
 
 
 def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, list[Row]]:
-    """What the changes add up to, per table: the rows in the order of their key (of themselves, where there is none)."""
+    """Add the changes up, per table: the rows in the order of their key, or of themselves if there is none."""
     tables: dict[TableName, dict[Any, Row]] = {}
     moved: dict[TableName, Row] = {}
     for version, row in rows:

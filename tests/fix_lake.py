@@ -15,6 +15,9 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.session import build_session
 
+# Each small plan is run once: to write, compile and load code for it takes an eighth of a cycle. `make test-all`
+# is without these, as production is.
+_NO_CODEGEN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SPARK = SparkConfig(
     master="local[2]",
     # With less, a driver that has served a hundred tests is busy collecting garbage.
@@ -23,7 +26,10 @@ SPARK = SparkConfig(
         # C1 alone: a test runs many small plans once each, and the second compiler would only compete with them. Its 48 MB
         # of code do not do: swept and compiled again, they cost a fifth of a run.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
-        "spark.sql.shuffle.partitions": "2",
+        # One task for what fits into one: each costs more than its rows. With two, a cycle takes a sixth more of a core.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        **_NO_CODEGEN,
         # Each small broadcast takes a whole page, whose size follows the heap's otherwise: 16 MB at 1 GB.
         "spark.buffer.pageSize": "1m",
     },
@@ -31,9 +37,11 @@ SPARK = SparkConfig(
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session; stopped when the run ends."""
-    session = build_session(SPARK, "lakeproof tests")
+    conf = {key: value for key, value in SPARK.conf.items() if key not in _NO_CODEGEN}
+    settings = SPARK.model_copy(update={"conf": conf}) if request.config.getoption("--full") else SPARK
+    session = build_session(settings, "lakeproof tests")
     yield session
     session.stop()
 

@@ -65,7 +65,7 @@ class Database:
             return conn.execute(query, values).fetchall()
 
     def value(self, query: LiteralString | SQL | Composed, values: Any = None) -> Any:
-        """The first column of the first row; raises IndexError where there is none."""
+        """The first column of the first row; raises IndexError if there is none."""
         return self.rows(query, values)[0][0]
 
     def end_of_wal(self) -> Lsn:
@@ -82,8 +82,8 @@ class Database:
         name = f"role_{secrets.token_hex(6)}"
         secret = "its secret/@:%"
         with self.connect() as conn:
-            made = SQL("CREATE ROLE {} {} PASSWORD {}").format(Identifier(name), SQL(attributes), secret)
-            conn.execute(made)
+            result = SQL("CREATE ROLE {} {} PASSWORD {}").format(Identifier(name), SQL(attributes), secret)
+            conn.execute(result)
         self.roles.append(name)
         return psycopg.conninfo.make_conninfo(self.dsn, user=name, password=secret)
 
@@ -94,7 +94,7 @@ class Database:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which servers the tests run on."""
+    """Add the option for the servers that the tests run on."""
     help_text = f"PostgreSQL versions, as 14,17: only tests that use a server, on each of these ({VARIABLE})"
     parser.addoption("--servers", default=os.environ.get(VARIABLE, ""), help=help_text)
 
@@ -163,8 +163,8 @@ def postgres(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def database(postgres: EmbeddedPostgres) -> Iterator[Database]:
     """A new, empty database, dropped with its slots and roles at the end."""
-    with new_database(postgres) as made:
-        yield made
+    with new_database(postgres) as result:
+        yield result
 
 
 @contextmanager
@@ -178,11 +178,11 @@ def new_database(server: EmbeddedPostgres, encoding: str = "UTF8") -> Iterator[D
         if encoding != "UTF8":
             made_as += SQL(" ENCODING {} LOCALE 'C' TEMPLATE template0").format(encoding)
         admin.execute(made_as)
-    made = Database(server, name, server.dsn(name))
+    result = Database(server, name, server.dsn(name))
     try:
-        yield made
+        yield result
     finally:
-        _drop(made)
+        _drop(result)
 
 
 def _drop(database: Database) -> None:

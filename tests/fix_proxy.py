@@ -26,7 +26,7 @@ _POLL_S = 0.05
 
 
 class End(Enum):
-    """What happens to a connection once its bytes are used up."""
+    """The end of a connection once its bytes are used up."""
 
     # Both sides see an orderly end, in the middle of a message as a rule.
     CUT = "cut"
@@ -40,7 +40,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a connection suffers: `end` after `after_bytes` from the server, each piece late and slow before that."""
+    """A connection's faults: `end` after `after_bytes` from the server, each piece late and slow before that."""
 
     end: End | None = None
     after_bytes: int = 0
@@ -139,7 +139,7 @@ class Proxy:
                 line.stalled = stalled
 
     def passed(self) -> list[int]:
-        """How many bytes each of the connections there are has had from the server."""
+        """The bytes that each connection has had from the server."""
         with self._lock:
             return [line.passed for line in self._lines]
 
@@ -235,5 +235,5 @@ def _received(end: socket.socket, line: _Line) -> bytes | None:
 @pytest.fixture
 def proxy(postgres: EmbeddedPostgres) -> Iterator[Proxy]:
     """A proxy before the run's server, without faults until a test sets some."""
-    with Proxy(postgres.port) as made:
-        yield made
+    with Proxy(postgres.port) as result:
+        yield result

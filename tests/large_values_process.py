@@ -41,12 +41,12 @@ def main(given: dict[str, Any]) -> None:
         _change(conn, given)
     into_the_lake(config, session)
     proofs = prove(config, SOURCE, None, session).tables
-    told = {table.name: [proof.status, proof.reason] for table, proof in proofs.items()}
+    message = {table.name: [proof.status, proof.reason] for table, proof in proofs.items()}
     jvm: Any = session._jvm
     os.kill(int(jvm.java.lang.ProcessHandle.current().pid()), signal.SIGKILL)
-    told["killed"] = [_lost(config, session)]
+    message["killed"] = [_lost(config, session)]
     stop_session(session)
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(message))
 
 
 def _fill(conn: psycopg.Connection[Any], given: dict[str, Any]) -> None:

@@ -53,17 +53,17 @@ class _File:
     data: bytes = b""
     synced: bytes | None = None
 
-    def look(self, found: os.stat_result) -> None:
-        stamp = (found.st_size, found.st_mtime_ns)
+    def look(self, actual: os.stat_result) -> None:
+        stamp = (actual.st_size, actual.st_mtime_ns)
         if stamp != self.stamp:
             self.stamp = stamp
-            self.data = os.pread(self.descriptor, found.st_size + 1, 0)
+            self.data = os.pread(self.descriptor, actual.st_size + 1, 0)
 
     def sync(self) -> None:
         self.synced = self.data
 
     def options(self) -> tuple[bytes, ...]:
-        """What may be in it, the oldest first."""
+        """The contents that it may have, the oldest first."""
         if self.synced == self.data:
             return (self.data,)
         half = self.data[: len(self.data) // 2]
@@ -98,7 +98,7 @@ class State:
 
     @property
     def marks(self) -> tuple[Any, ...]:
-        """What had been promised."""
+        """The promises made by then."""
         return self.moment.marks
 
     def tree(self) -> dict[str, bytes | None]:
@@ -144,12 +144,12 @@ class Moment:
 
     @property
     def uncertain(self) -> list[Place]:
-        """What has more than one possibility."""
+        """The files that have more than one possible content."""
         names: list[Place] = [(f, n) for f, all_ in self.names.items() for n, values in all_.items() if len(values) > 1]
         return names + [number for number, options in self.contents.items() if len(options) > 1]
 
     def states(self, rng: random.Random, limit: int) -> Iterator[State]:
-        """All of them where they are at most `limit`, else some."""
+        """All of them if they are at most `limit`, else some."""
         counts = [len(self.contents[p]) if isinstance(p, int) else len(self.names[p[0]][p[1]]) for p in self.uncertain]
         total = 1
         for count in counts:
@@ -160,8 +160,8 @@ class Moment:
         oldest, newest = [0] * len(counts), [count - 1 for count in counts]
         chosen = [tuple(oldest), tuple(newest)]
         for base in (newest, oldest):
-            for at, count in enumerate(counts):
-                chosen += [(*base[:at], option, *base[at + 1 :]) for option in range(count)]
+            for position, count in enumerate(counts):
+                chosen += [(*base[:position], option, *base[position + 1 :]) for option in range(count)]
         chosen = list(dict.fromkeys(chosen))
         if len(chosen) > limit:
             chosen = chosen[:2] + rng.sample(chosen[2:], max(0, limit - 2))
@@ -212,12 +212,12 @@ class PowerCut:
 
     def states(self, rng: random.Random, limit: int) -> Iterator[State]:
         """The states of all moments, at most `limit` of each, none twice with the same promises."""
-        known: set[bytes] = set()
+        existing: set[bytes] = set()
         for moment in self.moments:
             for state in moment.states(rng, limit):
                 digest = hashlib.sha256(repr((sorted(state.tree().items()), state.marks)).encode()).digest()
-                if digest not in known:
-                    known.add(digest)
+                if digest not in existing:
+                    existing.add(digest)
                     yield state
 
     def _fsync(self, descriptor: int | Any) -> None:
@@ -274,11 +274,11 @@ class PowerCut:
             self._folders[path].look({})
 
     def _file(self, path: Path) -> int:
-        found = path.stat()
-        key = (found.st_dev, found.st_ino)
+        actual = path.stat()
+        key = (actual.st_dev, actual.st_ino)
         if key not in self._by_inode:
             self._by_inode[key] = len(self._files)
             self._files.append(_File(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
         number = self._by_inode[key]
-        self._files[number].look(found)
+        self._files[number].look(actual)
         return number

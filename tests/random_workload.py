@@ -169,7 +169,7 @@ class RandomWorkload:
         self._move(cursor, one, aside)
         self._move(cursor, other, one)
         self._move(cursor, aside, other)
-        # Where `other` was taken after all, the row must not stay aside: later swaps need the place.
+        # If `other` was taken after all, the row must not stay aside: later swaps need the place.
         cursor.execute("DELETE FROM w.keyed WHERE id = %s", (aside,))
 
     def _composite(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:

@@ -35,13 +35,13 @@ _OIDS = {"int4": 23, "int8": 20, "text": 25, "numeric": 1700, "float8": 701, "ex
 
 def shape(name: str, columns: Mapping[str, str], key: Sequence[str], identity: Identity, oid: int) -> SchemaVersion:
     """A schema version; a column's kind may carry a typmod (`numeric:10,2`)."""
-    made = []
+    result = []
     for attnum, (column, kind) in enumerate(columns.items(), start=1):
         kind_name, _, size = kind.partition(":")
         precision, _, scale = size.partition(",")
         typmod = ((int(precision) << 16) | int(scale)) + 4 if size else -1
-        made.append(Column(column, Oid(_OIDS[kind_name]), typmod, kind_name, kind_name, attnum, column in key))
-    return SchemaVersion(TableName("app", name), Oid(oid), identity, tuple(made), tuple(key))
+        result.append(Column(column, Oid(_OIDS[kind_name]), typmod, kind_name, kind_name, attnum, column in key))
+    return SchemaVersion(TableName("app", name), Oid(oid), identity, tuple(result), tuple(key))
 
 
 def column_array(column: Column, cells: Sequence[Cell]) -> pa.Array:
@@ -51,12 +51,12 @@ def column_array(column: Column, cells: Sequence[Cell]) -> pa.Array:
 
 def text_entries(version: SchemaVersion, row: Row) -> str | None:
     """`_lp_text` of a row."""
-    found = {str(c.attnum): cell.text for c, cell in zip(version.columns, row, strict=True) if isinstance(cell, Exact)}
-    return json.dumps(found, separators=(",", ":")) if found else None
+    actual = {str(c.attnum): cell.text for c, cell in zip(version.columns, row, strict=True) if isinstance(cell, Exact)}
+    return json.dumps(actual, separators=(",", ":")) if actual else None
 
 
 def canonical(row: Row) -> Row:
-    """Cells that are equal exactly where the values are: floats by bits, everything else by its text."""
+    """Cells that are equal exactly if the values are: floats by bits, everything else by its text."""
     return tuple(_canonical(c) for c in row)
 
 
@@ -67,8 +67,8 @@ def rows_of(frame: DataFrame, version: SchemaVersion) -> Counter[Row]:
 
 def images_of(frame: DataFrame, version: SchemaVersion) -> Counter[tuple[str, Row]]:
     """History's after-images in the same form, with their op."""
-    found = frame.where("_lp_op in ('insert', 'update')").toArrow().to_pylist()
-    return Counter((r["_lp_op"], row_of(r, version)) for r in found)
+    actual = frame.where("_lp_op in ('insert', 'update')").toArrow().to_pylist()
+    return Counter((r["_lp_op"], row_of(r, version)) for r in actual)
 
 
 def row_of(record: Mapping[str, Any], version: SchemaVersion) -> Row:

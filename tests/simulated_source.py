@@ -19,18 +19,19 @@ import pyarrow.parquet as pq
 
 from lakeproof.catalog.differences import Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.decoded_size import DecodedCount
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.snapshot.folder import part_key
-from lakeproof.snapshot.state import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from tests.simulated_rows import Cell, Row, canonical, column_array, shape, text_entries
@@ -69,23 +70,23 @@ class SimulatedTable:
 
     def remove(self, row: Row) -> None:
         """Take one such row away; `list.remove` would take a 0.0 for a -0.0."""
-        wanted = canonical(row)
-        del self.rows[next(i for i, r in enumerate(self.rows) if canonical(r) == wanted)]
+        expected = canonical(row)
+        del self.rows[next(i for i, r in enumerate(self.rows) if canonical(r) == expected)]
 
     def key_of(self, row: Row) -> Row:
         """The key's cells."""
         return tuple(row[i] for i in self.key)
 
     def has(self, key: Row) -> bool:
-        """Whether a row has this key."""
+        """True if a row has this key."""
         return any(canonical(self.key_of(r)) == canonical(key) for r in self.rows)
 
     def takes(self, row: Row) -> bool:
-        """Whether the row may come: there is no key, or no other row has this one."""
+        """True if the row may come: there is no key, or no other row has this one."""
         return self.version.is_bag or not self.has(self.key_of(row))
 
     def old_image(self, row: Row) -> Row:
-        """What a before or delete row shows."""
+        """The cells that a before or delete row shows."""
         if self.version.identity is Identity.FULL:
             return row
         return tuple(cell if i in self.key else None for i, cell in enumerate(row))
@@ -99,7 +100,7 @@ class SimulatedSource:
         self.tables = {t.version.table: t for t in tables}
         self.store = open_store(str(lake))
         self.paths = LakePaths(str(lake), SOURCE)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), start=Lsn(START), source=HEAD, writer=WRITER)
+        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(START), HEAD, WRITER))
         self.lsn = START
         self.states: dict[int, States] = {}
         self.times: dict[int, datetime] = {}
@@ -181,7 +182,7 @@ class SimulatedSource:
                     first_commit_time_us=min(times),
                     last_commit_time_us=max(times),
                     schemas=schemas,
-                    notes=[],
+                    logical_messages=[],
                     next_seq=0,
                 )
             )
@@ -207,7 +208,7 @@ class SimulatedSource:
                 decoded.add(values)
                 sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
                 pages = (number, number + 1)
-                chunks.append(Chunk(path, len(rows), place.stat().st_size, sha256, decoded.so_far, pages, name))
+                chunks.append(SnapshotFile(path, len(rows), place.stat().st_size, sha256, decoded.so_far, pages, name))
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
@@ -233,8 +234,8 @@ class SimulatedSource:
             number=self.chain.next_number,
             writer=WRITER,
         )
-        known = self.table(name).version
-        change = TableChange(known.oid, known.table, (difference,), None, after, version=version)
+        existing = self.table(name).version
+        change = TableChange(existing.oid, existing.table, (difference,), None, after, version=version)
         append_catalog(self.chain, WRITER, CatalogRecord(since, noticed, *put, (change,)), noticed)
 
     def state_at(self, position: Lsn) -> States:
@@ -289,7 +290,7 @@ class SimulatedSource:
 
 
 def _sent(event: Event, width: int) -> Row:
-    """The cells as the stream shows them: nothing where a value is unchanged."""
+    """The cells as the stream shows them: nothing if a value is unchanged."""
     cells: tuple[Cell, ...] = event.cells or (None,) * width
     return tuple(None if i in event.unchanged else c for i, c in enumerate(cells))
 
@@ -300,6 +301,6 @@ def two_tables(folder: Path) -> SimulatedSource:
         SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
         for name, oid in (("a", 1), ("b", 2))
     ]
-    made = SimulatedSource(folder, tables)
-    made.snapshot(["a", "b"])
-    return made
+    result = SimulatedSource(folder, tables)
+    result.snapshot(["a", "b"])
+    return result

@@ -17,7 +17,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Stop
 from lakeproof.names import Oid
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres import connection_framing as framing
 from lakeproof.postgres.copy_blocks import Block, typed_batch
 from lakeproof.schema import Column
@@ -27,11 +27,11 @@ _CONTEXT.set_forkserver_preload(["tests.snapshot_process"])
 
 # The compiled loops of the tests' columns, loaded once: each process would need seconds for them.
 _COLUMNS = [
-    Column(kind, oid, -1, kind, kind, at, False)
-    for at, (kind, oid) in enumerate([("int4", Oid(23)), ("text", Oid(25))])
+    Column(kind, oid, -1, kind, kind, attnum, False)
+    for attnum, (kind, oid) in enumerate([("int4", Oid(23)), ("text", Oid(25))])
 ]
 _HEADER = b"w" + bytes(24)
-typed_batch(Block(Wire.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"])), _COLUMNS)
+typed_batch(Block(MessageBuffer.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"])), _COLUMNS)
 framing.warm_up()
 
 

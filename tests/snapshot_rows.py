@@ -1,4 +1,4 @@
-"""What a snapshot and the stream after it add up to, in plain Python: for the tests that copy amid changes.
+"""The sum of a snapshot and of the stream after it, in plain Python: for the tests that copy amid changes.
 
 Folding itself belongs to `fix_drain`.
 """
@@ -20,12 +20,12 @@ from tests.fix_drain import SOURCE, Drained, Row, fold, landed_rows
 def copied_and_landed(shop: Drained, table: TableName) -> list[Row]:
     """The table's newest copy with all that has landed after it, in the order of `Drained.source_rows`."""
     store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
-    found = finished_tables(store, paths, Incarnation(1))[table]
+    actual = finished_tables(store, paths, Incarnation(1))[table]
     copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
-        (found.table.version, {**row, "_lp_op": "insert", "_lp_unchanged": None})
-        for chunk in found.table.chunks
-        for row in pq.read_table(paths.url(f"{found.key}/{chunk.path}")).to_pylist()
+        (actual.table.version, {**row, "_lp_op": "insert", "_lp_unchanged": None})
+        for chunk in actual.table.chunks
+        for row in pq.read_table(paths.url(f"{actual.key}/{chunk.path}")).to_pylist()
     ]
     landed = landed_rows(shop.chain())
-    after = [p for p in landed if p[0].table == table and p[1]["_lp_lsn"] > found.consistent_point.value]
+    after = [p for p in landed if p[0].table == table and p[1]["_lp_lsn"] > actual.consistent_point.value]
     return fold(copied + after).get(table, [])

@@ -1,7 +1,7 @@
-"""Great Expectations suites from the configuration, as checks on an asset of their own: what was found when they were run.
+"""Runs the Great Expectations suites of the configuration, as checks on an asset of their own.
 
-How a table is opened belongs to `lakeproof.lake.read.open`; what is expected, to the configuration. `dagster-ge` needs
-a Great Expectations below 1.0, so version 1 is called here; its import takes seconds and starts in the body alone.
+Opening a table does not belong here (`lakeproof.lake.read.open`). `dagster-ge` needs a Great Expectations below 1.0, so
+version 1 is called directly; importing it takes seconds, so it is imported only when a check runs.
 """
 
 import os
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.support import metadata as md
-from assets.support.engine_call import call
+from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, table_key
-from assets.support.specs import table_spec
+from assets.support.specs import LayerTable, table_spec
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.lake.read.open import OpenedLake, open_lake
@@ -31,8 +31,8 @@ from resources import LakeSpark, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ODD = re.compile(r"\W+", re.ASCII)
-# What a result may show of a table: counts. The others are values of its rows.
+_NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
+# A result may show only counts. Everything else contains values of rows.
 _COUNTS = ("element_count", "unexpected_count", "unexpected_percent", "missing_count", "missing_percent")
 
 
@@ -47,21 +47,21 @@ class Expectation:
 
 
 def expectations(source: SourceConfig, table: TableName) -> list[Expectation]:
-    """The configured expectations of a table, each with a name of its own: what is expected, and of which columns."""
-    found: list[Expectation] = []
+    """Return the configured expectations of a table, each with a unique name made from its type and columns."""
+    result: list[Expectation] = []
     names: set[str] = set()
     for entry in source.table_config(table).expectations:
         kwargs = dict(entry.get("kwargs", {}))
         columns = [str(kwargs[key]) for key in ("column", "column_A", "column_B") if key in kwargs]
         columns += [str(name) for name in kwargs.get("column_list", ())]
-        base = _ODD.sub("_", "__".join([str(entry["type"]), *columns])).strip("_")
+        base = _NOT_IN_NAMES.sub("_", "__".join([str(entry["type"]), *columns])).strip("_")
         name, number = base, 1
         while name in names:
             number += 1
             name = f"{base}_{number}"
         names.add(name)
-        found.append(Expectation(name, str(entry["type"]), kwargs, _severity(entry.get("severity", "error"))))
-    return found
+        result.append(Expectation(name, str(entry["type"]), kwargs, _severity(entry.get("severity", "error"))))
+    return result
 
 
 def _severity(text: object) -> dg.AssetCheckSeverity:
@@ -70,7 +70,7 @@ def _severity(text: object) -> dg.AssetCheckSeverity:
 
 
 def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
-    """`expectations/<source>/<schema>/<table>` of each table that has some."""
+    """Return `expectations/<source>/<schema>/<table>` for each table that has expectations."""
     return {
         table_key(Layer.EXPECTATIONS, source.name, table): table
         for table in source.tables
@@ -79,9 +79,10 @@ def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
 
 
 def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
-    """All expectations of one source's current tables, None where the configuration has none.
+    """Return the asset for all expectations of one source's current tables, None if the configuration has none.
 
-    Not on `current` itself: Dagster shows a check until its asset is materialized again, and compaction does that at once.
+    The checks are not on `current` itself: Dagster shows a result only until the asset is materialized again, and compaction
+    does that soon.
     """
     keys = expectation_keys(source)
     if not keys:
@@ -97,33 +98,30 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
         ],
         can_subset=True,
     )
-    def expected(
+    def evaluated(
         context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         assets, checks = context.selected_asset_keys, context.selected_asset_check_keys
-        opened = call(lambda _stop: open_lake(lake_spark.session, settings.config()))
+        opened = run_engine(lambda _stop: open_lake(lake_spark.session, settings.config()))
         for key, table in keys.items():
-            wanted = [each for each in expectations(source, table) if dg.AssetCheckKey(key, each.name) in checks]
-            if not wanted:
+            selected = [each for each in expectations(source, table) if dg.AssetCheckKey(key, each.name) in checks]
+            if not selected:
                 continue
-            results = call(lambda _stop, k=key, t=table, w=wanted: _check_table(opened, source.name, k, t, w))  # type: ignore[misc]  # defaults bind the loop's values
+            results = run_engine(lambda _stop, k=key, t=table, s=selected: _check_table(opened, source.name, k, t, s))  # type: ignore[misc]  # defaults bind the loop's values
             if key in assets:
                 yield _materialization(key, opened.position(source.name), results)
             yield from results
 
-    return expected
+    return evaluated
 
 
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
     return table_spec(
         config,
-        source,
-        table,
-        Layer.EXPECTATIONS,
+        LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(config.lake, source.name).current(table)),
         deps=[table_key(Layer.CURRENT, source.name, table)],
-        place=LakePaths(config.lake, source.name).current(table),
         kinds={"greatexpectations", "spark"},
-        description=f"What was found when the expectations of {table} were evaluated last, at the newest cut.",
+        description=f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
     )
 
 
@@ -137,7 +135,7 @@ def _materialization(
         metadata=md.merged(
             md.lsns(checked_at_lsn=position),
             {"evaluated": len(results), "failed": len(failed)},
-            md.known(failed_checks=", ".join(map(str, failed)) or None),
+            md.optional(failed_checks=", ".join(map(str, failed)) or None),
         ),
     )
 
@@ -148,12 +146,12 @@ def _description(expectation: Expectation) -> str:
 
 
 def _check_table(
-    opened: OpenedLake, source: str, key: dg.AssetKey, table: TableName, wanted: Sequence[Expectation]
+    opened: OpenedLake, source: str, key: dg.AssetKey, table: TableName, selected: Sequence[Expectation]
 ) -> list[dg.AssetCheckResult]:
     frame = opened.table(source, str(table))
     position = opened.position(source)
     with driver_lives(frame.sparkSession):
-        results = validate(frame, str(table), wanted)
+        results = validate(frame, str(table), selected)
     return [
         dg.AssetCheckResult(
             asset_key=key,
@@ -162,35 +160,35 @@ def _check_table(
             severity=each.severity,
             metadata=md.merged(md.lsns(checked_at_lsn=position), result["metadata"]),
         )
-        for each, result in zip(wanted, results, strict=True)
+        for each, result in zip(selected, results, strict=True)
     ]
 
 
-def validate(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> list[dict[str, Any]]:
-    """Run the expectations over a DataFrame; gives `success` and value-free `metadata` for each, in order.
+def validate(frame: "DataFrame", name: str, selected: Sequence[Expectation]) -> list[dict[str, Any]]:
+    """Run the expectations on a DataFrame; return `success` and `metadata` without row values for each, in order.
 
     Raises ConfigError for an expectation that Great Expectations does not know or whose arguments it refuses.
     """
-    # Before the import, which reads it once: it would otherwise talk to a server of its makers.
+    # Set before the import, which reads it once: otherwise Great Expectations sends usage data to its makers.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings(), _main_module_with_file():
-        # Its import and its use of Spark meet deprecations that are not ours to see to.
+        # Its import and its use of Spark raise deprecation warnings that we can't fix.
         warnings.simplefilter("ignore")
-        results = _results(frame, name, wanted)
-    # Found by the name in their meta: results come in an order of their own.
+        results = _results(frame, name, selected)
+    # Match results by the name in their meta: their order differs.
     by_check: dict[str, Any] = {}
     for result in results:
         meta = (result.expectation_config and result.expectation_config.meta) or {}
         by_check[meta["check"]] = result
-    return [{"success": by_check[e.name].success, "metadata": _counts(by_check[e.name])} for e in wanted]
+    return [{"success": by_check[e.name].success, "metadata": _counts(by_check[e.name])} for e in selected]
 
 
 @contextmanager
 def _main_module_with_file() -> Iterator[None]:
-    """Give `__main__` a `__file__` for a while, if it has none, as in the processes that Dagster spawns for runs.
+    """Give `__main__` a `__file__` for a while if it has none, as in the processes that Dagster spawns for runs.
 
-    PySpark takes such a process for a doctest when Great Expectations imports it, and ends it with status 0. The name
-    goes again: multiprocessing would run that file in this process's own children.
+    When Great Expectations imports PySpark, PySpark takes a process without it for a doctest and ends it with status 0. The
+    attribute is removed afterwards: multiprocessing would run that file in this process's own children.
     """
     main = sys.modules["__main__"]
     if hasattr(main, "__file__"):
@@ -203,7 +201,7 @@ def _main_module_with_file() -> Iterator[None]:
         del main.__file__
 
 
-def _results(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> Sequence[Any]:
+def _results(frame: "DataFrame", name: str, selected: Sequence[Expectation]) -> Sequence[Any]:
     import great_expectations as gx
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from pydantic.v1 import ValidationError
@@ -212,7 +210,7 @@ def _results(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> Se
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # a dict is what its setter takes
     asset = context.data_sources.add_spark(name="lake").add_dataframe_asset(name=name)
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-    entries = [{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in wanted]
+    entries = [{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in selected]
     try:
         suite = gx.ExpectationSuite(name=name, expectations=entries)
     except (GreatExpectationsError, ValidationError) as error:
@@ -222,8 +220,8 @@ def _results(frame: "DataFrame", name: str, wanted: Sequence[Expectation]) -> Se
 
 
 def _counts(result: Any) -> md.Metadata:
-    found = {k: result.result[k] for k in _COUNTS if isinstance(result.result.get(k), int | float)}
+    counts = {k: result.result[k] for k in _COUNTS if isinstance(result.result.get(k), int | float)}
     if (result.exception_info or {}).get("raised_exception"):
-        # Spark's own words may quote a row.
-        found["error"] = "it could not be computed: is there such a column, and of a type that fits?"
-    return found
+        # Spark's message may quote a row.
+        counts["error"] = "it could not be computed; check that the column exists and that its type fits"
+    return counts

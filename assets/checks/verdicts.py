@@ -1,8 +1,9 @@
-"""What a run's proof says of each thing that it had to prove, as the plain values that assets and checks show.
+"""The result of a proof for each table, history and view, as the plain values that assets and checks show.
 
-Comparing belongs to `lakeproof.commands.prove`, what Dagster is told to `assets.checks.proof`.
+Comparing does not belong here (`lakeproof.commands.prove`), nor Dagster's objects (`assets.checks.proof`).
 
-A thing that this run did not compare keeps what the last comparison found: one that differed still counts as wrong.
+A target that this run did not compare keeps the result of its last comparison: if it differed then, it still counts as
+wrong.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from lakeproof.storage.fields import time_of
 
 _COMPARED = ("equal", "differs", "damaged", "not applicable")
 _WRONG = ("differs", "damaged")
-UNREACHED = "the proof ended before it"
+UNREACHED = "the proof ended before its turn"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of one thing. `position` is where it was compared, None where that is not one LSN or nothing was.
+    """The result for one target. `position` is the LSN of the comparison, None if there is no single LSN or no comparison.
 
-    `wrong`: by this comparison, or by the last one if nothing was compared now.
+    `wrong` is the result of this comparison, or of the last comparison if nothing was compared now.
     """
 
     status: str
@@ -37,12 +38,12 @@ class Verdict:
 
     @property
     def compared(self) -> bool:
-        """Whether this run compared the thing."""
+        """True if this run compared the target."""
         return self.status in _COMPARED
 
 
-def of_table(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
-    """The verdict on a current table; `proved` is the lake's record after the run."""
+def table_verdict(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
+    """Return the verdict on a current table; `proved` is the lake's record after the run."""
     proof = report.tables.get(table)
     status, reason = (proof.status, proof.reason) if proof else ("blocked", unreached)
     compared = status in _COMPARED
@@ -50,10 +51,10 @@ def of_table(table: TableName, report: ProofReport, proved: Proved | None, unrea
     metadata = md.merged(
         {"status": status},
         md.lsns(compared_at_lsn=report.position if compared else None),
-        _place("verified", verified, "verified_through_lsn"),
-        _place("differed", differed, "differed_at_lsn"),
+        _compared("verified", verified, "verified_through_lsn"),
+        _compared("differed", differed, "differed_at_lsn"),
         _cut(report),
-        md.known(
+        md.optional(
             source_rows=proof.source_rows if proof else None,
             lake_rows=proof.lake_rows if proof else None,
             differing_buckets=proof.differing_buckets if proof and compared else None,
@@ -62,45 +63,47 @@ def of_table(table: TableName, report: ProofReport, proved: Proved | None, unrea
         ),
     )
     if differed is not None and not compared:
-        reason = f"{reason or status}; at {differed.position} ({differed.at}) it differed"
+        reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
     return Verdict(status, wrong, reason, metadata, report.position if compared else None)
 
 
-def of_history(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
-    """The verdict on a table's history."""
+def history_verdict(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
+    """Return the verdict on a table's history."""
     proof = report.lake.histories.get(table) if report.lake else None
     if proof is not None:
-        metadata = md.merged({"status": proof.status, "rows": proof.rows}, _cut(report), md.known(reason=proof.reason))
+        metadata = md.merged(
+            {"status": proof.status, "rows": proof.rows}, _cut(report), md.optional(reason=proof.reason)
+        )
         return Verdict(proof.status, proof.status in _WRONG, proof.reason, metadata)
     last = proved.history if proved else None
-    since = last.at if last is not None and last.status in _WRONG else None
+    since = last.time if last is not None and last.status in _WRONG else None
     return _unreached(unreached, since)
 
 
-def of_view(view: str, report: ProofReport, proved: LakeProved | None, unreached: str) -> Verdict:
-    """The verdict on a view."""
+def view_verdict(view: str, report: ProofReport, proved: LakeProved | None, unreached: str) -> Verdict:
+    """Return the verdict on a view."""
     proof = report.lake.views.get(view) if report.lake else None
     if proof is not None and proof.status in _COMPARED:
-        metadata = md.merged({"status": proof.status}, md.known(reason=proof.reason))
+        metadata = md.merged({"status": proof.status}, md.optional(reason=proof.reason))
         return Verdict(proof.status, proof.status in _WRONG, proof.reason, metadata)
     return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None)
 
 
 def _unreached(reason: str, differed_at: str | None) -> Verdict:
-    told = reason if differed_at is None else f"{reason}; at {differed_at} it differed"
+    description = reason if differed_at is None else f"{reason}; at {differed_at} it differed"
     metadata = md.merged(
         {"status": "blocked", "reason": reason},
         md.times(differed_at=None if differed_at is None else time_of(differed_at)),
     )
-    return Verdict("blocked", differed_at is not None, told, metadata)
+    return Verdict("blocked", differed_at is not None, description, metadata)
 
 
-def _place(name: str, at: Compared | None, lsn: str) -> md.Metadata:
-    if at is None:
+def _compared(name: str, last: Compared | None, lsn: str) -> md.Metadata:
+    if last is None:
         return {}
-    return md.merged(md.lsns(**{lsn: at.position}), md.times(**{f"{name}_at": time_of(at.at)}))
+    return md.merged(md.lsns(**{lsn: last.position}), md.times(**{f"{name}_at": time_of(last.time)}))
 
 
 def _cut(report: ProofReport) -> md.Metadata:
-    return md.known(cut=report.lake.cut if report.lake else None)
+    return md.optional(cut=report.lake.cut if report.lake else None)

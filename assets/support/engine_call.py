@@ -1,7 +1,8 @@
 """Runs an engine call so that ending a Dagster run ends the call cleanly, and its errors read as one line.
 
-Dagster ends a run by an exception in the main thread, wherever that thread is; so the engine works in a thread of its
-own, the main thread waits, and the exception becomes a request to stop at the next safe point.
+Dagster ends a run by raising an exception in the main thread, wherever that thread is. So the engine works in a thread
+of its own, the main thread waits, and the exception becomes a request to stop at the next safe point. Reporting what
+the call returns does not belong here.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from lakeproof.events import Stop
 
 T = TypeVar("T")
 
-# One writer at a time: a proof, a compaction and maintenance of a source take turns, for ten minutes at most.
+# One writer at a time: proof, compaction and maintenance of a source take turns. A step waits ten minutes at most.
 _RETRIES_MAX = 40
 _RETRY_S = 15
-# How long a request to end or a new event may wait for the main thread to look up.
+# The longest time until the main thread notices a request to end, or reports a new event.
 _TICK_S = 0.25
 
 
@@ -29,10 +30,10 @@ def _nothing() -> None:
     """The default of `meanwhile`."""
 
 
-def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) -> T:
-    """The engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
+def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) -> T:
+    """Return the engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
 
-    Raises dagster.Failure for the engine's own errors, to be tried again by Dagster only where they are transient.
+    Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient.
     """
     stop, go, done = Stop(), threading.Event(), threading.Event()
     outcome: Future[T] = Future()
@@ -49,9 +50,9 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
 
     try:
         threading.Thread(target=work, name="lakeproof").start()
-        # Not before `start` has returned: whether a thread runs that an exception overtook there, nobody knows.
+        # Only after `start()` has returned: if an exception interrupts `start()`, we can't know if the thread runs.
         go.set()
-        # An event, since a join that an exception breaks off takes the thread for ended (Python 3.10 to 3.12).
+        # An event, not a join: a join that an exception interrupts regards the thread as ended (Python 3.10 to 3.12).
         while not done.wait(_TICK_S):
             meanwhile()
     finally:
@@ -67,7 +68,7 @@ def call(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) 
 
 
 def failure(error: LakeproofError) -> dg.Failure:
-    """An engine error as Dagster shows it: one line, with thing, reason and remedy as metadata too."""
+    """Return an engine error as Dagster shows it: one line, with thing, reason and remedy also as metadata."""
     return dg.Failure(
         description=str(error),
         metadata={"thing": error.thing, "reason": error.reason, "remedy": error.remedy},
@@ -75,14 +76,14 @@ def failure(error: LakeproofError) -> dg.Failure:
     )
 
 
-def call_in_turn(engine: Callable[[Stop], T], tries: int = 0) -> T:
-    """As `call`, for steps that wait for their turn: most often another run has the lake's lease.
+def run_engine_in_turn(engine: Callable[[Stop], T], tries: int = 0) -> T:
+    """Like `run_engine`, for steps that may have to wait their turn: most often another run holds the lake's lease.
 
-    Raises dg.RetryRequested, but dagster.Failure after as many `tries` as there may be. A retry policy would also repeat
-    what can't succeed.
+    Raises dg.RetryRequested after a transient error, but dagster.Failure once `tries` has reached the limit. A Dagster retry
+    policy would also repeat steps that can't succeed.
     """
     try:
-        return call(engine)
+        return run_engine(engine)
     except dg.Failure as failure:
         if failure.allow_retries and tries < _RETRIES_MAX:
             raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure

@@ -1,6 +1,7 @@
-"""Sends the engine's events in a Dagster run to the process's stderr, and the few that matter to the run's own log.
+"""Writes the engine's events in a Dagster run to the process's stderr, and the few that matter to the run's own log.
 
-What an event says belongs to the engine. A line in the run's log is a row in Dagster's database, so their number is bounded.
+A line in the run's log is a row in Dagster's database, so their number is bounded. The texts of events do not belong here:
+the engine writes them.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from typing import Any, TextIO
 
 from lakeproof.events import Event, Report
 
-# Of each other kind of event a run's log has so many lines, and after those one in QUIET_S seconds.
+# A run's log takes this many lines of each kind of event (progress aside), and then one every QUIET_S seconds.
 FREE_LINES = 200
-# A run of ten hours then has at most some 7,000 lines for each kind.
+# A run of ten hours then has at most some 7,000 lines of each kind.
 QUIET_S = 5.0
-# These come at short intervals by their nature.
+# Progress events come at short intervals by nature.
 _PROGRESS = ".progress"
-# One a second, for as long as the run lives; the asset's events have the same in numbers.
+# One a second for as long as the run lives; the asset's events have the same numbers.
 _PROCESS_ONLY = frozenset({"drain.flush"})
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to whatever stderr is at the moment: Dagster captures a step's, and hands it back afterwards."""
+    """Writes to the current stderr: Dagster replaces it during a step, and restores it afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,16 +35,16 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:
-        """The present stderr."""
+        """Return the current stderr."""
         return sys.stderr
 
     @stream.setter
     def stream(self, _: TextIO) -> None:
-        """Ignore the one of the handler's making."""
+        """Ignore the stream that the handler's constructor sets."""
 
 
 def _process_logger() -> logging.Logger:
-    """Return a logger that shows everything in stderr; without a handler of its own Dagster's processes show nothing."""
+    """Return a logger that writes to stderr; without its own handler, Dagster's processes would show nothing."""
     logger = logging.getLogger("lakeproof.dagster")
     if not logger.handlers:
         logger.addHandler(_Stderr())
@@ -58,9 +59,9 @@ def to_process_log(event: Event) -> None:
 
 
 def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> Report:
-    """Return a `Report` that also gives `info` what belongs into the run's log, from any thread.
+    """Return a `Report` that also passes to `info` what belongs in the run's log; it may be called from any thread.
 
-    Progress comes at most once in QUIET_S seconds, every other kind in full up to FREE_LINES lines.
+    Progress passes at most once every QUIET_S seconds; every other kind passes in full up to FREE_LINES lines.
     """
     last: dict[str, float] = {}
     lines: Counter[str] = Counter()

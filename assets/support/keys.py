@@ -1,6 +1,6 @@
-"""The names of assets: one layer after the other, one group per layer.
+"""Asset keys: the layers of the lake, which are also Dagster's groups, and the key of every asset.
 
-What an asset does belongs to the module of its family.
+The assets themselves do not belong here; each family has its own module.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class Layer(str, Enum):
 
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
-    """`<layer>/<source>/<schema>/<table>`.
+    """Return `<layer>/<source>/<schema>/<table>`.
 
-    Dagster makes identifiers of keys and knows no percent sign in them, so an odd character is `-20` here where
+    Dagster makes identifiers from keys and allows no percent sign in them. So an unusual character is `-20` here if
     `TableName.key` has `%20`, and a hyphen itself is `-2D`.
     """
     return dg.AssetKey([layer.value, source, *table.key.replace("-", "%2D").replace("%", "-").split("/")])
 
 
 def slot_key(source: str) -> dg.AssetKey:
-    """`slots/<source>`."""
+    """Return `slots/<source>`."""
     return dg.AssetKey([Layer.SLOTS.value, source])
 
 
 def maintenance_key(source: str) -> dg.AssetKey:
-    """`maintenance/<source>`."""
+    """Return `maintenance/<source>`."""
     return dg.AssetKey([Layer.MAINTENANCE.value, source])
 
 
 def view_key(view: str) -> dg.AssetKey:
-    """`views/<view>`."""
+    """Return `views/<view>`."""
     return dg.AssetKey([Layer.VIEWS.value, view])
 
 
-def proof_key(of: dg.AssetKey) -> dg.AssetKey:
-    """`proof/<key>`: the proof of that asset."""
-    return dg.AssetKey([Layer.PROOF.value, *of.path])
+def proof_key(proved: dg.AssetKey) -> dg.AssetKey:
+    """Return `proof/<key>`, the key of the proof of an asset."""
+    return dg.AssetKey([Layer.PROOF.value, *proved.path])

@@ -1,6 +1,7 @@
 """Engine values as Dagster metadata: every LSN as text for people and as an integer for plots.
 
-Which values an asset reports belongs to its family's module. Metadata reports state; nothing reads it back to decide.
+Metadata reports state; nothing reads it back to make a decision. The choice of values does not belong here; each asset
+family's module makes it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Metadata = dict[str, Any]
 
 
 def lsns(**values: Lsn | None) -> Metadata:
-    """Each LSN twice: `start_lsn` (`0/16B3748`) and `start_lsn_int`; what is None is left out."""
+    """Return each LSN twice, as `start_lsn` (`0/16B3748`) and as `start_lsn_int`; None values are left out."""
     metadata: Metadata = {}
     for name, value in values.items():
         if value is not None:
@@ -28,22 +29,22 @@ def lsns(**values: Lsn | None) -> Metadata:
 
 
 def times(**values: datetime | None) -> Metadata:
-    """Points in time, shown in the reader's own zone; what is None is left out."""
+    """Return points in time, which the UI shows in the reader's time zone; None values are left out."""
     return {name: dg.MetadataValue.timestamp(value) for name, value in values.items() if value is not None}
 
 
-def known(**values: object) -> Metadata:
-    """Whatever is not None."""
+def optional(**values: object) -> Metadata:
+    """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def row_count(rows: int | None) -> Metadata:
-    """Dagster's own tile; nothing where counting was not free."""
+    """Return the row count for Dagster's own tile; nothing if it is unknown because counting would have cost time."""
     return {} if rows is None else {"dagster/row_count": rows}
 
 
 def column_schema(version: SchemaVersion | None) -> Metadata:
-    """The columns tab: PostgreSQL's types, and which columns make the key; nothing where the version is not known."""
+    """Return the columns tab: PostgreSQL's types, and the key columns; nothing if the schema version is unknown."""
     if version is None:
         return {}
     columns = [
@@ -59,10 +60,10 @@ def column_schema(version: SchemaVersion | None) -> Metadata:
 
 
 def data_version(position: Lsn) -> dg.DataVersion:
-    """The data version of a table at a position: the LSN's text."""
+    """Return the data version of a table at a position: the LSN's text."""
     return dg.DataVersion(str(position))
 
 
 def merged(*parts: Mapping[str, Any]) -> Metadata:
-    """One dictionary of several; the later one wins."""
+    """Merge several dictionaries into one; later values win."""
     return {name: value for part in parts for name, value in part.items()}

@@ -1,6 +1,6 @@
-"""A running snapshot's progress as observations of the tables that are being copied.
+"""Reports a running snapshot's progress as observations of the tables that are being copied.
 
-How far it is is computed by `lakeproof.snapshot.progress`; the lines of the run's log are `assets.support.event_log`'s.
+Computing the progress does not belong here (`lakeproof.snapshot.progress`), nor the lines in the run's log (`event_log`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from assets.support.keys import Layer, table_key
 from lakeproof.events import Event
 from lakeproof.names import TableName
 
-# An observation is a row in Dagster's database, and there is one for each connection that copies: 240 an hour of two.
+# An observation is a row in Dagster's database, and each copying connection makes one: two connections make 240 an hour.
 INTERVAL_S = 30.0
 
 
 class SnapshotProgress:
-    """Takes events from the engine's threads, and gives observations of `tables` from the run's own."""
+    """Takes events from the engine's threads, and logs observations of `tables` from the run's own thread."""
 
     def __init__(
         self,
@@ -39,28 +39,28 @@ class SnapshotProgress:
         self._last = clock()
 
     def take(self, event: Event) -> None:
-        """From any thread."""
+        """Take an event; may be called from any thread."""
         if event.kind == "bootstrap.progress":
             with self._lock:
                 self._newest = event
 
     def observe(self) -> None:
-        """In the run's thread, as often as it likes."""
+        """Log observations if they are due; called in the run's thread, as often as it likes."""
         with self._lock:
             newest = self._newest
             if newest is None or self._clock() - self._last < INTERVAL_S:
                 return
             self._newest = None
         self._last = self._clock()
-        told = newest.fields
-        whole = md.known(
-            **{f"snapshot_{name}": told.get(name) for name in ("rows", "bytes", "tables", "tables_done", "fraction")},
-            rows_per_s=told.get("rows_per_s"),
-            bytes_per_s=told.get("bytes_per_s"),
-            seconds_left=told.get("seconds_left"),
-            consistent_point=told.get("consistent_point"),
+        fields = newest.fields
+        snapshot = md.optional(
+            **{f"snapshot_{name}": fields.get(name) for name in ("rows", "bytes", "tables", "tables_done", "fraction")},
+            rows_per_s=fields.get("rows_per_s"),
+            bytes_per_s=fields.get("bytes_per_s"),
+            seconds_left=fields.get("seconds_left"),
+            consistent_point=fields.get("consistent_point"),
         )
-        for key, copying in told.get("copying", {}).items():
+        for key, copying in fields.get("copying", {}).items():
             if key in self._tables:
                 asset = table_key(Layer.SNAPSHOT, self._source, self._tables[key])
-                self._log_event(dg.AssetObservation(asset, metadata={**whole, **copying}))
+                self._log_event(dg.AssetObservation(asset, metadata={**snapshot, **copying}))

@@ -1,11 +1,12 @@
-"""What the specs of all our lake tables have in common: key, group, owners, description, where it lies.
+"""The common parts of the specs of all lake tables: key, group, owners, description, location.
 
-Which tables an asset writes, and how, belongs to the module of its family.
+The choice of tables does not belong here; each asset family's module makes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -14,36 +15,44 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 
-# Raise it when the same changes would give other rows: the UI then marks what was written before.
+# Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
 COMPACTION_CODE_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """A source's table in one layer; `store_key` locates it in the lake's store."""
+
+    source: SourceConfig
+    table: TableName
+    layer: Layer
+    store_key: str
 
 
 def table_spec(
     config: Config,
-    source: SourceConfig,
-    table: TableName,
-    layer: Layer,
+    target: LayerTable,
     *,
     deps: Iterable[dg.AssetKey],
-    place: str,
     kinds: set[str],
     description: str,
     code_version: str | None = None,
 ) -> dg.AssetSpec:
-    """A table of one layer; `place` is its key in the lake's store, which becomes `dagster/uri`."""
-    said = source.table_config(table)
+    """Return the spec of a table in one layer, with the owners and the description that the configuration has for it."""
+    source, table, layer = target.source, target.table, target.layer
+    options = source.table_config(table)
     return dg.AssetSpec(
         key=table_key(layer, source.name, table),
         deps=list(deps),
         group_name=layer.value,
-        description=f"{description}\n\n{said.description}".rstrip(),
+        description=f"{description}\n\n{options.description}".rstrip(),
         kinds=kinds,
-        owners=list(said.owners),
+        owners=list(options.owners),
         code_version=code_version,
         skippable=True,
         metadata={
             "dagster/table_name": f"{layer.value}.{source.name}.{table}",
-            "dagster/uri": LakePaths(config.lake, source.name).url(place),
+            "dagster/uri": LakePaths(config.lake, source.name).url(target.store_key),
             "source": source.name,
         },
     )

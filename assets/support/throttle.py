@@ -1,7 +1,7 @@
-"""Adds up what a drain's flushes bring to each table, and says which tables are due for an event.
+"""Adds up the changes that a drain's flushes bring to each table, and decides which tables are due for an event.
 
-Pure but for its lock: the clocks are arguments. A flush comes every second or so, an event costs 1.5 to 8.7 KB for ever and
-the plots show the last hundred, so the two have different cadences.
+Pure except for its lock: the clocks are arguments. A flush comes every second or so, while an event costs 1.5 to 8.7 KB for
+ever and the plots show the last hundred; so events come less often than flushes. Writing the events does not belong here.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lakeproof.drain.counts import Counts, Flush
+from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ChangeSummary:
     """One table's changes over the flushes of (start, end].
 
-    `transactions` are those of the whole source in that range; commit times are microseconds since 1970 UTC. `lag_s` is the
-    time from the newest commit of the newest flush until that flush was durable, `lag_s_max` the greatest of any flush.
-    `urgent` says that the table was truncated or changed its shape.
+    `transactions` counts those of the whole source in that range; commit times are microseconds since 1970 UTC. `lag_s`
+    is the time from the newest commit of the newest flush until that flush was durable, `lag_s_max` the maximum over
+    all flushes. `urgent`: the table was truncated or its schema changed.
     """
 
     start_lsn: Lsn
     end_lsn: Lsn
-    counts: Counts
+    counts: LandedCounts
     transactions: int = 0
     first_commit_us: int | None = None
     last_commit_us: int | None = None
@@ -35,8 +35,8 @@ class Stretch:
     lag_s_max: float | None = None
     urgent: bool = False
 
-    def followed_by(self, later: Stretch) -> Stretch:
-        """The two as one."""
+    def followed_by(self, later: ChangeSummary) -> ChangeSummary:
+        """Return the sum of both ranges."""
         return replace(
             later,
             start_lsn=self.start_lsn,
@@ -49,28 +49,28 @@ class Stretch:
         )
 
 
-class Tally:
-    """What has been flushed and not yet told. `add` and the others may be called from different threads.
+class EventThrottle:
+    """Flushed changes that no event has reported yet. `add` and the other methods may be called from different threads.
 
-    A table is due when its last event is `every_s` seconds old, at its first change, and when a change is urgent. Bounded by
-    the number of tables, however long nobody asks.
+    A table is due at its first change, when its last event is `every_s` seconds old, and when a change is urgent. Memory is
+    bounded by the number of tables, however long nobody takes the summaries.
     """
 
     def __init__(self, every_s: float, clock: Callable[[], float] = time.time) -> None:
         self._every_s = every_s
         self._clock = clock
-        self._waiting: dict[TableName, Stretch] = {}
-        self._told: dict[TableName, float] = {}
+        self._waiting: dict[TableName, ChangeSummary] = {}
+        self._last_event_s: dict[TableName, float] = {}
         self._lock = threading.Lock()
 
     def add(self, flush: Flush) -> None:
-        """Note one flush, which has just become durable."""
-        reshaped = {version.table for version in flush.schemas}
-        # Two machines' clocks: a commit of the future has no lag.
+        """Add one flush, which has just become durable."""
+        changed_schemas = {version.table for version in flush.schemas}
+        # The clocks of two machines may differ: a commit in the future counts as no lag.
         lag_s = None if flush.last_commit_us is None else max(0.0, self._clock() - flush.last_commit_us / 1e6)
         with self._lock:
             for table, counts in flush.tables.items():
-                stretch = Stretch(
+                summary = ChangeSummary(
                     start_lsn=flush.start_lsn,
                     end_lsn=flush.end_lsn,
                     counts=counts,
@@ -79,28 +79,28 @@ class Tally:
                     last_commit_us=flush.last_commit_us,
                     lag_s=lag_s,
                     lag_s_max=lag_s,
-                    urgent=counts.truncates > 0 or table in reshaped,
+                    urgent=counts.truncates > 0 or table in changed_schemas,
                 )
                 before = self._waiting.get(table)
-                self._waiting[table] = before.followed_by(stretch) if before else stretch
+                self._waiting[table] = before.followed_by(summary) if before else summary
 
-    def take_due(self, now_s: float) -> dict[TableName, Stretch]:
-        """What is due, which counts as told from now on; `now_s` is a steady clock's."""
+    def take_due(self, now_s: float) -> dict[TableName, ChangeSummary]:
+        """Return the summaries that are due and count them as reported; `now_s` comes from a monotonic clock."""
         with self._lock:
-            due = {table: stretch for table, stretch in self._waiting.items() if self._is_due(table, stretch, now_s)}
+            due = {table: summary for table, summary in self._waiting.items() if self._is_due(table, summary, now_s)}
             return self._take(due, now_s)
 
-    def take_all(self, now_s: float) -> dict[TableName, Stretch]:
-        """Whatever has not been told, at the end of a run."""
+    def take_all(self, now_s: float) -> dict[TableName, ChangeSummary]:
+        """Return all summaries not reported yet, at the end of a run."""
         with self._lock:
             return self._take(dict(self._waiting), now_s)
 
-    def _is_due(self, table: TableName, stretch: Stretch, now_s: float) -> bool:
-        told = self._told.get(table)
-        return told is None or stretch.urgent or now_s - told >= self._every_s
+    def _is_due(self, table: TableName, summary: ChangeSummary, now_s: float) -> bool:
+        last = self._last_event_s.get(table)
+        return last is None or summary.urgent or now_s - last >= self._every_s
 
-    def _take(self, tables: dict[TableName, Stretch], now_s: float) -> dict[TableName, Stretch]:
+    def _take(self, tables: dict[TableName, ChangeSummary], now_s: float) -> dict[TableName, ChangeSummary]:
         for table in tables:
             del self._waiting[table]
-            self._told[table] = now_s
+            self._last_event_s[table] = now_s
         return tables

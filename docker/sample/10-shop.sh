@@ -1,9 +1,9 @@
 #!/bin/sh
-# Run once by the postgres image, as the superuser, when the sample source is made: a schema with some rows, and the role
-# and publication that lakeproof needs. With your own server a DBA does the same, or `lakeproof plan` shows it as SQL.
+# The postgres image runs this once, as the superuser, when it creates the sample source: a schema with some rows, and the
+# role and publication that lakeproof needs. On your own server a DBA does the same; `lakeproof plan` shows the SQL.
 set -eu
 psql --set=ON_ERROR_STOP=1 --username=postgres --dbname="$POSTGRES_DB" <<'SQL'
--- Read here: an argument of a command stands in the list of processes.
+-- Read from the file here, since arguments of a command are visible in the list of processes.
 \set password `cat /run/secrets/shop_password`
 CREATE ROLE lakeproof LOGIN REPLICATION PASSWORD :'password';
 CREATE SCHEMA shop;

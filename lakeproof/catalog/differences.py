@@ -1,11 +1,11 @@
-"""Two fingerprints of a catalog compared: which tables differ, in what, and what has to be done about it.
+"""Compares two fingerprints of a catalog: the tables that differ, their differences, and what each calls for.
 
-One table, `DECISIONS`, says for each difference whether it is ignored, applied as a schema version, or makes a new
-snapshot necessary; docs/schema-changes.md has the same, for people. What the lake does with it belongs to
-`lakeproof.lake.planning.catalog_drift`.
+One table, `DECISIONS`, says for each difference if it is ignored, applied as a schema version, or makes a new snapshot
+necessary; docs/schema-changes.md has the same for people. Acting on it does not belong here
+(`lakeproof.lake.planning.catalog_drift`).
 
-Where two causes can't be told apart, the difference is the worse of them: a snapshot too many costs time, one too few is
-a wrong table that nobody notices.
+If two causes can't be told apart, the worse one counts: a snapshot too many costs time, one too few is a wrong table that
+nobody notices.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lakeproof.schema import SchemaVersion
 
 # text and varchar: the same characters under either name.
 _TEXTS = frozenset({25, 1043})
-# Every value of the first is one of the second: PostgreSQL writes the rows anew, and their values stay.
+# Every value of the first type is one of the second: PostgreSQL rewrites the rows, and their values stay.
 _WIDER = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 
 
 class Verdict(Enum):
-    """What a difference calls for, from the least to the most.
+    """The consequence of a difference, from the least to the most.
 
-    APPLY: a schema version, which the stream's next Relation message brings. GONE: the lake keeps what it has, marked.
+    APPLY: a schema version, which the stream's next Relation message brings. GONE: the lake keeps its data, marked.
     """
 
     IGNORE = "ignore"
@@ -38,11 +38,11 @@ class Verdict(Enum):
 
 
 class Difference(Enum):
-    """What differs between two readings, in the words that a manifest uses."""
+    """A kind of difference between two readings, in a manifest's words."""
 
     COLUMN_ALTERED = "column altered"
     FILE = "file"
-    PARTITION_MADE = "partition made"
+    PARTITION_CREATED = "partition created"
     PARTITION_IDENTITY_FITS = "partition identity fits"
     ROOT_TRUNCATED = "root truncated"
     KEY_UNDER_FULL = "key under full"
@@ -53,7 +53,7 @@ class Difference(Enum):
     COLUMN_RENAMED = "column renamed"
     COLUMN_WIDTH = "column width"
     COLUMN_WIDENED = "column widened"
-    COLUMN_MADE_AGAIN = "column made again"
+    COLUMN_RECREATED = "column recreated"
     IDENTITY = "identity"
     COLUMN_TYPE = "column type"
     REWRITTEN = "rewritten"
@@ -81,7 +81,7 @@ class Difference(Enum):
 DECISIONS: Mapping[Difference, Verdict] = {
     Difference.COLUMN_ALTERED: Verdict.IGNORE,
     Difference.FILE: Verdict.IGNORE,
-    Difference.PARTITION_MADE: Verdict.IGNORE,
+    Difference.PARTITION_CREATED: Verdict.IGNORE,
     Difference.PARTITION_IDENTITY_FITS: Verdict.IGNORE,
     Difference.ROOT_TRUNCATED: Verdict.IGNORE,
     Difference.KEY_UNDER_FULL: Verdict.IGNORE,
@@ -92,7 +92,7 @@ DECISIONS: Mapping[Difference, Verdict] = {
     Difference.COLUMN_RENAMED: Verdict.APPLY,
     Difference.COLUMN_WIDTH: Verdict.APPLY,
     Difference.COLUMN_WIDENED: Verdict.APPLY,
-    Difference.COLUMN_MADE_AGAIN: Verdict.APPLY,
+    Difference.COLUMN_RECREATED: Verdict.APPLY,
     Difference.IDENTITY: Verdict.APPLY,
     Difference.BORN: Verdict.APPLY,
     Difference.COLUMN_TYPE: Verdict.SNAPSHOT,
@@ -121,7 +121,7 @@ _ORDER = list(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A new column; `missing` is what the rows from before read in it, None where NULL or where they were rewritten."""
+    """A new column; `missing` is the value that older rows have in it, None for NULL or if they were rewritten."""
 
     name: str
     attnum: int
@@ -130,10 +130,10 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """A table that was published from its creation on, with its shape at this reading (`lakeproof.drain.born_tables`).
+    """A table published from its creation on, with its schema version at this reading (`lakeproof.drain.born_tables`).
 
-    `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were made;
-    `numbered`: no column was ever dropped, and all are sent, so that the first n that it had are those with 1 to n.
+    `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were created;
+    `numbered`: no column was ever dropped and all are sent, so its first n columns are those with the numbers 1 to n.
     """
 
     version: SchemaVersion
@@ -143,18 +143,18 @@ class Born:
 
     @property
     def untouched(self) -> bool:
-        """Whether its name and all of its columns are as they were made."""
+        """True if its name and all of its columns are as they were created."""
         return self.named and {c.attnum for c in self.version.columns} <= set(self.anchored)
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """How a table differs, by the name that it had; `renamed_to`, `added` and `born` say more where there is more.
+    """A table's differences, under the name that it had; `renamed_to`, `added` and `born` say more if there is more.
 
-    Of one that became a partition `renamed_to` is the published table that it is a part of.
+    For a table that became a partition, `renamed_to` is the published table that it is now part of.
 
-    `before` and `after` are `Fingerprint.digest`s; None where the table was, or is, not published. `version` is the shape
-    that it has now, where that is all that differs and the configuration fits it.
+    `before` and `after` are `Fingerprint.digest`s; None if the table was, or is, not published. `version` is its present
+    schema version, if that is the only difference and the configuration fits it.
     """
 
     oid: Oid
@@ -169,29 +169,29 @@ class TableChange:
 
     @property
     def verdict(self) -> Verdict:
-        """The most that any of its differences calls for."""
+        """The greatest consequence of its differences."""
         return verdict(self.differences)
 
 
 def verdict(differences: tuple[Difference, ...]) -> Verdict:
-    """The most that any of these calls for."""
+    """Return the greatest consequence of these differences."""
     return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Verdict.IGNORE)
 
 
 def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableChange]:
-    """Every table that differs, by OID. `existing`: old tables that the catalog still has, published or not."""
+    """Return every table that differs, by OID. `existing`: old tables that the catalog still has, published or not."""
     changes = []
     gone = old.tables.keys() - new.tables.keys()
     roots = {leaf.oid: t.table for t in new.tables.values() for leaf in t.leaves} if gone else {}
     for oid in sorted(old.tables.keys() | new.tables.keys()):
         both = oid in old.tables and oid in new.tables
-        change = _changed(oid, old, new) if both else _come_or_gone(oid, old, new, existing, roots)
+        change = _changed(oid, old, new) if both else _appeared_or_gone(oid, old, new, existing, roots)
         if change is not None:
             changes.append(change)
     return changes
 
 
-def _come_or_gone(
+def _appeared_or_gone(
     oid: Oid, old: Fingerprint, new: Fingerprint, existing: frozenset[Oid], roots: Mapping[int, TableName]
 ) -> TableChange | None:
     if oid in new.tables:
@@ -199,15 +199,15 @@ def _come_or_gone(
     if oid in roots:
         became = (Difference.BECAME_PARTITION,)
         return TableChange(oid, old.tables[oid].table, became, old.digest(oid), None, roots[oid])
-    what = Difference.LEFT if oid in existing else Difference.DROPPED
-    return TableChange(oid, old.tables[oid].table, (what,), old.digest(oid), None)
+    difference = Difference.LEFT if oid in existing else Difference.DROPPED
+    return TableChange(oid, old.tables[oid].table, (difference,), old.digest(oid), None)
 
 
 def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None:
     before, after = old.tables[oid], new.tables[oid]
     if before == after and old.types == new.types and old.publications == new.publications:
         return None
-    found = dict.fromkeys(
+    differences = dict.fromkeys(
         [
             *([Difference.RENAMED] if before.table != after.table else []),
             *_published(before, after, old, new),
@@ -217,13 +217,13 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None
             *_types(before, after, old, new),
         ]
     )
-    if not found:
+    if not differences:
         return None
     had = {c.attnum for c in before.columns}
     return TableChange(
         oid,
         before.table,
-        tuple(found),
+        tuple(differences),
         old.digest(oid),
         new.digest(oid),
         after.table if before.table != after.table else None,
@@ -253,7 +253,7 @@ def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
     if had.listed != has.listed:
         yield Difference.COLUMN_LIST
     elif had.entry != has.entry and had.filter == has.filter:
-        # Dropped and added, at once or with changes in between that were not sent.
+        # It was dropped and added, at once or with changes in between that were not sent.
         yield Difference.PUBLISHED_AGAIN
 
 
@@ -264,10 +264,10 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
     dropped = {had[n].name for n in had.keys() - both}
     added = {has[n].name for n in has.keys() - both}
     if dropped & added:
-        yield Difference.COLUMN_MADE_AGAIN
+        yield Difference.COLUMN_RECREATED
     if dropped - added:
         yield Difference.COLUMN_DROPPED
-    # One that was there already has values in the rows from before, which nothing has sent.
+    # A column that existed already has values in the older rows, which nothing has sent.
     unsent = {c.name for c in before.columns if c.attnum in has.keys() - both}
     if unsent - dropped:
         yield Difference.COLUMN_SENT
@@ -276,7 +276,7 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
     touched = [n for n in both if had[n] != has[n]]
     for number in touched:
         yield from _column(had[number], has[number])
-    # VACUUM FULL, CLUSTER and TRUNCATE give a new file too, and leave the columns' lines in the catalog alone.
+    # VACUUM FULL, CLUSTER and TRUNCATE create a new file too, and leave the columns' lines in the catalog alone.
     if before.file != after.file:
         explained = all(_widened(had[n], has[n]) or _retyped(had[n], has[n]) for n in touched)
         yield Difference.FILE if explained else Difference.REWRITTEN
@@ -299,7 +299,7 @@ def _widened(had: ColumnFacts, has: ColumnFacts) -> bool:
 
 
 def _retyped(had: ColumnFacts, has: ColumnFacts) -> bool:
-    """Whether the column has another type, which shows in every row that is sent; none that is only wider."""
+    """True if the column has another type, not only a wider one; this shows in every row that is sent."""
     other = had.type_oid != has.type_oid and not {had.type_oid, has.type_oid} <= _TEXTS
     return other and not _widened(had, has)
 
@@ -319,10 +319,10 @@ def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Itera
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
     if had.keys() - has.keys():
         yield Difference.PARTITION_DETACHED
-    known = {oid for p in had.values() for oid in p.attached}
+    attached = {oid for p in had.values() for oid in p.attached}
     for oid in has.keys() - had.keys():
-        made = set(has[oid].attached) <= known
-        yield Difference.PARTITION_MADE if made else Difference.PARTITION_ATTACHED
+        created = set(has[oid].attached) <= attached
+        yield Difference.PARTITION_CREATED if created else Difference.PARTITION_ATTACHED
     touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
     for oid in had.keys() & has.keys():
         if had[oid].links != has[oid].links:
@@ -332,14 +332,14 @@ def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Itera
 
 
 def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
-    """What of the partitions' identities, or of the table's own, leaves old rows that it can't be followed by."""
+    """Yield the changes of identities, of partitions or the table, that decide if old rows can still be identified."""
     same = (before.leaves_text, before.identity, before.key) == (after.leaves_text, after.identity, after.key)
     if same or after.kind != "p":
         return
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
     unfit, unfit_before = after.misfits, before.misfits
-    known = {oid: (p.identity, p.key) for oid, p in unfit_before.items()}
-    if any(known.get(oid) != (p.identity, p.key) for oid, p in unfit.items()):
+    misfits_before = {oid: (p.identity, p.key) for oid, p in unfit_before.items()}
+    if any(misfits_before.get(oid) != (p.identity, p.key) for oid, p in unfit.items()):
         yield Difference.PARTITION_IDENTITY
     for oid in had.keys() & has.keys() - unfit.keys():
         if oid in unfit_before or had[oid].identity != has[oid].identity:

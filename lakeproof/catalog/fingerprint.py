@@ -1,10 +1,10 @@
-"""The fingerprint of a source's catalog: what the meaning of its tables' changes depends on, as one reading found it.
+"""The fingerprint of a source's catalog: everything that the meaning of its tables' changes depends on, at one reading.
 
-Reading it belongs to `lakeproof.postgres.catalog_fingerprint`, what a difference means to
-`lakeproof.catalog.differences`, and when it is read to `lakeproof.drain.catalog_watch`.
+Reading it does not belong here (`lakeproof.postgres.catalog_fingerprint`), nor does the meaning of a difference
+(`differences.py`).
 
-A table is a handful of JSON texts that the server made: 10,000 tables of 100 columns are 10,000 small objects, compared as
-texts, and taken apart only where they differ.
+A table is a handful of JSON texts made by the server: 10,000 tables of 100 columns are 10,000 small objects, compared as
+texts, and parsed only if they differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT = "lakeproof.catalog/1"
 
 
 class ColumnFacts(NamedTuple):
-    """A column. `epoch` changes with every ALTER of it; `missing` is what rows older than the column read, as text."""
+    """A column. `epoch` changes with every ALTER of it; `missing` is the value of rows older than the column, as text."""
 
     attnum: int
     name: str
@@ -37,8 +37,8 @@ class ColumnFacts(NamedTuple):
 class LeafFacts(NamedTuple):
     """A partition with rows.
 
-    `file` is its relfilenode, `epoch` the xid that wrote its line of pg_class, `attached` the partitions on the way up to
-    the table that came by ATTACH, `links` what changes when one of them was detached and attached again. `key` are the
+    `file` is its relfilenode, `epoch` the xid that wrote its line of pg_class. `attached` are the partitions on the way
+    up to the table that came by ATTACH; `links` changes if one of these is detached and attached again. `key` has the
     names of its identity index's columns.
     """
 
@@ -52,7 +52,7 @@ class LeafFacts(NamedTuple):
 
 
 class EntryFacts(NamedTuple):
-    """How a publication has a table: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers."""
+    """A table in a publication: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers."""
 
     publication: int
     entry: str
@@ -77,12 +77,12 @@ class TableFacts:
 
     @property
     def columns(self) -> tuple[ColumnFacts, ...]:
-        """In the order of their numbers."""
+        """The columns in the order of their numbers."""
         return tuple(ColumnFacts(*c) for c in json.loads(self.columns_text))
 
     @property
     def leaves(self) -> tuple[LeafFacts, ...]:
-        """Of a partitioned table; empty of any other."""
+        """The leaves of a partitioned table; empty for any other."""
         lines = json.loads(self.leaves_text)
         return tuple(
             LeafFacts(o, file, i, e, tuple(attached), tuple(links), tuple(key))
@@ -98,23 +98,23 @@ class TableFacts:
 
     @property
     def misfits(self) -> dict[int, LeafFacts]:
-        """The partitions, by OID, whose old rows are not told apart by the table's identity."""
+        """The partitions, by OID, whose old rows the table's identity does not identify."""
         leaves = self.leaves
         own, columns = Identity(self.identity), self.identity_columns if leaves else frozenset[str]()
         return {p.oid: p for p in leaves if not identity_fits(own, columns, Identity(p.identity), p.key)}
 
     @property
     def entries(self) -> tuple[EntryFacts, ...]:
-        """One for each publication that has it."""
+        """One entry for each publication that has the table."""
         return _entries(self.entries_text)
 
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """An enum's labels, a composite's columns, or what a domain, array or range is made of (`parts`: JSON; `of`: OIDs).
+    """An enum's labels, a composite's columns, or the parts of a domain, array or range (`parts`: JSON; `of`: OIDs).
 
-    `line` is what decides how its values are kept, as `lakeproof.postgres.catalog_type_lines` writes it: the type may
-    be gone when the stream brings them.
+    `line` decides how its values are kept, as `lakeproof.postgres.catalog_type_lines` writes it: the type may be dropped
+    before the stream brings them.
     """
 
     kind: str
@@ -146,40 +146,40 @@ class Fingerprint:
 
     @property
     def publication_names(self) -> set[str]:
-        """What the publications are called."""
+        """The names of the publications."""
         return {publication.name for publication in self.publications.values()}
 
     def sent(self, table: TableFacts) -> tuple[ColumnFacts, ...]:
-        """The columns that the stream has of a table."""
-        wanted: set[int] = set()
+        """Return the columns of a table that the stream has."""
+        sent_numbers: set[int] = set()
         columns = table.columns
         for entry in table.entries:
             generated = self.publications[entry.publication].generated == "s"
-            wanted |= (
+            sent_numbers |= (
                 set(entry.listed)
                 if entry.listed is not None
                 else {c.attnum for c in columns if not c.generated or (generated and c.generated == "s")}
             )
-        return tuple(c for c in columns if c.attnum in wanted)
+        return tuple(c for c in columns if c.attnum in sent_numbers)
 
     def operations(self, table: TableFacts) -> str:
-        """The letters of what is published of it: i, u, d and t."""
-        found = {o for e in table.entries for o in self.publications[e.publication].operations}
-        return "".join(o for o in "iudt" if o in found)
+        """Return the letters of its published operations: i, u, d and t."""
+        published = {o for e in table.entries for o in self.publications[e.publication].operations}
+        return "".join(o for o in "iudt" if o in published)
 
     def types_of(self, oids: Iterable[int]) -> dict[int, TypeFacts]:
-        """The types that these are made of, themselves included, as far as they are not built in."""
-        found: dict[int, TypeFacts] = {}
+        """Return these types and all types that they are made of, without the built-in ones."""
+        types: dict[int, TypeFacts] = {}
         waiting = list(oids)
         while waiting:
             oid = waiting.pop()
-            if oid in self.types and oid not in found:
-                found[oid] = self.types[oid]
+            if oid in self.types and oid not in types:
+                types[oid] = self.types[oid]
                 waiting += self.types[oid].of
-        return found
+        return types
 
     def digest(self, oid: Oid) -> str:
-        """16 hexadecimal digits over everything that the fingerprint has about one table."""
+        """Return 16 hexadecimal digits over everything that the fingerprint has about one table."""
         table = self.tables[oid]
         types = self.types_of(c.type_oid for c in self.sent(table))
         about = {e.publication for e in table.entries}
@@ -187,12 +187,12 @@ class Fingerprint:
         return hashlib.sha256(part.to_bytes()).hexdigest()[:16]
 
     def files(self, oid: Oid) -> dict[int, int]:
-        """The files (relfilenodes) that have one table's rows, by the OID of the table or partition."""
+        """Return the files (relfilenodes) that have one table's rows, by the OID of the table or partition."""
         table = self.tables[oid]
         return {leaf.oid: leaf.file for leaf in table.leaves} if table.kind == "p" else {int(oid): table.file}
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON; `parse_fingerprint` gives it back."""
+        """Return canonical JSON; `parse_fingerprint` reads it."""
         document = {"format": FORMAT, **{name: list(lines) for name, lines in self._lines()}}
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
@@ -218,12 +218,12 @@ class Fingerprint:
 
 
 def parse_fingerprint(data: bytes) -> Fingerprint:
-    """The inverse of `to_bytes`; raises ValueError on any other bytes."""
+    """Parse `to_bytes`' form; raise ValueError for any other bytes."""
     try:
         document = json.loads(data)
         if document.pop("format") != FORMAT:
             raise ValueError("it is of another format")
-        found = Fingerprint(
+        fingerprint = Fingerprint(
             {
                 Oid(oid): TableFacts(Oid(oid), TableName(schema, name), *rest)
                 for oid, schema, name, *rest in document["tables"]
@@ -233,9 +233,9 @@ def parse_fingerprint(data: bytes) -> Fingerprint:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not a fingerprint ({type(error).__name__})") from None
-    if found.to_bytes() != data:
+    if fingerprint.to_bytes() != data:
         raise ValueError("it is not spelled as its contents call for")
-    return found
+    return fingerprint
 
 
 @lru_cache(maxsize=1024)

@@ -1,17 +1,20 @@
-"""What can be written after `lakeproof`: commands, arguments, help.
+"""The command line: every command with its function, its arguments and its help text.
 
-What the commands do belongs to `commands`.
+The functions are in `source_commands`, `lake_commands` and `machine_commands`; what they do does not belong here.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lakeproof.cli import lake_commands, machine_commands, source_commands
+from lakeproof.cli.context import Context
+from lakeproof.cli.results import Outcome
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.table_names import parse_tables
 from lakeproof.lsn import Lsn
@@ -19,15 +22,39 @@ from lakeproof.names import TableName
 
 _T = TypeVar("_T")
 
+COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
+    "init": machine_commands.init,
+    "check": source_commands.check,
+    "plan": source_commands.plan,
+    "apply": source_commands.apply,
+    "bootstrap": source_commands.bootstrap,
+    "drain": source_commands.drain,
+    "recover": source_commands.recover,
+    "teardown": source_commands.teardown,
+    "compact": lake_commands.compact,
+    "maintain": lake_commands.maintain,
+    "refresh": lake_commands.refresh,
+    "prove": lake_commands.prove,
+    "status": lake_commands.status,
+    "inspect": lake_commands.inspect,
+    "fetch-jars": machine_commands.fetch_jars,
+}
+
 _EPILOG = """\
-exit status: 0 done, and what was compared is equal; 1 done, and something differs or a table is held;
-2 the configuration, the source or the lake refuses; 3 interrupted, or to be tried again.
-results go to stdout, progress and errors to stderr (progress as JSON lines where stderr is no terminal).
+a first run, in this order: init, check, apply, bootstrap, drain --once, compact, prove
+
+exit status:
+  0  done; everything that was compared is equal
+  1  done, but something differs or a table is held
+  2  refused: the configuration, the source or the lake needs a change first
+  3  interrupted, or a passing problem: run the command again
+
+Results go to stdout. Progress and errors go to stderr, progress as JSON lines if stderr is not a terminal.
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the command which was probably meant, rather than all there are."""
+    """A parser that suggests the command that was probably meant instead of listing all commands."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         near = None
@@ -39,10 +66,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     top = _Parser(
         prog="lakeproof",
-        description="PostgreSQL to Delta Lake over logical replication, provably equal to the source at an LSN.",
+        description=(
+            "Replicates PostgreSQL tables to Delta Lake over logical replication,\n"
+            "and proves that both are equal at one position (LSN)."
+        ),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -56,54 +86,63 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
-    init = _command(commands, "init", "look at a database and write a first configuration")
-    init.add_argument("--dsn", required=True, metavar="DSN", help="a libpq connection string or URI")
-    init.add_argument("--name", metavar="NAME", help="the source's name; else the database's")
-    check = _command(commands, "check", "look at the configuration and at each source, change nothing")
-    check.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
-    plan = _command(commands, "plan", "show the SQL that would make or change the publication")
-    apply = _command(commands, "apply", "show that SQL, then run it")
-    bootstrap = _command(commands, "bootstrap", "copy the published tables at one consistent point")
-    drain = _command(commands, "drain", "follow the slot into the landing, until stopped")
-    recover = _command(commands, "recover", "begin a new incarnation where slot and landing do not meet any more")
+    init = _command(commands, "init", "write a first configuration from what a database contains")
+    init.add_argument("--dsn", required=True, metavar="DSN", help="how to connect: a libpq connection string or URI")
+    init.add_argument("--name", metavar="NAME", help="a name for this source (default: the database's name)")
+    check = _command(commands, "check", "check configuration, sources and this machine; changes nothing")
+    check.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
+    plan = _command(commands, "plan", "show the SQL that creates or changes the publication")
+    apply = _command(commands, "apply", "show the SQL that creates or changes the publication, then run it")
+    bootstrap = _command(commands, "bootstrap", "copy the published tables, all as of one position (LSN)")
+    drain = _command(commands, "drain", "read changes from the slot into the landing until stopped")
+    recover = _command(
+        commands, "recover", "start a new incarnation after the slot was lost or the server was restored"
+    )
     teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
     for command in (plan, apply, bootstrap, drain, recover, teardown):
         _source(command)
-    chosen = bootstrap.add_mutually_exclusive_group()
-    _tables(chosen, "copy just these")
-    chosen.add_argument(
+    group = bootstrap.add_mutually_exclusive_group()
+    _tables(group, "copy only these")
+    group.add_argument(
         "--held",
         action="store_true",
-        help="copy the held tables that a snapshot brings back and the new ones of the publication, if it is time to",
+        help="copy the held tables that need a new snapshot, and tables new in the publication, if their pause is over",
     )
     bootstrap.add_argument(
-        "--again", action="store_true", help="copy all tables, also those that an interrupted run had finished"
+        "--again", action="store_true", help="copy all tables, including those that an interrupted run has finished"
     )
     end = drain.add_mutually_exclusive_group()
-    end.add_argument("--once", action="store_true", help="end when all that is there now is durable")
+    end.add_argument("--once", action="store_true", help="end when all changes made so far are in the landing")
     end.add_argument(
-        "--until-lsn", type=_typed(Lsn.parse, "an LSN"), metavar="LSN", help="end when the landing has reached it"
+        "--until-lsn",
+        type=_typed(Lsn.parse, "an LSN"),
+        metavar="LSN",
+        help="end when the landing has reached this position",
     )
     end.add_argument(
-        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after that time"
+        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after this many seconds"
     )
-    recover.add_argument("--dry-run", action="store_true", help="only show what it would do")
+    recover.add_argument("--dry-run", action="store_true", help="only show what would be done")
     recover.add_argument(
-        "--other-system", action="store_true", help="the server behind the dsn may be another one than the lake knows"
+        "--other-system",
+        action="store_true",
+        help="allow the dsn to lead to a different server than the one in the lake",
     )
-    teardown.add_argument("--yes", action="store_true", help="do not ask")
-    teardown.add_argument("--end-drain", action="store_true", help="end the connection of whoever reads the slot")
+    teardown.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    teardown.add_argument(
+        "--end-drain", action="store_true", help="first end the connection of the process that reads the slot"
+    )
 
 
 def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
-    compact = _command(commands, "compact", "write what has landed to the history and current tables")
+    compact = _command(commands, "compact", "bring history and current tables up to the end of the landing")
     _source(compact)
-    maintain = _command(commands, "maintain", "remove what the retention says is not needed, put small files together")
+    maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
     _source(maintain)
-    maintain.add_argument("--plan", action="store_true", help="only show what it would remove and put together")
+    maintain.add_argument("--plan", action="store_true", help="only show what would be deleted and merged")
     for flag, text in (
-        ("--rebuild", "make these current tables from their history first"),
-        ("--restore", "bring back what the archive has of these tables' history"),
+        ("--rebuild", "first rebuild these current tables from their history"),
+        ("--restore", "bring the archived history of these tables back"),
     ):
         maintain.add_argument(
             flag,
@@ -113,19 +152,28 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
             help=f"{text}: schema.table,…",
         )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
-    refresh.add_argument("view", nargs="?", metavar="VIEW", help="all views where it is left out")
-    prove = _command(commands, "prove", "compare source and lake at one and the same position")
+    refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
+    prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
     _source(prove)
     _tables(prove, "compare only these")
-    prove.add_argument("--repair", action="store_true", help="put right what differs")
-    prove.add_argument("--history", action="store_true", help="prove all histories and views, not only those in turn")
-    status = _command(commands, "status", "slots, landings, cuts, held tables and views")
-    status.add_argument("source", nargs="?", metavar="SOURCE", help="all sources where it is left out")
-    status.add_argument("--sizes", action="store_true", help="also the room that the lake takes, and what would go now")
-    inspect = _command(commands, "inspect", "show what is in a manifest or in a landing's data file")
+    prove.add_argument("--repair", action="store_true", help="correct the rows that differ")
+    prove.add_argument(
+        "--history", action="store_true", help="prove all histories and views, not only those whose turn it is"
+    )
+    status = _command(commands, "status", "show slots, landings, cuts, held tables and views")
+    status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
+    status.add_argument(
+        "--sizes", action="store_true", help="also show the size of the lake, and how much maintenance would free now"
+    )
+    inspect = _command(commands, "inspect", "show the content of a manifest or of a data file in the landing")
     inspect.add_argument("file", type=Path, metavar="FILE", help="a .json manifest or a .parquet file")
-    jars = _command(commands, "fetch-jars", "put the jars that Spark needs into a folder, for a host without a network")
-    jars.add_argument("folder", type=Path, metavar="FOLDER", help="made if it is not there; name it in LAKEPROOF_JARS")
+    jars = _command(commands, "fetch-jars", "download the jars that Spark needs, for a host without a network")
+    jars.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
+    )
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
@@ -135,7 +183,7 @@ def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str
 
 
 def _common(target: argparse.ArgumentParser, *, top_level: bool) -> None:
-    """The options that may stand before or after the command: only the top level gives their defaults."""
+    """Add the options that may stand before or after the command: only the top level sets their defaults."""
     absent = argparse.SUPPRESS
     target.add_argument(
         "-c",
@@ -143,18 +191,26 @@ def _common(target: argparse.ArgumentParser, *, top_level: bool) -> None:
         type=Path,
         metavar="FILE",
         default=None if top_level else absent,
-        help="the configuration; else LAKEPROOF_CONFIG, else ./lakeproof.yaml",
+        help="the configuration (default: $LAKEPROOF_CONFIG, else ./lakeproof.yaml)",
     )
     target.add_argument(
-        "--json", action="store_true", default=False if top_level else absent, help="the result as one JSON document"
+        "--json",
+        action="store_true",
+        default=False if top_level else absent,
+        help="print the result as one JSON document",
     )
     target.add_argument(
-        "--debug", action="store_true", default=False if top_level else absent, help="tracebacks of unexpected errors"
+        "--debug",
+        action="store_true",
+        default=False if top_level else absent,
+        help="show tracebacks of unexpected errors",
     )
 
 
 def _source(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", nargs="?", metavar="SOURCE", help="may be left out where there is only one")
+    command.add_argument(
+        "source", nargs="?", metavar="SOURCE", help="the source in the configuration; optional if there is only one"
+    )
 
 
 def _tables(command: argparse._ActionsContainer, text: str) -> None:
@@ -166,13 +222,13 @@ def _tables(command: argparse._ActionsContainer, text: str) -> None:
     )
 
 
-def _typed(parse: Callable[[str], _T], what: str) -> Callable[[str], _T]:
+def _typed(parse: Callable[[str], _T], expected: str) -> Callable[[str], _T]:
     # argparse shows an ArgumentTypeError's text, but only the function's name for a ValueError.
     def parse_argument(text: str) -> _T:
         try:
             return parse(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error) or f"not {what}") from None
+            raise argparse.ArgumentTypeError(str(error) or f"not {expected}") from None
 
     return parse_argument
 

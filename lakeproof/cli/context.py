@@ -1,6 +1,6 @@
-"""What every command is given: the configuration, a way to tell its progress, the request to stop, Spark when it is needed.
+"""The context of a command: the configuration, progress reports, the request to stop, and Spark when it is needed.
 
-What the command line looks like belongs to `arguments`.
+Parsing the command line does not belong here (`arguments`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """One run of one command. `config` is read at its first use, so `inspect` needs none."""
+    """One run of one command. `config` is read at its first use, so `inspect` works without a configuration."""
 
     command: str
     config_file: Path | None
@@ -36,41 +36,41 @@ class Context:
 
     @cached_property
     def config(self) -> Config:
-        """The configuration; raises ConfigError."""
+        """Read and return the configuration; raises ConfigError."""
         return load(self.config_file)
 
     def source(self, name: str | None) -> str:
-        """The source to work on: `name`, or the only one there is; raises ConfigError."""
+        """Return the source to work on: `name`, or the only source; raises ConfigError."""
         names = list(self.config.sources)
         if name is None:
             if len(names) == 1:
                 return names[0]
             raise ConfigError(
                 f"lakeproof {self.command}",
-                "there are several sources",
+                "the configuration has several sources",
                 f"name one of them: {', '.join(sorted(names))}",
             )
-        self._known("source", name, names)
+        self._check_name("source", name, names)
         return name
 
     def sources(self, name: str | None) -> list[str]:
-        """The sources to look at: `name`, or all; raises ConfigError."""
+        """Return the selected sources: `name`, or all; raises ConfigError."""
         return list(self.config.sources) if name is None else [self.source(name)]
 
     def view(self, name: str | None) -> str | None:
-        """The view to work on, None for all; raises ConfigError."""
+        """Return the view to work on, None for all; raises ConfigError."""
         if name is not None:
-            self._known("view", name, list(self.config.views))
+            self._check_name("view", name, list(self.config.views))
         return name
 
     def show(self, text: str) -> None:
-        """Print before the work is done what people should see before it; programs get it with the result."""
+        """Print text that people should see before the work begins; with --json it is part of the result instead."""
         if not self.as_json:
             print(text, flush=True)
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """A Spark session that ends with the block; raises DefiniteError where it does not start."""
+        """Give the block a Spark session, and stop it at the end; raises DefiniteError if it does not start."""
         from lakeproof.lake.spark.session import session as start
         from lakeproof.lake.spark.session import stop_session
 
@@ -81,7 +81,7 @@ class Context:
         finally:
             stop_session(session)
 
-    def _known(self, kind: str, name: str, names: list[str]) -> None:
+    def _check_name(self, kind: str, name: str, names: list[str]) -> None:
         if name not in names:
             hint = unknown_key(name, names).removeprefix("unknown key; ") if names else f"it has no {kind}s"
             raise ConfigError(f"{kind} {name[:80]}", "the configuration does not have it", hint)

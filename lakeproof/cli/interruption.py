@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM as a request to end cleanly; a second one ends at once.
+"""Turns SIGINT and SIGTERM into a request to end cleanly; a second signal ends the command at once.
 
-What ending cleanly means belongs to whoever looks at the `Stop`.
+The clean end itself does not belong here: the code that checks the `Stop` performs it.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ _STDERR = 2
 
 
 class Interruption:
-    """While it is entered, the first signal asks `stop` for the end and the second raises KeyboardInterrupt.
+    """Inside its `with` block, the first signal requests `stop` and the second raises KeyboardInterrupt.
 
     Does nothing outside the main thread, where Python takes no signal handlers.
     """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+            self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
             self.arm()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous = {}
 
     def arm(self) -> None:
-        """Take the signals; once more after a Spark session was made, which takes SIGINT for itself."""
+        """Install the handlers; call it again after starting a Spark session, which installs its own for SIGINT."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 signal.signal(number, self._handle)
@@ -51,5 +51,5 @@ class Interruption:
             raise KeyboardInterrupt
         self._stop.request()
         if os.isatty(_STDERR):
-            # Straight to the descriptor: the stream may be in the middle of a write of ours.
-            os.write(_STDERR, b"\nending at the next safe point; once more to end at once\n")
+            # Write to the descriptor directly: the stream may be in the middle of a write.
+            os.write(_STDERR, b"\nending at the next safe point; press Ctrl-C again to end at once\n")

@@ -1,7 +1,7 @@
 """The commands that work on the lake: compact, maintain, refresh, prove, status, inspect.
 
-Each calls one function of `lakeproof.pipeline` or `lakeproof.landing`, imported when it is needed: only those that need
-Spark start it.
+Each calls one function of `lakeproof.commands` or `lakeproof.landing` and formats its result. The imports are inside the
+functions, so that only commands that need Spark load it. Work on a lake does not belong here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, plain
+from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable
+from lakeproof.events import RunControl
 from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
 
@@ -24,12 +25,13 @@ _KEYS_SHOWN = 10
 
 
 def compact(context: Context, args: argparse.Namespace) -> Outcome:
-    """Bring history and current to the landing's end."""
+    """Bring history and current up to the end of the landing."""
     source = context.source(args.source)
     from lakeproof.commands import compact as step
     from lakeproof.commands.due_copies import never_copied
     from lakeproof.commands.pending_work import compaction_has_work
     from lakeproof.lake.planning.left_behind import left_behind
+    from lakeproof.lake.records.held import describe_all
     from lakeproof.lake.records.store import newest_cut
     from lakeproof.landing.chain import Chain
     from lakeproof.storage.open import open_store
@@ -42,58 +44,67 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     store, paths = open_store(context.config.lake), LakePaths(context.config.lake, source)
     newest = newest_cut(store, paths)
     held = {} if newest is None else newest.held
-    text = f"{source}: nothing to do, all that has landed is in the lake"
+    text = f"{source}: nothing to do, everything that has landed is in the lake"
     if cuts:
         rows = [
             (int(cut.number), cut.position, len(cut.tables), sum(t.changes for t in cut.tables.values()), len(cut.held))
             for cut in cuts
         ]
-        text = grid(("cut", "position", "tables", "changes", "held"), rows)
+        text = format_table(("cut", "position", "tables", "changes", "held"), rows)
     absent = never_copied(context.config, source)
-    still = [plain(f"{table}: {why}") for table, why in sorted({**held, **absent}.items())]
-    left = left_behind(context.config.source(source), held, Chain.open_newest(store, paths))
-    waited_for = held.keys() - left
-    result = {"cuts": cuts, "held": held, "absent": absent}
-    return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *still]))
+    reports = describe_all(held, source)
+    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
+    behind = left_behind(context.config.source(source), held, Chain.open_newest(store, paths))
+    waited_for = held.keys() - behind
+    result = {"cuts": cuts, "held": reports, "absent": absent}
+    return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
 
 
 def maintain(context: Context, args: argparse.Namespace) -> Outcome:
-    """Keep the lake as the retention says."""
+    """Apply the retention to the lake, and merge small files."""
     source = context.source(args.source)
     from lakeproof.commands import maintain as step
 
     if args.plan:
-        done = step.maintenance_plan(context.config, source)
+        report = step.maintenance_plan(context.config, source)
     else:
         with context.spark() as spark:
-            done = step.maintain(
+            report = step.maintain(
                 context.config,
                 source,
                 spark,
                 context.report,
-                rebuild=args.rebuild,
-                restore=args.restore,
-                stop=context.stop,
+                step.MaintenanceRequest(args.rebuild, args.restore),
+                context.stop,
             )
-    text = grid(("of", "files", "bytes"), [(of, part.files, part.bytes) for of, part in done.freed.items()])
-    told = {"trimmed": done.trimmed, "optimized": done.optimized, "repaired": done.repaired, "views": done.views}
-    lines = [plain(f"{what}: {', '.join(map(str, tables))}") for what, tables in told.items() if tables]
+    text = format_table(
+        ("part", "files", "bytes"), [(part, space.files, space.bytes) for part, space in report.freed.items()]
+    )
+    tables_by_action = {
+        "trimmed": report.trimmed,
+        "optimized": report.optimized,
+        "repaired": report.repaired,
+        "views": report.views,
+    }
+    lines = [
+        printable(f"{action}: {', '.join(map(str, tables))}") for action, tables in tables_by_action.items() if tables
+    ]
     if args.plan:
-        lines.insert(0, "nothing was changed: this is what would go, and what would be put together")
-    lines += [plain(f"{thing}: {why}") for thing, why in done.damaged.items()]
-    return Outcome(DIFFERS if done.damaged else DONE, done, "\n".join([text, *lines]))
+        lines.insert(0, "nothing was changed: this shows what would be deleted and optimized")
+    lines += [printable(f"{thing}: {reason}") for thing, reason in report.damaged.items()]
+    return Outcome(DIFFERS if report.damaged else DONE, report, "\n".join([text, *lines]))
 
 
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:
-    """Bring views up to the newest cuts of what they read."""
+    """Bring views up to the newest cuts of their sources."""
     view = context.view(args.view)
     from lakeproof.commands import refresh as step
     from lakeproof.commands.pending_work import why_not_refresh
 
-    nothing = why_not_refresh(context.config, view)
-    if nothing is not None:
+    reason = why_not_refresh(context.config, view)
+    if reason is not None:
         held = step.held_views(context.config, view)
-        lines = [f"nothing to do: {nothing}", *(plain(f"{v.view}: held: {v.held}") for v in held)]
+        lines = [f"nothing to do: {reason}", *(printable(f"{v.view}: held: {v.held}") for v in held)]
         return Outcome(DIFFERS if held else DONE, held, "\n".join(lines))
     with context.spark() as spark:
         views = step.refresh(context.config, view, spark, context.report)
@@ -108,9 +119,9 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
         )
         for v in views
     ]
-    text = grid(("view", "cut", "delta version", "inserted", "retracted", "read at"), rows)
-    still = [plain(f"{v.view}: held: {v.held}") for v in views if v.held is not None]
-    return Outcome(DIFFERS if still else DONE, views, "\n".join([text, *still]))
+    text = format_table(("view", "cut", "delta version", "inserted", "retracted", "read at"), rows)
+    held_lines = [printable(f"{v.view}: held: {v.held}") for v in views if v.held is not None]
+    return Outcome(DIFFERS if held_lines else DONE, views, "\n".join([text, *held_lines]))
 
 
 def prove(context: Context, args: argparse.Namespace) -> Outcome:
@@ -125,18 +136,16 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
             source,
             args.tables,
             spark,
-            context.report,
-            context.stop,
-            repair=args.repair,
-            history=args.history,
+            RunControl(context.report, context.stop),
+            step.ProofRequest(repair=args.repair, history=args.history),
         )
     rows = [
         (str(table), t.source_rows, t.lake_rows, proof.position, "yes" if t.status == "equal" else t.status)
         for table, t in proof.tables.items()
     ]
-    text = grid(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
+    text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
     reasons = left_out_lines(proof) + [
-        line for table, found in proof.tables.items() for line in _differences(table, found)
+        line for table, result in proof.tables.items() for line in _differences(table, result)
     ]
     reasons += _lake(proof)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
@@ -144,52 +153,52 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def left_out_lines(proof: ProofReport) -> list[str]:
-    """A line for each table of which not all columns are published."""
+    """Return a line for each table that has unpublished columns."""
     return [
-        plain(
-            f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(found.left_out)}"
+        printable(
+            f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(result.left_out)}"
         )
-        for table, found in proof.tables.items()
-        if found.left_out
+        for table, result in proof.tables.items()
+        if result.left_out
     ]
 
 
 def _lake(proof: ProofReport) -> Iterator[str]:
-    """What was said of histories and views."""
+    """Yield the lines about histories and views."""
     if proof.lake is None:
         return
-    for what, found in (("histories", proof.lake.histories), ("views", proof.lake.views)):
-        equal = sum(p.status == "equal" for p in found.values())
-        if found:
-            yield f"{what}: {equal} of {len(found)} that were looked at are equal"
-    yield from (plain(f"{thing}: {reason}") for thing, reason in proof.damaged.items())
-    for view, said in proof.lake.views.items():
-        if said.status == "blocked":
-            yield plain(f"view {view}: not compared: {said.reason}")
+    for kind, proofs in (("histories", proof.lake.histories), ("views", proof.lake.views)):
+        equal = sum(p.status == "equal" for p in proofs.values())
+        if proofs:
+            yield f"{kind}: {equal} of {len(proofs)} compared are equal"
+    yield from (printable(f"{thing}: {reason}") for thing, reason in proof.damaged.items())
+    for view, view_proof in proof.lake.views.items():
+        if view_proof.status == "blocked":
+            yield printable(f"view {view}: not compared: {view_proof.reason}")
 
 
 def _differences(table: TableName, proof: TableProof) -> Iterator[str]:
     if proof.left_out:
-        yield plain(
+        yield printable(
             f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(proof.left_out)}"
         )
     if proof.reason:
-        yield plain(f"{table}: {proof.reason}")
-    for found in proof.differing_keys[:_KEYS_SHOWN]:
-        key = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in found.key.items())
-        yield plain(f"{table}: {key}: {found.source_rows} in PostgreSQL, {found.lake_rows} in the lake")
+        yield printable(f"{table}: {proof.reason}")
+    for differing in proof.differing_keys[:_KEYS_SHOWN]:
+        key = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in differing.key.items())
+        yield printable(f"{table}: {key}: {differing.source_rows} in PostgreSQL, {differing.lake_rows} in the lake")
     if len(proof.differing_keys) > _KEYS_SHOWN:
         yield f"{table}: {len(proof.differing_keys) - _KEYS_SHOWN} more keys with --json"
 
 
-def _proof_status(found: set[str]) -> int:
-    if found & {"differs", "held", "missing"}:
+def _proof_status(statuses: set[str]) -> int:
+    if statuses & {"differs", "held", "missing"}:
         return DIFFERS
-    return TRY_AGAIN if "blocked" in found else DONE
+    return TRY_AGAIN if "blocked" in statuses else DONE
 
 
 def status(context: Context, args: argparse.Namespace) -> Outcome:
-    """Slots, landings, cuts, held tables, views."""
+    """Show slots, landings, cuts, held tables and views."""
     names = context.sources(args.source)
     from lakeproof.cli.status_page import page
     from lakeproof.commands import status as step
@@ -211,7 +220,7 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def inspect(context: Context, args: argparse.Namespace) -> Outcome:
-    """What is in a manifest, a data file or a whole landing."""
+    """Show the content of a manifest or of a data file."""
     from lakeproof.landing import inspect as step
 
     if context.as_json:

@@ -1,6 +1,6 @@
-"""The command `lakeproof`: parses, runs one command, turns whatever it raises into one line and an exit status.
+"""The command `lakeproof`: parses, runs one command, turns any exception into one line and an exit status.
 
-The commands are in `commands`; nothing here knows what they do.
+The commands do not belong here: `arguments` has the table of them, and nothing here knows what they do.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from lakeproof.cli.arguments import parser
-from lakeproof.cli.commands import COMMANDS
+from lakeproof.cli.arguments import COMMANDS, parser
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.progress import progress
-from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, plain, to_json
+from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, printable, to_json
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import InvariantError, LakeproofError
 from lakeproof.events import Stop
@@ -28,14 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `lakeproof` with `argv` (the process's arguments by default) and return its exit status."""
     try:
         args = parser().parse_args(argv)
-    except SystemExit as leaving:  # argparse has printed the help, the version or what is wrong
+    except SystemExit as leaving:  # argparse has printed the help, the version or the error
         return leaving.code if isinstance(leaving.code, int) else REFUSED
     try:
         return _run(args)
     except KeyboardInterrupt:
         return _fail("interrupted", TRY_AGAIN)
     except BrokenPipeError:
-        # Nobody reads the result. Python would complain once more while it closes stdout.
+        # Nobody reads the result. Python would raise the error again while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return TRY_AGAIN
     except ConfigFileError as error:
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _trace(args)
         return _fail(
-            f"{error.filename or args.command}: {error.strerror or type(error).__name__}; see to it and run again"
+            f"{error.filename or args.command}: {error.strerror or type(error).__name__}; correct that and run again"
         )
     except Exception as error:  # noqa: BLE001  (the last resort: one line instead of a traceback)
         _trace(args)
@@ -76,31 +75,31 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         _print_json(to_json(outcome.document))
     elif outcome.text:
-        print(_plain_lines(outcome.text), flush=True)
+        print(_printable_lines(outcome.text), flush=True)
 
 
 def _print_json(document: object) -> None:
-    # Escapes what is not ASCII, control characters too.
+    # Escapes everything that is not ASCII, control characters too.
     print(json.dumps(document, indent=2), flush=True)
 
 
 def _trace(args: argparse.Namespace) -> None:
     if args.debug:
-        print(_plain_lines(traceback.format_exc()), file=sys.stderr, flush=True)
+        print(_printable_lines(traceback.format_exc()), file=sys.stderr, flush=True)
 
 
-def _plain_lines(text: str) -> str:
-    """Return the text with no control character but newlines, whatever somebody has named a table or sent as a message."""
-    return "\n".join(plain(line) for line in text.split("\n"))
+def _printable_lines(text: str) -> str:
+    """Return the text without control characters except newlines: tables and messages may contain any character."""
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def _fail(text: str, status: int = REFUSED) -> int:
-    print(f"lakeproof: {plain(text)}", file=sys.stderr, flush=True)
+    print(f"lakeproof: {printable(text)}", file=sys.stderr, flush=True)
     return status
 
 
 def _unexpected(error: Exception) -> str:
-    # The message may hold a row's value or a secret: the type and the place say enough for one line.
+    # The message may contain a row's value or a secret, so only the type and the location are shown.
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "lakeproof" in Path(f.filename).parts]
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"unexpected {type(error).__name__}{place}; run again with --debug for the traceback, and report it"
+    location = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"unexpected {type(error).__name__}{location}; run again with --debug for the traceback, and report it"

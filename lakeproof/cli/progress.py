@@ -1,6 +1,6 @@
-"""Events as people or programs see them: a line that renews itself on a terminal, else one JSON document per line.
+"""Events on stderr: on a terminal a line that updates itself, otherwise one JSON document per line.
 
-Results belong to `results`. A stream that nobody reads any more never ends the work that tells of itself.
+Results do not belong here (`results`). If nobody reads the stream any more, the work goes on without it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Protocol, TextIO
 
-from lakeproof.cli.results import plain, to_json
+from lakeproof.cli.results import printable, to_json
 from lakeproof.events import Event
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -25,21 +25,21 @@ class Progress(Protocol):
     """A `Report` with an end."""
 
     def __call__(self, event: Event) -> None:
-        """Show one event; callable from any thread."""
+        """Show one event; may be called from any thread."""
 
     def close(self) -> None:
         """Leave the stream at the beginning of a line."""
 
 
 def progress(stream: TextIO) -> Progress:
-    """The make that fits `stream`."""
+    """Return the form that fits `stream`."""
     return TerminalProgress(stream) if stream.isatty() else JsonProgress(stream)
 
 
 class TerminalProgress:
-    """Events of one kind in a row share a line; the last of them stays.
+    """Consecutive events of one kind share a line; the last of them stays.
 
-    Progress (`….progress`) goes whatever comes next; its `fraction` is a bar.
+    Any next event replaces progress (`….progress`); its `fraction` is shown as a bar.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -52,7 +52,7 @@ class TerminalProgress:
         width = shutil.get_terminal_size().columns - 1
         fraction = event.fields.get("fraction")
         is_bar = _is_progress(event)
-        text = f"{_bar(float(fraction)) if fraction is not None else ''}{plain(event.message)}"[:width]
+        text = f"{_bar(float(fraction)) if fraction is not None else ''}{printable(event.message)}"[:width]
         with self._lock:
             replaces = event.kind == self._kind or self._is_bar
             start = "" if self._kind is None else _CLEAR_LINE if replaces else "\n"
@@ -67,7 +67,7 @@ class TerminalProgress:
 
 
 def _is_progress(event: Event) -> bool:
-    """Whether the next event makes this one worthless."""
+    """Return True if the next event makes this one worthless."""
     return event.kind.endswith(".progress")
 
 
@@ -78,7 +78,7 @@ def _bar(fraction: float) -> str:
 
 
 class JsonProgress:
-    """Each event a line: `{"at", "event", "message", "fields"}`, `at` in UTC; progress of one kind at most every 10 s."""
+    """One line per event: `{"at", "event", "message", "fields"}`, `at` in UTC; progress of a kind at most every 10 s."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -102,12 +102,12 @@ class JsonProgress:
             _write(self._stream, json.dumps(document) + "\n")
 
     def close(self) -> None:
-        """Every event has ended its line."""
+        """Do nothing: every event has ended its line."""
 
 
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except (OSError, ValueError):  # the reader has gone, or the stream is closed: a drain goes on all the same
+    except (OSError, ValueError):  # nobody reads the stream any more, or it is closed: a drain continues
         return

@@ -1,6 +1,6 @@
 """A command's result as a JSON document and as text for people.
 
-Which result a command has belongs to `commands`; events on the way to `progress`.
+The content of a result does not belong here (the modules of commands), nor events during the work (`progress`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TRY_AGAIN = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command gives back: the exit status, the result for programs (see `to_json`) and for people.
+    """The outcome of a command: the exit status, the result for programs (see `to_json`) and for people.
 
-    `ends_by_signal` says that being stopped is how this command ends, so that a signal is no interruption.
+    `ends_by_signal`: a signal is the normal way to end this command, so it does not count as an interruption.
     """
 
     status: int
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def to_json(value: Any) -> Any:
-    """`value` in JSON's types: an LSN is its text, a table its name as `--tables` takes it; raises TypeError else."""
+    """Return `value` in JSON's types: an LSN as text, a table's name as `--tables` takes it; raises TypeError otherwise."""
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, Enum):
@@ -58,13 +58,13 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"no JSON form of a {type(value).__name__}")
 
 
-def plain(text: str) -> str:
-    """`text` without control characters: a name from a catalog must not move a terminal's cursor."""
+def printable(text: str) -> str:
+    """Return `text` without control characters: a name from a catalog must not move a terminal's cursor."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def grid(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for people: None is `-`, whole numbers stand to the right with thousands parted, all else to the left."""
+def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table for people: None is `-`; integers are right-aligned with thousands separators."""
     texts = [[_cell(value) for value in row] for row in rows]
     right = [bool(rows) and all(_is_count(row[i]) or row[i] is None for row in rows) for i in range(len(headings))]
     widths = [max(len(line[i]) for line in [list(headings), *texts]) for i in range(len(headings))]
@@ -76,8 +76,8 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join([line(headings), line(["-" * w for w in widths]), *(line(row) for row in texts)])
 
 
-def octets(count: int | None) -> str:
-    """A number of bytes for people: `12.3 MB`, `-` for None. Powers of ten, as disks are sold."""
+def format_bytes(count: int | None) -> str:
+    """Return a number of bytes for people: `12.3 MB`, `-` for None. Units are powers of ten, as on disks."""
     if count is None:
         return "-"
     size = float(count)
@@ -99,4 +99,4 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return plain(str(value))
+    return printable(str(value))

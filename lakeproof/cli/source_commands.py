@@ -1,6 +1,7 @@
 """The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, recover, teardown.
 
-Each calls one function of `lakeproof.pipeline`, imported when it is needed, and says what came of it.
+Each calls one function of `lakeproof.commands`, imported when it is needed, and formats its result. Talking to a server does
+not belong here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, grid, octets, plain
+from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_bytes, format_table, printable
 from lakeproof.errors import ConfigError
 from lakeproof.schema import describe_left_out
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lakeproof.postgres.check_findings import Finding
     from lakeproof.snapshot.run import SnapshotReport
 
-# Of nearly every server: for people, and of an estimate.
+# The page size of nearly every server; good enough for a size that is an estimate anyway.
 _PAGE_BYTES = 8192
 _TABLES_SHOWN = 20
 _CHECK_HEADINGS = ("published table", "kept", "identity", "key", "columns", "kept as text", "size", "published")
@@ -33,7 +34,7 @@ _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 
 
 def check(context: Context, args: argparse.Namespace) -> Outcome:
-    """Look at the configuration, at each source, and at what this machine has for the lake and for Spark."""
+    """Check the configuration, each source, and what this machine has for the lake and for Spark."""
     names = context.sources(args.source)
     from lakeproof.commands import check as step
     from lakeproof.commands import check_machine as machine
@@ -52,7 +53,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def plan(context: Context, args: argparse.Namespace) -> Outcome:
-    """Show the SQL that is to be run."""
+    """Show the SQL that `apply` would run."""
     source = context.source(args.source)
     from lakeproof.commands import publish as step
 
@@ -72,7 +73,7 @@ def apply(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def _published(planned: Plan) -> int:
-    """The exit status: whether each table goes on."""
+    """Return the exit status: DIFFERS if a table is refused."""
     return DIFFERS if planned.refused else DONE
 
 
@@ -85,12 +86,12 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
     if args.held:
         from lakeproof.commands.due_copies import recopy
 
-        found = recopy(context.config, source, datetime.now(timezone.utc))
-        if not found.due:
-            later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in found.paused.items()]
-            told = [f"{source}: no table waits for a snapshot now", *later]
-            return Outcome(DONE, found, "\n".join(plain(line) for line in told))
-        tables = tuple(found.due)
+        due = recopy(context.config, source, datetime.now(timezone.utc))
+        if not due.due:
+            later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in due.paused.items()]
+            lines = [f"{source}: no table waits for a snapshot now", *later]
+            return Outcome(DONE, due, "\n".join(printable(line) for line in lines))
+        tables = tuple(due.due)
     return _copied(
         source,
         lambda: step.bootstrap(context.config, source, tables, context.report, context.stop, again=args.again or None),
@@ -98,7 +99,7 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def recover(context: Context, args: argparse.Namespace) -> Outcome:
-    """Show why a new incarnation is wanted and what it takes, then begin it."""
+    """Show why a new incarnation is needed and what it takes, then begin it."""
     source = context.source(args.source)
     from lakeproof.commands import recover as step
 
@@ -113,7 +114,7 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
-    """The outcome of a snapshot, also of one in which tables failed."""
+    """Return the outcome of a snapshot, even if the copies of some tables failed."""
     from lakeproof.snapshot.run import SnapshotIncompleteError
 
     status = DONE
@@ -121,94 +122,104 @@ def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
         result = copy()
     except SnapshotIncompleteError as error:
         status, result = error.exit_status, error.report
-    every = sorted([*result.tables.items(), *result.kept.items()])
+    copies = sorted([*result.tables.items(), *result.kept.items()])
     rows = [
         (
             str(t),
             c.rows,
-            octets(c.bytes),
+            format_bytes(c.bytes),
             c.chunks,
             None if c.seconds is None else f"{c.seconds:.1f}",
             c.consistent_point,
         )
-        for t, c in every
+        for t, c in copies
     ]
     head = f"{source}: {len(result.tables)} tables copied, at {result.consistent_point} by slot {result.slot}"
-    head += f"; {len(result.kept)} had been finished by a run before" if result.kept else ""
-    failed = [plain(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
-    skipped = [plain(f"{table}: skipped: it was dropped, or is not published any more") for table in result.skipped]
+    head += f"; {len(result.kept)} had been finished by an earlier run" if result.kept else ""
+    failed = [printable(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
+    skipped = [printable(f"{table}: skipped: it was dropped, or is no longer published") for table in result.skipped]
     left_out = [
-        plain(f"{table}: columns not published, so not in the lake: {describe_left_out(columns)}")
+        printable(f"{table}: columns not published, so not in the lake: {describe_left_out(columns)}")
         for table, columns in sorted(result.left_out.items())
     ]
-    lines = [head, "", grid(_BOOTSTRAP_HEADINGS, rows), *left_out, *failed, *skipped]
+    lines = [head, "", format_table(_BOOTSTRAP_HEADINGS, rows), *left_out, *failed, *skipped]
     return Outcome(status, result, "\n".join(lines))
 
 
 def _recover_page(planned: RecoverPlan) -> str:
-    end = "where it ends can't be read" if planned.end_lsn is None else f"its landing ends at {planned.end_lsn}"
+    end = (
+        "the end of its landing can't be read" if planned.end_lsn is None else f"its landing ends at {planned.end_lsn}"
+    )
     lines = [f"source {planned.source}: incarnation {planned.follows} can't go on: {planned.reason}"]
     if planned.begun:
         lines = [f"source {planned.source}: incarnation {planned.incarnation} has begun and has no snapshot yet"]
     else:
-        lines += [f"  {end}; what happened between there and the new one's beginning is not known, and history says so"]
+        lines += [
+            f"  {end}; changes between that point and the start of the new incarnation are unknown, and history records that"
+        ]
     if planned.moved is not None:
-        lines += [f"  {planned.moved}: this takes --other-system"]
-    lines += [f"  drop slot {slot}, which can't be read on" for slot in planned.drops]
+        lines += [f"  {planned.moved}: this requires --other-system"]
+    lines += [f"  drop slot {slot}, which can't be read any further" for slot in planned.drops]
     if not planned.begun:
-        kept = "take up slot {} as it stands" if planned.keeps_slot else "make slot {}"
-        lines += [f"  {kept.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
+        slot_step = "keep slot {} as it is" if planned.keeps_slot else "create slot {}"
+        lines += [f"  {slot_step.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
     tables = ", ".join(str(table) for table in planned.tables[:_TABLES_SHOWN])
     more = f" and {len(planned.tables) - _TABLES_SHOWN} more" if len(planned.tables) > _TABLES_SHOWN else ""
     lines += [f"  copy {len(planned.tables)} tables under one snapshot: {tables}{more}"]
     lines += ["  the next compaction brings each of them to that snapshot by correction"]
-    return "\n".join(plain(line) for line in lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def drain(context: Context, args: argparse.Namespace) -> Outcome:
-    """Follow the slot into the landing."""
+    """Read changes from the slot into the landing."""
     source = context.source(args.source)
     from lakeproof.commands import drain as step
     from lakeproof.drain.until import Until
 
-    until, lasting = Until.stopped(), True
+    until, ends_by_signal = Until.stopped(), True
     if args.once:
-        until, lasting = Until.caught_up(), False
+        until, ends_by_signal = Until.caught_up(), False
     elif args.until_lsn is not None:
-        until, lasting = Until.lsn(args.until_lsn), False
+        until, ends_by_signal = Until.lsn(args.until_lsn), False
     elif args.seconds is not None:
         until = Until.seconds(args.seconds)
     result = step.drain(context.config, source, until, context.report, context.stop)
     rows = [
-        (str(table), c.inserts, c.updates, c.deletes, c.truncates, octets(c.bytes))
+        (str(table), c.inserts, c.updates, c.deletes, c.truncates, format_bytes(c.bytes))
         for table, c in result.tables.items()
     ]
-    told = f"the slot was told {result.confirmed_flush_lsn or 'nothing by this drain'}"
+    confirmed = (
+        f"the slot is confirmed up to {result.confirmed_flush_lsn}"
+        if result.confirmed_flush_lsn
+        else "nothing was confirmed"
+    )
     head = (
         f"{result.source}: {result.transactions:,} transactions, {result.rows:,} rows, {result.segments:,} segments; "
-        f"the landing went from {result.start_lsn} to {result.end_lsn}, {told} ({result.reason_for_end})"
+        f"the landing went from {result.start_lsn} to {result.end_lsn}, {confirmed} ({result.reason_for_end})"
     )
-    text = head if not rows else f"{head}\n\n{grid(_DRAIN_HEADINGS, rows)}"
-    return Outcome(DONE, result, text, ends_by_signal=lasting)
+    text = head if not rows else f"{head}\n\n{format_table(_DRAIN_HEADINGS, rows)}"
+    return Outcome(DONE, result, text, ends_by_signal=ends_by_signal)
 
 
 def teardown(context: Context, args: argparse.Namespace) -> Outcome:
-    """Drop slot and publication, once it is certain that this is wanted."""
+    """Drop slot and publication, after a confirmation."""
     source = context.source(args.source)
     from lakeproof.commands import teardown as step
 
     slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
-    what = f"slot {slot} and publication {publication} of source {source}"
-    if not args.yes and not _agreed(f"Drop {what}? Changes after that are not captured. [yes/no] "):
-        raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or give --yes")
+    objects = f"slot {slot} and publication {publication} of source {source}"
+    if not args.yes and not _agreed(f"Drop {objects}? Later changes are not captured. [yes/no] "):
+        raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or pass --yes")
     result = step.teardown(context.config, source, context.report, end_drain=args.end_drain)
-    dropped = [] if result.slot is None else [f"slot {result.slot} ({octets(result.released_bytes)} of WAL let go)"]
+    dropped = (
+        [] if result.slot is None else [f"slot {result.slot} ({format_bytes(result.released_bytes)} of WAL released)"]
+    )
     dropped += [f"publication {name}" for name in result.publications]
-    return Outcome(DONE, result, plain(f"{source}: dropped {', '.join(dropped) or 'nothing, there was nothing'}"))
+    return Outcome(DONE, result, printable(f"{source}: dropped {', '.join(dropped) or 'nothing, neither existed'}"))
 
 
 def _agreed(question: str) -> bool:
-    """Ask on the terminal; no where there is none."""
+    """Ask on the terminal; without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(question, end="", file=sys.stderr, flush=True)
@@ -216,15 +227,15 @@ def _agreed(question: str) -> bool:
 
 
 def _statements(source: str, planned: Plan) -> str:
-    lines = [plain(f"{statement};") for statement in planned.statements]
-    lines = lines or [f"-- {source}: nothing to do, all that is configured is published"]
-    refused = [plain(f"-- refused: {reason}") for reason in planned.refused.values()]
+    lines = [printable(f"{statement};") for statement in planned.statements]
+    lines = lines or [f"-- {source}: nothing to do, all configured tables are published"]
+    refused = [printable(f"-- refused: {reason}") for reason in planned.refused.values()]
     notes = list(planned.notes)
     if planned.lacking:
         notes.append(
-            f"role {planned.role} may not run this: it has not {', nor '.join(planned.lacking)}; let the owner do it"
+            f"role {planned.role} may not run this: it lacks {' and '.join(planned.lacking)}; let the owner run it"
         )
-    return "\n".join([*lines, *(plain(f"-- {note}") for note in notes), *refused])
+    return "\n".join([*lines, *(printable(f"-- {note}") for note in notes), *refused])
 
 
 def _check_page(name: str, report: CheckReport) -> str:
@@ -238,38 +249,38 @@ def _check_page(name: str, report: CheckReport) -> str:
                 ", ".join(table.key) or "none: a bag of rows",
                 table.columns,
                 len(table.exact_text_columns),
-                octets(_PAGE_BYTES * table.pages),
+                format_bytes(_PAGE_BYTES * table.pages),
                 ", ".join(table.actions),
             )
             for table in report.tables
         ]
-        lines += ["", grid(_CHECK_HEADINGS, rows)]
+        lines += ["", format_table(_CHECK_HEADINGS, rows)]
     return "\n".join(lines)
 
 
 def _findings(findings: Iterable[Finding]) -> list[str]:
-    return [plain(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in findings]
+    return [printable(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in findings]
 
 
 def _lake_page(lake: LakeCheck) -> str:
-    told = [lake.folder]
+    parts = [lake.folder]
     if lake.file_system is not None:
-        told.append(f"{lake.file_system} mounted at {lake.mounted_at}")
+        parts.append(f"{lake.file_system} mounted at {lake.mounted_at}")
     if lake.free_bytes is not None:
-        told.append(f"{octets(lake.free_bytes)} of {octets(lake.total_bytes)} free")
-    return "\n".join([plain(f"lake: {', '.join(told)}"), *_findings(lake.findings)])
+        parts.append(f"{format_bytes(lake.free_bytes)} of {format_bytes(lake.total_bytes)} free")
+    return "\n".join([printable(f"lake: {', '.join(parts)}"), *_findings(lake.findings)])
 
 
 def _spark_page(spark: SparkCheck) -> str:
-    java = "no Java that fits" if spark.java is None else f"Java {spark.java}"
-    memory = "" if spark.memory_bytes is None else f" of this machine's {octets(spark.memory_bytes)}"
+    java = "no suitable Java" if spark.java is None else f"Java {spark.java}"
+    memory = "" if spark.memory_bytes is None else f" of this machine's {format_bytes(spark.memory_bytes)}"
     jars = f"Delta's jars {'in' if spark.jars_present else 'not yet in'} {spark.jars}"
-    told = f"spark: {java}, heap {spark.driver_memory}{memory}, {jars}"
-    return "\n".join([plain(told), *_findings(spark.findings)])
+    line = f"spark: {java}, heap {spark.driver_memory}{memory}, {jars}"
+    return "\n".join([printable(line), *_findings(spark.findings)])
 
 
 def _verdict(report: CheckReport) -> str:
     if report.server is None:
         return "not reached"
     version = f"PostgreSQL {report.server.major}"
-    return f"{version}, something stands in the way" if report.refused else f"{version}, ready"
+    return f"{version}, not ready: see below" if report.refused else f"{version}, ready"

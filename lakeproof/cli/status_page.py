@@ -1,6 +1,6 @@
-"""`lakeproof status` for people: a block of lines per source, a table of views.
+"""The text of `lakeproof status` for people: a block of lines per source, and a table of views.
 
-What there is to say belongs to `lakeproof.commands.status`.
+Reading the state does not belong here (`lakeproof.commands.status`).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.results import grid, octets, plain
+from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.commands.status import Problem, SourceStatus, StatusReport, ViewStatus
 from lakeproof.drain.slot_health import SlotHealth
-from lakeproof.landing.retention import Freed
+from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
@@ -24,11 +24,13 @@ _TABLES_SHOWN = 10
 
 
 def page(report: StatusReport) -> str:
-    """The whole page."""
+    """Return the whole text."""
     blocks = ["\n".join(_source(status)) for status in report.sources.values()]
     if report.views:
         rows = [_view_row(view) for view in report.views.values()]
-        blocks.append(grid(("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed"), rows))
+        blocks.append(
+            format_table(("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed"), rows)
+        )
     problems = [_problem(problem) for view in report.views.values() for problem in view.problems]
     return "\n\n".join(blocks + (["\n".join(problems)] if problems else []))
 
@@ -38,16 +40,16 @@ def _source(status: SourceStatus) -> Iterator[str]:
     yield f"  server     {_server(status)}"
     yield f"  slot       {_slot(status)}"
     if status.health is not None:
-        yield plain(f"  health     {_health(status.health)}")
+        yield printable(f"  health     {_health(status.health)}")
     yield f"  landing    {_landing(status)}"
     yield f"  lake       {_lake(status)}"
     if status.sizes is not None:
         yield from _sizes(status.sizes)
     if status.lease is not None:
-        state = {True: "held", False: "free", None: "not known whether held"}[status.lease_held]
+        state = {True: "held", False: "free", None: "unknown if held"}[status.lease_held]
         yield f"  lease      {state}; last taken by {status.lease}"
     if status.snapshot is not None:
-        yield plain(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
+        yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     yield from _tables(status)
     if status.proved:
         yield f"  proved     {_proved(status.proved)}"
@@ -58,70 +60,70 @@ def _source(status: SourceStatus) -> Iterator[str]:
 
 
 def _tables(status: SourceStatus) -> Iterator[str]:
-    """The tables that stand still, will, or wait."""
+    """Yield a line for each table that is held, will be held, or waits."""
     for table, position in status.snapshots.items():
-        yield plain(f"  waiting    {table}: its snapshot at {position} enters with the next compaction")
+        yield printable(f"  waiting    {table}: the next compaction applies its snapshot at {position}")
     for table, held in status.held.items():
-        told = "left      " if table in status.left_behind else "held      "
-        yield plain(f"  {told} {table}: {held}")
+        label = "left      " if table in status.left_behind else "held      "
+        yield printable(f"  {label} {table}: {held}")
     for table, held in (status.coming or {}).items():
-        yield plain(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
+        yield printable(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
     if status.unpublished:
-        yield plain(f"  new        {_unpublished(status)}")
+        yield printable(f"  new        {_unpublished(status)}")
 
 
 def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
     if proved.status != "equal":
-        yield plain(f"  proved     {table}: {_one_proved(proved)}")
+        yield printable(f"  proved     {table}: {_one_proved(proved)}")
     history = proved.history
     if history is not None and history.status != "equal":
-        yield plain(f"  proved     history of {table}: {history.status} ({history.at}): {history.reason}")
+        yield printable(f"  proved     history of {table}: {history.status} ({history.time}): {history.reason}")
 
 
 def _unpublished(status: SourceStatus) -> str:
     shown = ", ".join(map(str, status.unpublished[:_TABLES_SHOWN]))
     more = f" and {len(status.unpublished) - _TABLES_SHOWN:,} more" if len(status.unpublished) > _TABLES_SHOWN else ""
-    return f"{shown}{more}: not published, though a pattern matches; run `lakeproof apply {status.source}`"
+    return f"{shown}{more}: matched by a pattern but not published; run `lakeproof apply {status.source}`"
 
 
 def _proved(proved: Mapping[TableName, Proved]) -> str:
     equal = [p.verified for p in proved.values() if p.status == "equal" and p.verified is not None]
     compared = sum(p.rows is not None for p in proved.values())
     if not compared:
-        last = max((p.verified.at for p in proved.values() if p.verified is not None), default=None)
-        return (
-            f"{len(proved):,} tables, not compared ({'never seen equal' if last is None else f'last equal at {last}'})"
-        )
-    left = "" if compared == len(proved) else f"; {len(proved) - compared:,} not compared"
+        last = max((p.verified.time for p in proved.values() if p.verified is not None), default=None)
+        return f"{len(proved):,} tables, not compared ({'never proved equal' if last is None else f'last equal at {last}'})"
+    rest = "" if compared == len(proved) else f"; {len(proved) - compared:,} not compared"
     if not equal:
-        return f"none of {compared:,} tables equal{left}"
-    oldest = min(equal, key=lambda verified: verified.at)
-    since = f"each since {oldest.at} or later, at {oldest.position} or later"
-    return f"{len(equal):,} of {compared:,} tables equal, {since}{left}{_histories(proved)}"
+        return f"none of {compared:,} tables equal{rest}"
+    oldest = min(equal, key=lambda verified: verified.time)
+    since = f"each since {oldest.time} or later, at {oldest.position} or later"
+    return f"{len(equal):,} of {compared:,} tables equal, {since}{rest}{_histories(proved)}"
 
 
 def _histories(proved: Mapping[TableName, Proved]) -> str:
     histories = [p.history for p in proved.values() if p.history is not None]
-    equal = [h.at for h in histories if h.status == "equal"]
+    equal = [h.time for h in histories if h.status == "equal"]
     return f"; {len(equal):,} of {len(histories):,} histories, each since {min(equal)} or later" if equal else ""
 
 
 def _one_proved(proved: Proved) -> str:
-    equal = "never seen equal" if proved.verified is None else f"last equal at {proved.verified.position}"
-    why = f": {proved.reason}" if proved.reason else ""
+    equal = "never proved equal" if proved.verified is None else f"last equal at {proved.verified.position}"
+    reason = f": {proved.reason}" if proved.reason else ""
     if proved.rows is None:
         differed = "" if proved.differed is None else f", it differed at {proved.differed.position}"
-        return f"not compared ({equal}{differed}), {proved.status} ({proved.at}){why}"
-    return f"{proved.status} ({proved.at}), {equal}{why}"
+        return f"not compared ({equal}{differed}), {proved.status} ({proved.time}){reason}"
+    return f"{proved.status} ({proved.time}), {equal}{reason}"
 
 
 def _server(status: SourceStatus) -> str:
     if status.server is None:
-        return "not seen (below)"
+        return "not reached (see below)"
     server = status.server
     standby = ", in recovery" if server.in_recovery else ""
-    standby += ", reached over a network in the clear" if server.exposed else ""
-    return f"PostgreSQL {server.major}, database {plain(server.database)}, WAL ends at {server.current_lsn}{standby}"
+    standby += ", reached over a network without encryption" if server.exposed else ""
+    return (
+        f"PostgreSQL {server.major}, database {printable(server.database)}, WAL ends at {server.current_lsn}{standby}"
+    )
 
 
 def _slot(status: SourceStatus) -> str:
@@ -129,27 +131,29 @@ def _slot(status: SourceStatus) -> str:
     if slot is None:
         return "-"
     use = f"in use by process {slot.active_pid}" if slot.active else "not in use"
-    safe = "" if slot.safe_wal_size is None else f", lost after {octets(slot.safe_wal_size)} more"
+    safe = "" if slot.safe_wal_size is None else f", lost after {format_bytes(slot.safe_wal_size)} more"
     return (
         f"{slot.name}, {use}, confirmed {slot.confirmed_flush_lsn or '-'}, restart {slot.restart_lsn or '-'}, "
-        f"keeps {octets(slot.retained_bytes)} of WAL ({slot.wal_status or 'no status'}{safe})"
+        f"keeps {format_bytes(slot.retained_bytes)} of WAL ({slot.wal_status or 'no status'}{safe})"
     )
 
 
 def _health(health: SlotHealth) -> str:
-    told = ["ok" if not health.reasons else f"{health.level.value}: {'; '.join(health.reasons)}"]
+    parts = ["ok" if not health.reasons else f"{health.level.value}: {'; '.join(map(str, health.reasons))}"]
     if health.wal_bytes_per_s is not None and health.rate_over_s is not None:
-        told.append(f"{octets(round(health.wal_bytes_per_s))} of WAL per second over {health.rate_over_s:,.0f} s")
+        parts.append(
+            f"{format_bytes(round(health.wal_bytes_per_s))} of WAL per second over {health.rate_over_s:,.0f} s"
+        )
     if health.seconds_left is not None:
-        told.append(f"invalidated in {health.seconds_left:,.0f} s at that rate ({health.limit})")
-    return ", ".join(told)
+        parts.append(f"invalidated in {health.seconds_left:,.0f} s at that rate ({health.limit})")
+    return ", ".join(parts)
 
 
 def _landing(status: SourceStatus) -> str:
     landing = status.landing
     if landing is None:
         return "-"
-    lag = "" if status.drain_lag_bytes is None else f", {octets(status.drain_lag_bytes)} of WAL behind the server"
+    lag = "" if status.drain_lag_bytes is None else f", {format_bytes(status.drain_lag_bytes)} of WAL behind the server"
     return f"ends at {landing.end_lsn} (manifest {landing.number:,} of incarnation {landing.incarnation}){lag}"
 
 
@@ -157,38 +161,40 @@ def _lake(status: SourceStatus) -> str:
     cut = status.cut
     if cut is None:
         return "no cut yet"
-    lag = "" if status.lake_lag_bytes is None else f", {octets(status.lake_lag_bytes)} of WAL behind the landing"
+    lag = "" if status.lake_lag_bytes is None else f", {format_bytes(status.lake_lag_bytes)} of WAL behind the landing"
     committed = "" if cut.commit_time is None else f", commits up to {cut.commit_time}"
     return f"cut {cut.number:,} at {cut.position}, {cut.tables:,} tables{committed}{lag}"
 
 
 def _sizes(sizes: LakeSizes) -> Iterator[str]:
-    rest = "" if sizes.reclaimable is None else f"; maintenance would remove {_room(sizes.reclaimable)} now"
+    reclaimable = "" if sizes.reclaimable is None else f"; maintenance would free {_space(sizes.reclaimable)} now"
     yield (
-        f"  sizes      landing {_room(sizes.landing)}, current {_room(sizes.current)}, history {_room(sizes.history)},"
-        f" {sizes.cuts:,} cuts kept{rest}"
+        f"  sizes      landing {_space(sizes.landing)}, current {_space(sizes.current)}, history {_space(sizes.history)},"
+        f" {sizes.cuts:,} cuts kept{reclaimable}"
     )
     for table, size in sizes.tables.items():
-        yield plain(f"  size       {table}: current {_room(size.current)}, history {_room(size.history)}")
+        yield printable(f"  size       {table}: current {_space(size.current)}, history {_space(size.history)}")
 
 
-def _room(room: Freed) -> str:
-    return f"{octets(room.bytes)} in {room.files:,} files"
+def _space(space: SpaceReclaimed) -> str:
+    return f"{format_bytes(space.bytes)} in {space.files:,} files"
 
 
-def _snapshot(source: str, at: SnapshotStatus) -> str:
-    done = (
-        f"at {at.consistent_point}: {at.tables_done:,} of {at.tables:,} tables count,"
-        f" {at.rows:,} rows, {octets(at.bytes)} of files"
+def _snapshot(source: str, status: SnapshotStatus) -> str:
+    copied = (
+        f"at {status.consistent_point}: {status.tables_done:,} of {status.tables:,} tables copied,"
+        f" {status.rows:,} rows, {format_bytes(status.bytes)} of files"
     )
-    if at.running is not False:
-        who = f"run by {at.holder}" if at.running else f"perhaps run by {at.holder}"
-        told = "" if at.progress is None else f"; {int(100 * at.progress.fraction)} %: {sentence(at.progress)}"
-        return f"{who}, {done}{told}"
-    named = ", ".join(str(table) for table in at.missing[:_TABLES_SHOWN])
-    more = f" and {len(at.missing) - _TABLES_SHOWN:,} more" if len(at.missing) > _TABLES_SHOWN else ""
-    why = "" if at.interrupted is None else f"interrupted ({at.interrupted}), "
-    return f"{why}{done}; missing: {named}{more}; run `lakeproof bootstrap {source}`, which copies what is missing"
+    if status.running is not False:
+        runner = f"run by {status.holder}" if status.running else f"perhaps run by {status.holder}"
+        progress = (
+            "" if status.progress is None else f"; {int(100 * status.progress.fraction)} %: {sentence(status.progress)}"
+        )
+        return f"{runner}, {copied}{progress}"
+    missing = ", ".join(str(table) for table in status.missing[:_TABLES_SHOWN])
+    more = f" and {len(status.missing) - _TABLES_SHOWN:,} more" if len(status.missing) > _TABLES_SHOWN else ""
+    interrupted = "" if status.interrupted is None else f"interrupted ({status.interrupted}), "
+    return f"{interrupted}{copied}; missing: {missing}{more}; run `lakeproof bootstrap {source}` to copy them"
 
 
 def _view_row(view: ViewStatus) -> tuple[object, ...]:
@@ -200,4 +206,4 @@ def _view_row(view: ViewStatus) -> tuple[object, ...]:
 
 
 def _problem(problem: Problem) -> str:
-    return plain(f"  problem    {problem.thing}: {problem.reason}; {problem.remedy}")
+    return printable(f"  problem    {problem.thing}: {problem.reason}; {problem.remedy}")

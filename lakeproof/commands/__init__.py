@@ -1,1 +1,16 @@
-"""Room."""
+"""The commands: what a person or Dagster calls, a file per command. Each takes a configuration and a source's name.
+
+Parts that commands share do not belong here but in the rooms below: a command reads the configuration, calls those rooms and
+returns a report. Arguments and output are in `lakeproof.cli`.
+
+    init.py            a first configuration, from what a database has
+    check.py           what is wrong with a source            check_machine.py   what is wrong with this machine
+    publish.py         `plan` and `apply`: the publication    teardown.py        drops slot and publications
+    bootstrap.py       copies tables at one position          due_copies.py      which copies are due without being asked
+    drain.py           from the slot into the landing         recover.py         a new incarnation after a gap
+    compact.py         from the landing into the lake         pending_work.py    whether compact or refresh has work
+    maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
+    refresh.py         computes views                         prove.py           compares the source with the lake
+    prove_lake.py      proves histories and audits views      status.py          how everything stands
+    concurrently.py    looks at several sources at once       known_tables.py    a source's tables without its database
+"""

@@ -1,7 +1,7 @@
-"""Copy a source's tables at one consistent point: the first time, and every later re-snapshot.
+"""Copies a source's tables at one consistent point: the first time, and at every later re-snapshot.
 
-Copying itself belongs to `lakeproof.snapshot.copying`, entering the lake to the next compaction. The drain may run
-meanwhile, from the moment the landing has its head, so a long copy retains no WAL.
+Copying itself does not belong here but in `lakeproof.snapshot.copying`; the next compaction enters the copies into the lake.
+The drain may run meanwhile, from the moment the landing has its head, so a long copy retains no WAL.
 
     the landing does not exist yet        the landing exists (or the lasting slot does, made by a DBA or left by a crash)
     ───────────────────────────────       ──────────────────────────────────────────────────────────────────────────────
@@ -9,12 +9,12 @@ meanwhile, from the moment the landing has its head, so a long copy retains no W
     landing's head at C                   confirmed position becomes the head
     chunks, a part when a table is done   the same
 
-Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every one that ends
-after its head, and the head is never after C. A crash at any place leaves nothing to clean up by hand: `begin.json`
-records the intended slot (`lakeproof.snapshot.incarnation`), a temporary slot goes with its connection, and chunks that
-no part names are removed by the next run, which has the source's snapshots to itself (`lakeproof.snapshot.lock`).
-Tables that were finished stay; those that were not are copied at a later C, and so is one that moved after C
-(`lakeproof.snapshot.attempts`).
+Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every commit that ends
+after its head, and the head is never after C. A crash at any point leaves nothing to clean up by hand: `begin.json`
+records the intended slot (`lakeproof.snapshot.incarnation`), a temporary slot goes with its connection, and the next run,
+which has the source's snapshots to itself (`lakeproof.snapshot.lock`), removes chunks that no part names.
+Finished tables stay; tables that were not finished are copied at a later C, and so is a table that was truncated,
+rewritten or renamed after C (`lakeproof.snapshot.attempts`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from lakeproof.config.model import Config
 from lakeproof.events import Report, Stop, silent
 from lakeproof.names import TableName
-from lakeproof.snapshot.run import Bootstrap, SnapshotReport
+from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
 from lakeproof.storage.disk import disk_error
 
 
@@ -37,17 +37,17 @@ def bootstrap(
     *,
     again: bool | None = None,
 ) -> SnapshotReport:
-    """Copy `tables` of the source `name` under one snapshot, or all that is published where None.
+    """Copy `tables` of the source `name` under one snapshot, or all published tables if None.
 
-    Where some of these have a finished copy and others have none, or an interrupted one, only those others, unless all are
-    to be copied `again`; which where it is not said is so for tables that are named.
+    If some of them have a finished copy and others have none, or an interrupted one, only those others are copied. `again`
+    copies them even if a finished copy exists. It defaults to true if `tables` is given.
 
-    Raises ConfigError, SourceError, GapError and LakeError before anything is changed; TransientError where it was stopped,
-    where the connection was lost, where another snapshot of the source is being copied, or where other transactions or
-    locks stood in the way for too long; NoRoomError where the disk is full;
-    SnapshotIncompleteError (a TableError) after all other tables are complete.
+    Raises ConfigError, SourceError, GapError and LakeError before anything is changed. Raises TransientError if the run was
+    stopped, the connection was lost, another snapshot of the source is being copied, or other transactions or locks stood in
+    the way for too long; NoRoomError if the disk is full; SnapshotIncompleteError (a TableError) after all other tables are
+    complete.
     """
     try:
-        return Bootstrap(config, config.source(name), report, stop or Stop()).run(tables, again=again)
+        return SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error

@@ -1,7 +1,7 @@
-"""Look at one source and say what is wrong with it and what lakeproof would do; nothing is changed.
+"""Checks one source: what is wrong with it, and what lakeproof would do. Nothing is changed.
 
-The single checks are in `lakeproof.postgres.check_source` and `table_checks`; the configuration file is checked when it
-is loaded.
+The single checks do not belong here but in `lakeproof.postgres.check_source` and `check_tables`; the configuration file is
+checked when it is loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from lakeproof.commands.concurrently import side_by_side
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import PublishedTable, publications_of, read_tables
+from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, Severity, from_error
 from lakeproof.postgres.check_source import examine
 from lakeproof.postgres.connection import Connection, close_quietly, connect
@@ -27,9 +28,9 @@ from lakeproof.storage.paths import LakePaths
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag where that is empty.
+    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
 
-    `pages` is the catalog's estimate of its size; `left_out` are the columns that are not sent.
+    `pages` is the catalog's estimate of its size; `left_out` are the columns that the publication does not send.
     """
 
     name: TableName
@@ -45,7 +46,7 @@ class TableSummary:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found about a source; `server` is None where it could not be reached."""
+    """The findings about a source; `server` is None if it could not be reached."""
 
     source: str
     server: ServerIdentity | None
@@ -56,18 +57,18 @@ class CheckReport:
 
     @property
     def refused(self) -> bool:
-        """Whether a finding is an error."""
+        """True if a finding is an error."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def single_tables(self) -> bool:
-        """Whether what is in the way is about single tables alone, beside which others can go on."""
+        """True if every error is about a single table, beside which others can go on."""
         errors = {finding.table for finding in self.findings if finding.severity is Severity.ERROR}
         return None not in errors and bool({table.name for table in self.tables} - errors)
 
     @property
     def try_again(self) -> bool:
-        """Whether nothing but what may pass by itself is in the way."""
+        """True if every error may pass by itself."""
         errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
         return bool(errors) and all(finding.transient for finding in errors)
 
@@ -75,7 +76,7 @@ class CheckReport:
 def check_source(config: Config, name: str) -> CheckReport:
     """Gather every finding about the source `name`; a source that can't be reached is a finding too.
 
-    Raises ConfigError where the configuration has no such source.
+    Raises ConfigError if the configuration has no such source.
     """
     source = config.source(name)
     conn = None
@@ -89,10 +90,10 @@ def check_source(config: Config, name: str) -> CheckReport:
 
 
 def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport]:
-    """`check_source` of each, beside the others: a server that hangs is a finding about its own source."""
-    found = side_by_side(names, lambda name: check_source(config, name))
+    """Call `check_source` for several sources at once: a server that hangs is a finding about its own source."""
+    results = side_by_side(names, lambda name: check_source(config, name))
     reports = {}
-    for name, report in found.items():
+    for name, report in results.items():
         if isinstance(report, LakeproofError):
             report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901  (the same, as a report)
         if isinstance(report, Exception):

@@ -1,7 +1,7 @@
-"""Look at this machine: whether the lake can be written, and whether Spark would start; nothing is changed or started.
+"""Checks this machine: whether the lake can be written, and whether Spark would start. Nothing is changed or started.
 
-What is wrong with a source belongs to `check.py`. Whatever is found here would otherwise be found by the first compaction,
-when the slot that `bootstrap` made already keeps WAL.
+Checking a source does not belong here but in `check`. Without this check the first compaction would find the same, when the
+slot that `bootstrap` made already keeps WAL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakeproof.postgres.check_findings import Finding, Severity, error, from_err
 from lakeproof.storage.store import local_folder
 
 _MOUNTS = Path("/proc/self/mountinfo")
-# What the kernel shows as files and keeps nothing in.
+# The kernel shows these as files and keeps nothing in them.
 _PSEUDO = frozenset({"proc", "sysfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf"})
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _FREE_SHARE_MIN = 0.05
@@ -35,7 +35,7 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class LakeCheck:
-    """The lake's folder: whether it is there, on which file system (where it is mounted, its kind), and the room there."""
+    """The lake's folder: whether it exists, its file system (where it is mounted, its kind), and the room there."""
 
     folder: str
     exists: bool
@@ -48,7 +48,7 @@ class LakeCheck:
 
 @dataclass(frozen=True, slots=True)
 class SparkCheck:
-    """What Spark would start with; `java` is a major version, None if there is none that fits."""
+    """The Java, heap and jars that Spark would start with; `java` is a major version, None if no Java fits."""
 
     java: int | None
     driver_memory: str
@@ -69,27 +69,27 @@ def check_lake(config: Config) -> LakeCheck:
         folder = local_folder(config.lake)
     except ConfigError as refusal:
         return LakeCheck(config.lake, False, None, None, None, None, (from_error(refusal),))
-    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
-    mounted_at, kind = _mount(there)
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    mounted_at, kind = _mount(nearest)
     try:
-        usage = shutil.disk_usage(there)
+        usage = shutil.disk_usage(nearest)
         free, total = usage.free, usage.total
     except OSError:
         free, total = None, None
-    found = tuple(_lake_findings(folder, there, kind, free, total))
-    return LakeCheck(str(folder), there == folder, mounted_at, kind, free, total, found)
+    findings = tuple(_lake_findings(folder, nearest, kind, free, total))
+    return LakeCheck(str(folder), nearest == folder, mounted_at, kind, free, total, findings)
 
 
 def _lake_findings(
-    folder: Path, there: Path, kind: str | None, free: int | None, total: int | None
+    folder: Path, nearest: Path, kind: str | None, free: int | None, total: int | None
 ) -> Iterator[Finding]:
     thing = f"lake {folder}"
-    where = "it" if there == folder else f"{there}, above it,"
-    problem = "is one of the kernel's own (" + str(kind) + ")" if kind in _PSEUDO else _why_not_writable(there)
+    subject = "it" if nearest == folder else f"{nearest}, above it,"
+    problem = "is one of the kernel's own (" + str(kind) + ")" if kind in _PSEUDO else _why_not_writable(nearest)
     if problem is not None:
-        yield error(thing, f"{where} {problem}", _ANOTHER)
+        yield error(thing, f"{subject} {problem}", _ANOTHER)
         return
-    if there != folder:
+    if nearest != folder:
         yield note(thing, "it does not exist yet", "`lakeproof bootstrap` makes it")
     if kind in _IN_MEMORY:
         reason = f"it is on {kind}, that is in memory: it is gone when this machine restarts"
@@ -99,21 +99,21 @@ def _lake_findings(
         yield warning(thing, reason, "make room, or name a folder with more: a full disk stops the drain")
 
 
-def _why_not_writable(there: Path) -> str | None:
-    """Why nothing can be written in `there`, None if it can: an unnamed file is made and gone again."""
+def _why_not_writable(folder: Path) -> str | None:
+    """Return why nothing can be written in `folder`, None if it can: an unnamed file is written, and vanishes again."""
     try:
-        if not there.is_dir():
+        if not folder.is_dir():
             return "is no folder"
-        os.close(os.open(there, os.O_TMPFILE | os.O_RDWR, 0o600))
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
     except OSError as refusal:
         if refusal.errno not in _NOT_KNOWN:
             return f"can't be written ({refusal.strerror})"
-        return None if os.access(there, os.W_OK | os.X_OK) else "can't be written"
+        return None if os.access(folder, os.W_OK | os.X_OK) else "can't be written"
     return None
 
 
 def _mount(place: Path) -> tuple[str | None, str | None]:
-    """Where the file system of `place` is mounted, and its kind; None where the system does not tell."""
+    """Return where the file system of `place` is mounted, and its kind; None if the system does not say."""
     best: tuple[str | None, str | None] = (None, None)
     try:
         real, lines = place.resolve(), _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -130,28 +130,28 @@ def _mount(place: Path) -> tuple[str | None, str | None]:
 
 def check_spark(spark: SparkConfig) -> SparkCheck:
     """Ask Java for its version and look at the heap and the jars; Spark is not started."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     java = None
     try:
         java = check_java()
     except DefiniteError as refusal:
-        found.append(from_error(refusal))
+        findings.append(from_error(refusal))
     memory = _machine_memory()
     heap = int(spark.driver_memory[:-1]) * _UNITS[spark.driver_memory[-1]]
     if memory is not None and heap > memory:
         reason = f"its heap of {spark.driver_memory} is more than the {memory / 1e9:.1f} GB that this machine has"
-        found.append(warning("spark.driver_memory", reason, "lower it, or take a larger machine"))
+        findings.append(warning("spark.driver_memory", reason, "lower it, or take a larger machine"))
     folder = jars.folder()
     present = not jars.missing(folder)
     if not present:
         remedy = f"the first start of Spark fetches them; or name a folder that has them in {jars.VARIABLE}"
-        found.append(note("Delta's jars", f"they are not in {folder} yet", remedy))
+        findings.append(note("Delta's jars", f"they are not in {folder} yet", remedy))
     else:
         try:
             jars.jars()
         except DefiniteError as refusal:
-            found.append(from_error(refusal))
-    return SparkCheck(java, spark.driver_memory, memory, str(folder), present, tuple(found))
+            findings.append(from_error(refusal))
+    return SparkCheck(java, spark.driver_memory, memory, str(folder), present, tuple(findings))
 
 
 def _machine_memory() -> int | None:

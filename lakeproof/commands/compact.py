@@ -1,6 +1,6 @@
-"""Compaction: cycle after cycle, until the lake has all that the landing has.
+"""Compaction: cycle after cycle, until the lake has all that has landed.
 
-One cycle belongs to `lakeproof.lake.cycle.steps`; when compaction runs to its callers.
+One cycle does not belong here but in `lakeproof.lake.cycle`; the callers decide when compaction runs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.cycle.runner import CutReport, _Run, archive_folder, leased
-from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.cycle.runner import CutReport, Runner, archive_folder
+from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.planning.next_incarnation import to_be_followed
-from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import driver_lives
@@ -25,36 +25,39 @@ from lakeproof.storage.paths import LakePaths
 
 @without_java(lambda _config, name, *_, **__: name)
 def compact(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config,
-    name: str,
-    spark: SparkSession,
-    report: Report,
-    stop: Stop,
-    end: Lsn | None = None,
-    lease: Lease | None = None,
+    config: Config, name: str, spark: SparkSession, report: Report, stop: Stop, end: Lsn | None = None
 ) -> list[CutReport]:
     """Run cycles until the chain's end (or `end`, exactly there) is in the lake; an interrupted cycle is finished first.
 
-    What an incarnation before has landed goes first, then the lake crosses into the next
-    (`lakeproof.lake.planning.next_incarnation`). Gives the cycles that ended here, oldest first. Takes the source's
-    lease, unless the caller holds it. Raises LakeError where there is no landing, TransientError where another process
-    holds the lease.
+    The landing of an earlier incarnation goes first, then the lake switches to the next
+    (`lakeproof.lake.planning.next_incarnation`). Returns the cycles that ended here, oldest first. Takes the source's lease.
+    Raises LakeError if there is no landing, TransientError if another process holds the lease.
     """
-    source = config.source(name)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    newest = newest_incarnation(store, paths)
+    if newest_incarnation(store, paths) is None:
+        raise _no_landing(name)
+    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
+        return compact_under(lease, config, spark, report, stop, end=end)
+
+
+def compact_under(
+    lease: Lease, config: Config, spark: SparkSession, report: Report, stop: Stop, *, end: Lsn | None = None
+) -> list[CutReport]:
+    """Do the same for the source of a lease that the caller holds."""
+    name, store, paths = lease.paths.source, lease.store, lease.paths
+    source, newest = config.source(name), newest_incarnation(store, paths)
     if newest is None:
-        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
-    with driver_lives(spark), leased(lease, store, paths, spark) as held:
-        run = _Run(spark, held, source.compaction, report, stop, archive_folder(source.retention), end)
-        done = run.finish_interrupted()
-        for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
-            done += run.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
-        why = why_not(spark) if done and source.compaction.apply == "auto" else None
-        if why is not None:
-            report(
-                Event(
-                    "compact.apply", f"changes are merged, which is slower than deletion vectors: {why}", {"why": why}
-                )
-            )
-        return done
+        raise _no_landing(name)
+    runner = Runner(spark, lease, source.compaction, report, stop, archive_folder(source.retention), end)
+    done = runner.finish_interrupted()
+    for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
+        done += runner.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
+    why = unsupported_reason(spark) if done and source.compaction.apply == "auto" else None
+    if why is not None:
+        message = f"changes are merged, which is slower than deletion vectors: {why}"
+        report(Event("compact.apply", message, {"why": why}))
+    return done
+
+
+def _no_landing(name: str) -> LakeError:
+    return LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")

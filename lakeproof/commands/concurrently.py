@@ -1,7 +1,7 @@
-"""Look at several sources at once, each for so long and no longer: none can hold up another.
+"""Looks at several sources at once, each for a limited time: none can hold up another.
 
-What is looked at belongs to the callers. A look that does not come back (a server that accepts and then says nothing,
-which no timeout of a statement ends) is left to itself; its thread ends with the process.
+The look itself does not belong here: callers pass it. A look that does not come back (a server that accepts and then says
+nothing, which no timeout of a statement ends) is abandoned; its thread ends with the process.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import TypeVar
 from lakeproof.errors import TransientError
 
 T = TypeVar("T")
-# Longer than any timeout of a connection's own, so that those are heard of first.
+# Longer than any timeout of a connection, so that the connection's own error comes first.
 PATIENCE_S = 30.0
 
 
 def side_by_side(
     names: Iterable[str], look: Callable[[str], T], patience_s: float = PATIENCE_S
 ) -> dict[str, T | Exception]:
-    """What `look` gives for each name, or what it raised; TransientError for one that did not come back in time."""
-    wanted = list(names)
-    found: dict[str, T | Exception] = {}
+    """Return what `look` gives for each name, or what it raised; TransientError for a look that took too long."""
+    all_names = list(names)
+    results: dict[str, T | Exception] = {}
 
     def run(name: str) -> None:
         try:
             result: T | Exception = look(name)
         except Exception as error:  # noqa: BLE001  it is the caller's, who has asked for it
             result = error
-        found[name] = result
+        results[name] = result
 
-    threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in wanted}
+    threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in all_names}
     for thread in threads.values():
         thread.start()
     deadline = time.monotonic() + patience_s
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
     reason = f"its server has not answered for {patience_s:g} s"
-    return {n: found.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in wanted}
+    return {n: results.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in all_names}

@@ -1,8 +1,8 @@
-"""Drain a source: from its slot into its landing, until a position, a time or a stop.
+"""Drains a source: from its slot into its landing, until a position, a time or a stop.
 
-One connection's loop belongs to `lakeproof.drain.loop`; here are the checks before it, connecting again after it, and what a
-caller is told. The slot is the lock: PostgreSQL admits one reader. Where another drain holds it, a caller who waits for a
-position waits until the landing has it, and a lasting drain waits for the slot.
+One connection's loop does not belong here but in `lakeproof.drain.loop`, connecting again in `lakeproof.drain.supervisor`.
+The slot is the lock: PostgreSQL admits one reader. If another drain holds it, a caller who waits for a position waits until
+the landing has it, and a lasting drain waits for the slot.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def drain(
     *,
     on_flush: Callable[[Flush], None] | None = None,
 ) -> DrainReport:
-    """Drain the source `name` and say what was added.
+    """Drain the source `name` and return what was added.
 
-    `on_flush` is called in the calling thread for each manifest that is durable, after its acknowledgement where the
-    connection lasts so long. Raises ConfigError, LakeError, GapError and SourceError where a person must change something;
-    FencedError (a TransientError) where another writer has taken over; TransientError where the connection was lost and
-    `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) where a disk is full and `until`
-    is not `stopped` (such a drain waits for room).
+    `on_flush` is called in the calling thread for each manifest that is durable, after its acknowledgement if the
+    connection lasts so long. Raises ConfigError, LakeError, GapError and SourceError if a person must change something;
+    FencedError (a TransientError) if another writer has taken over; TransientError if the connection was lost and
+    `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) if a disk is full and
+    `until` is not `stopped` (such a drain waits for room).
     """
     try:
         return _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush).run()

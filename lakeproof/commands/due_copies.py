@@ -1,10 +1,10 @@
-"""Which tables are to be copied without being asked: held ones that a snapshot brings back, and new ones of the publication.
+"""The copies that are due without being asked: of held tables that a snapshot brings back, and of new ones.
 
-Copying them belongs to `lakeproof.commands.bootstrap`; when it is asked, and whether at all, to the callers.
+Copying them does not belong here but in `bootstrap`; the callers decide when to ask, and whether at all.
 
-Only the lake is looked at, no server. A table that is held again after each copy must not be copied for ever, so what is
-there of earlier snapshots says when it may be: the first copy within a day is made at once, the next one after
-`snapshot.held_pause_s`, and then after twice as long each time. The copy that a table came into the lake with does not
+Only the lake is read, no server. A table that is held again after each copy must not be copied for ever, so the earlier
+snapshots decide when it may be copied: the first copy within a day is made at once, the next one after
+`snapshot.held_pause_s`, and then after twice as long each time. The copy with which a table came into the lake does not
 count: it was not made since the table was held.
 """
 
@@ -19,53 +19,60 @@ from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.lake.planning.born_tables import births
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.records.documents import RESNAPSHOT, Cut, Held
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
-from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.snapshot.folder import Pending, finished_tables, may_enter, read_ended, read_wanted, snapshot_folders
+from lakeproof.snapshot.folder import (
+    FinishedCopy,
+    finished_tables,
+    may_be_applied,
+    read_end,
+    read_request,
+    snapshot_folders,
+)
 from lakeproof.storage.fields import time_of
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
 DAY = timedelta(days=1)
-# From a pause of a second to one of a day.
+# Enough doublings to get from a pause of a second to one of a day.
 _DOUBLED_MAX = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """`due` are to be copied now, each with the reason; `paused` not before then, since copies have not helped so far."""
+    """`due` are to be copied now, each with the reason; `paused` not before that time, since copies have not helped."""
 
     due: Mapping[TableName, str] = field(default_factory=dict)
     paused: Mapping[TableName, datetime] = field(default_factory=dict)
 
 
 def recopy(config: Config, name: str, now: datetime) -> Recopy:
-    """Look at the source `name`. Raises what a damaged lake raises.
+    """Return the tables of the source `name` that are due. Raises what a damaged lake raises.
 
-    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake:
-    those copies a person begins.
+    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake: a
+    person begins those copies.
     """
     source = config.source(name)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
     chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
     if chain is None or cut is None or cut.incarnation != chain.incarnation:
         return Recopy()
-    if not may_enter(store, paths, chain.incarnation):
+    if not may_be_applied(store, paths, chain.incarnation):
         return Recopy()
     recorded = newest_catalog(chain)
     published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
-    wanted = _held(cut, name, published) | _new(store, paths, chain, cut, published)
-    if not wanted:
+    candidates = _held(cut, published) | _new(store, paths, chain, cut, published)
+    if not candidates:
         return Recopy()
     waiting = pending_snapshots(store, paths, chain.incarnation, cut)
-    copies = _copies(store, paths, chain, now - DAY, set(wanted))
+    copies = _copies(store, paths, chain, now - DAY, set(candidates))
     due, paused = {}, {}
-    for table, reason in sorted(wanted.items()):
+    for table, reason in sorted(candidates.items()):
         if table in waiting and not _was_refused(store, paths, waiting[table], cut):
             continue
         first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
@@ -77,9 +84,9 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
 
 
 def never_copied(config: Config, name: str) -> dict[TableName, str]:
-    """The published tables that no copy has brought into the lake, and that enter by no other way, with what to do.
+    """Return the published tables that no copy has brought into the lake and that enter by no other way, with what to do.
 
-    Of a configuration that names its tables, those alone. Raises what a damaged lake raises.
+    If the configuration names its tables, only those. Raises what a damaged lake raises.
     """
     source = config.source(name)
     store, paths = open_store(config.lake), LakePaths(config.lake, name)
@@ -102,19 +109,19 @@ def _never(source: str, table: TableName) -> str:
 
 
 def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
-    """When a table may be copied again that was copied at these times of the last day; None: at once."""
+    """Return when a table may be copied again that was copied at these times of the last day; None: at once."""
     if not copies:
         return None
     pause: timedelta = min(timedelta(seconds=pause_s) * (1 << min(len(copies) - 1, _DOUBLED_MAX)), DAY)
     return max(copies) + pause
 
 
-def _was_refused(store: Store, paths: LakePaths, waiting: Pending, cut: Cut) -> bool:
-    """Whether a cycle past the whole copy has left it waiting: the table has changed since, and never again will it enter.
+def _was_refused(store: Store, paths: LakePaths, waiting: FinishedCopy, cut: Cut) -> bool:
+    """True if a cycle past the whole copy has left it waiting: the table has changed since, and the copy will never enter.
 
-    A cycle that was planned before the copy's end says so too, which the pause after that copy outlasts.
+    A cycle that was planned before the copy's end looks the same, but the pause after that copy is longer.
     """
-    ended = read_ended(store, paths, waiting.key)
+    ended = read_end(store, paths, waiting.key)
     return (
         ended is not None
         and cut.position >= waiting.consistent_point
@@ -122,26 +129,25 @@ def _was_refused(store: Store, paths: LakePaths, waiting: Pending, cut: Cut) -> 
     )
 
 
-def _held(cut: Cut, source: str, published: frozenset[TableName] | None) -> dict[TableName, str]:
-    """The held tables whose remedy is a snapshot and nothing else, but those that are published no more.
+def _held(cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, str]:
+    """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
-    Nor those whose history would begin again with it: that can't be undone, so a person asks for it.
+    Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it.
     """
-    named = {table: Held(Lsn.ZERO, "", RESNAPSHOT).named(source, table).remedy for table in cut.held}
     return {
         table: held.reason
         for table, held in cut.held.items()
-        if held.remedy == named[table] and not held.history_lost and (published is None or table in published)
+        if held.way_out is WayOut.SNAPSHOT and not held.history_lost and (published is None or table in published)
     }
 
 
 def _new(
     store: Store, paths: LakePaths, chain: Chain, cut: Cut, published: frozenset[TableName] | None
 ) -> dict[TableName, str]:
-    """The tables that the drain knows to be published, that nobody has copied, and that do not enter without a copy."""
+    """Return the tables that are published by the drain's record, were never copied, and do not enter without a copy."""
     unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
     unknown -= births(chain, cut, cut.position).keys() if unknown else set()
-    # The snapshots' documents stay for good, so they are read only where it matters.
+    # The snapshots' documents stay for good, so they are read only if it matters.
     copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
     return dict.fromkeys(unknown - copied, "it came into the publication")
 
@@ -149,26 +155,26 @@ def _new(
 def _copies(
     store: Store, paths: LakePaths, chain: Chain, since: datetime, tables: set[TableName]
 ) -> dict[TableName, tuple[datetime, ...]]:
-    """When each of `tables` was to be copied since then, whatever came of it, but for the first time ever."""
-    found: dict[TableName, tuple[datetime, ...]] = {}
+    """Return when a copy of each of `tables` was begun since then, finished or not, without the first one ever."""
+    begun_at: dict[TableName, tuple[datetime, ...]] = {}
     folders = snapshot_folders(store, paths, chain.incarnation)
     older = 0
     for number, folder in reversed(list(enumerate(folders))):
-        wanted = read_wanted(store, paths, folder)
-        begun = None if wanted is None else time_of(wanted.started_at)
-        if wanted is None or begun is None:
+        document = read_request(store, paths, folder)
+        begun = None if document is None else time_of(document.started_at)
+        if document is None or begun is None:
             continue
-        # One is made after the other, each at a later position.
+        # Snapshots are made one after the other, each at a later position.
         if begun < since:
             older = number + 1
             break
-        for table in tables.intersection(wanted.tables):
-            found[table] = (*found.get(table, ()), begun)
+        for table in tables.intersection(document.tables):
+            begun_at[table] = (*begun_at.get(table, ()), begun)
     # Nearly every table is in the very first snapshot, so few are read here.
-    first = set(found)
+    first = set(begun_at)
     for folder in folders[:older]:
         if not first:
             break
-        wanted = read_wanted(store, paths, folder)
-        first -= set() if wanted is None else set(wanted.tables)
-    return {table: times[:-1] if table in first else times for table, times in found.items()}
+        document = read_request(store, paths, folder)
+        first -= set() if document is None else set(document.tables)
+    return {table: times[:-1] if table in first else times for table, times in begun_at.items()}

@@ -1,6 +1,7 @@
-"""A first configuration, written from what a database has: its tables, what tells their rows apart, what is kept as text.
+"""A first configuration, written from what a database has: its tables, their keys, the columns that are kept as text.
 
-Looking at a source that is configured belongs to `check`. Nothing is changed on the server, and no secret is written.
+Checking a configured source does not belong here but in `check`. Nothing is changed on the server, and no secret is
+written.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.config.values import NAME_PATTERN
 from lakeproof.errors import ConfigError, DefiniteError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import ACTIONS, PublishedTable, as_if_published
+from lakeproof.postgres.catalog_published import as_if_published
 from lakeproof.postgres.catalog_selection import Relation, user_relations
+from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
 from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.server import ServerIdentity, identify
@@ -37,7 +39,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What was written: the file, the source's name, its tables, those left out with the reason, where the password goes.
+    """The result: the file, the source's name, its tables, those left out and why, where the password goes.
 
     `needs_password` is false if the connection took none, or libpq had one of its own.
     """
@@ -52,7 +54,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Database:
-    """What was found."""
+    """The database's tables, as far as they matter here."""
 
     server: ServerIdentity
     relations: tuple[Relation, ...]
@@ -63,8 +65,8 @@ class _Database:
 def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
     """Look at the database behind `conninfo` and write the configuration `file`, with one source.
 
-    The source has the database's name if nothing else is said. A password in `conninfo`, or in the environment variable
-    that the file will name (`<SOURCE>_PASSWORD`), is used to connect. Raises ConfigError if the file is there, or for a
+    The source gets the database's name unless `name` is given. A password in `conninfo`, or in the environment variable
+    that the file will name (`<SOURCE>_PASSWORD`), is used to connect. Raises ConfigError if the file exists, or for a
     conninfo or name that can't be, else as `connect`.
     """
     if file.exists():
@@ -76,20 +78,20 @@ def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
     full = make_conninfo(public, password=password) if password else public
     conn = connect(SecretStr(full), "lakeproof init")
     try:
-        found = _look(conn, source, full)
+        database = _look(conn, source, full)
     finally:
         close_quietly(conn)
-    text = "\n".join(_lines(found, source, public, variable if password else None)) + "\n"
+    text = "\n".join(_lines(database, source, public, variable if password else None)) + "\n"
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
         raise ConfigError(str(file), "it was made meanwhile", "look at it, or name another file with -c FILE") from None
-    return Begun(file, source, tuple(found.tables), found.unfit, variable, bool(password))
+    return Begun(file, source, tuple(database.tables), database.unfit, variable, bool(password))
 
 
 def _without_password(conninfo: str) -> tuple[str, str | None]:
-    """The conninfo as it may be written, and the password that it had."""
+    """Return the conninfo without its password, and the password."""
     try:
         parts = conninfo_to_dict(conninfo)
         password = parts.pop("password", None)
@@ -110,8 +112,8 @@ def _name(given: str | None, conninfo: str) -> str:
             raise ConfigError(f"--name {given[:80]}", reason, "give another one")
         return given
     dbname = str(conninfo_to_dict(conninfo).get("dbname") or "source").lower()
-    made = re.sub(r"[^a-z0-9_]", "_", dbname)[:40].lstrip("_0123456789")
-    return made if made and made != _RESERVED else "source"
+    name = re.sub(r"[^a-z0-9_]", "_", dbname)[:40].lstrip("_0123456789")
+    return name if name and name != _RESERVED else "source"
 
 
 def _look(conn: Connection, source: str, conninfo: str) -> _Database:
@@ -127,8 +129,9 @@ def _look(conn: Connection, source: str, conninfo: str) -> _Database:
     return _Database(server, relations, tables, unfit | {table: error.reason for table, error in refused.items()})
 
 
-def _lines(found: _Database, source: str, conninfo: str, variable: str | None) -> Iterator[str]:
-    yield f"# Written by `lakeproof init` from database {_plain(found.server.database)}, PostgreSQL {found.server.major}."
+def _lines(database: _Database, source: str, conninfo: str, variable: str | None) -> Iterator[str]:
+    server = database.server
+    yield f"# Written by `lakeproof init` from database {_plain(server.database)}, PostgreSQL {server.major}."
     yield '# Every key and its default is in the manual, "Configuration". Next: lakeproof check, plan, apply, bootstrap.'
     yield "lake: ./lake"
     yield "sources:"
@@ -140,28 +143,30 @@ def _lines(found: _Database, source: str, conninfo: str, variable: str | None) -
     else:
         yield "    # No password was needed, or libpq had it (passfile, PGPASSWORD); else:"
         yield f"    # password: {{env: {source.upper()}_PASSWORD}}"
-    yield from _tables(found)
-    texts = {name: _texts(table) for name, table in found.tables.items()}
+    yield from _tables(database)
+    texts = {name: _texts(table) for name, table in database.tables.items()}
     if any(texts.values()):
         yield "    # Kept as PostgreSQL's exact text; `lakeproof check` says how numerics become decimals:"
-        yield from (f"    #   {_plain(write_table(name))}: {', '.join(said)}" for name, said in texts.items() if said)
+        yield from (
+            f"    #   {_plain(write_table(name))}: {', '.join(columns)}" for name, columns in texts.items() if columns
+        )
 
 
-def _tables(found: _Database) -> Iterator[str]:
-    if not found.tables:
+def _tables(database: _Database) -> Iterator[str]:
+    if not database.tables:
         yield "    # The database has no table that could be followed, or the role may see none."
         yield "    tables: []"
     else:
         yield "    tables:"
-    schemas = sorted({relation.table.schema for relation in found.relations})
+    schemas = sorted({relation.table.schema for relation in database.relations})
     for schema in schemas:
-        names = [name for name in found.tables if name.schema == schema]
+        names = [name for name in database.tables if name.schema == schema]
         if names:
             every = _plain(str(TablePattern(schema, "*")))
             yield f"      # {len(names)} of schema {_plain(schema)}; `{every}` instead of them means all, later ones too."
         for name in names:
-            yield f"      - {yaml_text(write_table(name))}  # {_plain(_identity(found.tables[name]))}"
-        for name, reason in found.unfit.items():
+            yield f"      - {yaml_text(write_table(name))}  # {_plain(_identity(database.tables[name]))}"
+        for name, reason in database.unfit.items():
             if name.schema == schema:
                 yield f"      # left out: {_plain(write_table(name))}: {_plain(reason)}"
 
@@ -177,12 +182,12 @@ def _identity(table: PublishedTable) -> str:
 
 
 def _texts(table: PublishedTable) -> list[str]:
-    said = [
+    columns = [
         _plain(f"{column.name} ({column.type_name})") for column in table.version.columns if column.kind == EXACT_TEXT
     ]
-    return [*said[:_SHOWN], f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else said
+    return [*columns[:_SHOWN], f"{len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else columns
 
 
 def _plain(text: str) -> str:
-    """The text on one line of a comment."""
+    """Return the text on one line of a comment."""
     return "".join(c if c.isprintable() else "?" for c in text)

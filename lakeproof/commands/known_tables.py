@@ -1,6 +1,7 @@
-"""The tables of a source as far as they are known without its database: from the configuration and the lake.
+"""The tables of a source that are known without its database: from the configuration and the lake.
 
-What the database has belongs to `lakeproof.postgres.catalog_selection`. Dagster makes its assets from these.
+Asking the database does not belong here but in `lakeproof.postgres.catalog_selection`. Dagster makes its assets from these
+tables.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from lakeproof.storage.paths import LakePaths
 
 
 def with_known_tables(config: Config, name: str) -> SourceConfig:
-    """Return the source `name` with every table that its patterns match, and that is known, among its `tables`.
+    """Return the source `name` with every known table that its patterns match among its `tables`.
 
-    Known are the tables that the configuration speaks of elsewhere (`table`, what views read), that the newest reading of
+    Known are the tables that the configuration names elsewhere (`table`, what views read), that the newest reading of
     the catalog in the landing has, and that the newest cut has. A source without patterns comes back as it is. Raises
     LakeError for a damaged lake.
     """
     source = config.source(name)
     if not source.patterns:
         return source
-    selected = {table for table in _known(config, source) if source.selection.selected(table)}
+    selected = {table for table in _known_names(config, source) if source.selection.selected(table)}
     return source.model_copy(update={"tables": (*source.tables, *sorted(selected.difference(source.tables)))})
 
 
-def _known(config: Config, source: SourceConfig) -> Iterator[TableName]:
+def _known_names(config: Config, source: SourceConfig) -> Iterator[TableName]:
     yield from source.table
     yield from (table for view in config.views.values() for of, table in view.reads.values() if of == source.name)
     store, paths = open_store(config.lake), LakePaths(config.lake, source.name)

@@ -1,10 +1,10 @@
-"""Whether a compaction or a refresh has anything to do: asked before Spark is started, by the commands and by Dagster.
+"""Decides if a compaction or a refresh has anything to do, before the commands or Dagster start Spark.
 
-Doing it belongs to `compact.py` and `refresh.py`; whether another run is in the way, in Dagster, to
-`orchestration.policies.run`.
+Doing it does not belong here but in `compact` and `refresh`; in Dagster, `orchestration.policies.run` decides whether
+another run is in the way.
 
-A compaction plans each cycle from manifests and documents alone, so the same plan answers here. A landing that only moved
-on, because the server wrote what is not published, is no work: the cut would have another position and nothing else.
+A compaction plans each cycle from manifests and documents alone, so the same plan answers here. If the landing only moved
+on, because the server wrote what is not published, there is no work: the cut would have another position and nothing else.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from lakeproof.commands.status import SourceStatus, StatusReport, status
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.planning.forecast import after_plan, next_plan
-from lakeproof.lake.planning.next_incarnation import plan_crossing, to_be_followed
+from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import Plan
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from lakeproof.views.definition import definition_sha256
 
 
 def compaction_has_work(config: Config, name: str) -> bool:
@@ -46,7 +44,7 @@ def compaction_has_work(config: Config, name: str) -> bool:
         chain = Chain.open(store, paths, incarnation)
         if cut is not None and incarnation != cut.incarnation:
             pending = pending_snapshots(store, paths, incarnation, cut)
-            return plan_crossing(chain, cut, pending, CycleNumber(cut.number + 1)) is not None
+            return plan_switch(chain, cut, pending) is not None
         if _has_work(chain, cut, rows):
             return True
     return False
@@ -59,7 +57,7 @@ def _has_work(chain: Chain, cut: Cut | None, cycle_rows: int) -> bool:
     plan = next_plan(chain, cut, cycle_rows=cycle_rows)
     if plan is None or not _only_moves(plan, cut):
         return plan is not None
-    # Something bounds the range, and becomes due there.
+    # Something ends the range there, and becomes due then.
     if plan.end < chain.end:
         return True
     return cut is not None and next_plan(chain, after_plan(cut, plan, {}), cycle_rows=cycle_rows) is not None
@@ -68,11 +66,11 @@ def _has_work(chain: Chain, cut: Cut | None, cycle_rows: int) -> bool:
 def _only_moves(plan: Plan, cut: Cut | None) -> bool:
     """True if the cycle would write another position and nothing else."""
     held = set() if cut is None else cut.held.keys()
-    return plan.kind == "apply" and not plan.tables and not plan.segments and plan.held.keys() == held
+    return plan.kind is CycleKind.APPLY and not plan.tables and not plan.segments and plan.held.keys() == held
 
 
 def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | None:
-    """Why a compaction would do nothing, or fail; None if it has work."""
+    """Return why a compaction would do nothing, or fail; None if it has work."""
     if state.landing is None:
         return "there is no landing yet: bootstrap first"
     if state.lease_held:
@@ -81,7 +79,7 @@ def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | Non
 
 
 def why_not_refresh(config: Config, view: str | None) -> str | None:
-    """Why a refresh of a view, or of all, would change nothing; None if one has work.
+    """Return why a refresh of a view, or of all, would change nothing; None if one has work.
 
     Raises ConfigError for a view whose SQL can't be read.
     """
@@ -90,14 +88,14 @@ def why_not_refresh(config: Config, view: str | None) -> str | None:
         return "the configuration has no views"
     state = status(config, servers=False)
     if any(problem for v in chosen for problem in state.views[v.name].problems):
-        # The refresh says it, as it says what is wrong with one of them.
+        # The refresh reports it.
         return None
     reads = {v.name: sorted({source for source, _ in v.reads.values()}) for v in chosen}
     return refresh_is_pointless(state, reads, changed_views(config, state))
 
 
 def changed_views(config: Config, state: StatusReport) -> set[str]:
-    """The views whose table is gone, or was computed by another definition than the configuration has now."""
+    """Return the views whose table is gone, or was computed by another definition than the configuration has now."""
     return {v.name for v in config.views.values() if v.name in state.views and _is_changed(config, state, v)}
 
 
@@ -105,10 +103,13 @@ def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
     cut = state.views[view.name].cut
     if cut is None:
         return False
+    # Here and not above: it loads Spark, which a compaction without work does not need.
+    from lakeproof.views.definition import definition_sha256
+
     try:
         other = cut.definition_sha256 != definition_sha256(view)
     except ConfigError:
-        # The refresh says what is wrong with it.
+        # The refresh reports what is wrong with it.
         return True
     return other or not Path(view_path(config.lake, view.name)).exists()
 
@@ -116,16 +117,16 @@ def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
 def refresh_is_pointless(
     state: StatusReport, reads: Mapping[str, Sequence[str]], changed: Collection[str] = ()
 ) -> str | None:
-    """Why a refresh of views would change nothing; None if one has work. `reads` gives each view's sources.
+    """Return why a refresh of views would change nothing; None if one has work. `reads` gives each view's sources.
 
-    `changed` as in `changed_views`.
+    `changed` is what `changed_views` gives.
     """
     for view, sources in reads.items():
-        found = state.views.get(view)
-        if found is None:
+        view_status = state.views.get(view)
+        if view_status is None:
             continue
-        if found.cut is None and all(state.sources[source].cut is not None for source in sources):
+        if view_status.cut is None and all(state.sources[source].cut is not None for source in sources):
             return None
-        if view in changed or any(found.behind.values()):
+        if view in changed or any(view_status.behind.values()):
             return None
     return "no source that a view reads has a newer cut"

@@ -1,12 +1,12 @@
-"""Prove that the lake holds what the source holds, table by table, at one position.
+"""Proves that the lake holds what the source holds, table by table, at one position.
 
-The forms and the comparison belong to `lakeproof.proof`, the cycle that ends at the position to `pipeline.compact`.
+Comparing does not belong here but in `lakeproof.proof`; the cycle that ends at the position is `compact`'s.
 
     lease ─ temporary slot with its snapshot at C ─ source's buckets under the snapshot ─ drain until the landing has C ─
     cycle that ends at C ─ lake's buckets at that cut ─ differing buckets narrowed to keys, the snapshot still open
 
 The lease comes first, so that no other cycle can pass C before this one ends there. An ordinary snapshot would not do: it
-has no LSN. Making the slot waits for every open writing transaction; where that takes too long nothing was compared, and
+has no LSN. Making the slot waits for every open writing transaction; if that takes too long nothing is compared, and
 the tables are blocked, which is not the same as different.
 """
 
@@ -23,15 +23,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.compact import compact
+from lakeproof.commands.compact import compact_under
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove_lake import LakePart, prove_lake
+from lakeproof.commands.prove_lake import LakePart, LakeScope, prove_lake
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError, manual
-from lakeproof.events import Event, Report, Stop, silent
+from lakeproof.events import Event, Report, RunControl, Stop
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.delta.versions import read_layer
@@ -39,6 +39,7 @@ from lakeproof.lake.planning.left_behind import left_behind
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.held import describe
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.memory import fit
@@ -46,11 +47,12 @@ from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import PublishedTable, read_tables
-from lakeproof.postgres.catalog_unchanged import shapes
+from lakeproof.postgres.catalog_published import read_tables
+from lakeproof.postgres.catalog_tables import PublishedTable
+from lakeproof.postgres.catalog_unchanged import read_catalog
 from lakeproof.postgres.connection import Connection, close_quietly, connect
-from lakeproof.postgres.copy_snapshot import SnapshotSession, TableMovedError
-from lakeproof.progress import Progress
+from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
+from lakeproof.progress import Progress, Work
 from lakeproof.proof.compare import Buckets, differing, differing_keys, rows_in, to_narrow
 from lakeproof.proof.lake_form import lake_buckets, lake_rows
 from lakeproof.proof.record import record
@@ -68,7 +70,7 @@ _CHANGES = manual("What changes of the source's tables do to the lake", "The way
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """What one proof works with; `conn` is idle outside of a guard."""
+    """The values that one proof works with; `conn` is idle outside of a guard."""
 
     config: Config
     source: SourceConfig
@@ -91,41 +93,44 @@ class _SourceSide:
     blocked: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ProofRequest:
+    """A request beside comparing tables: `repair` those that differ, prove all of `history`, or just `part`."""
+
+    repair: bool = False
+    history: bool = False
+    part: LakePart | None = None
+
+
 @without_java(lambda _config, name, *_, **__: name)
 def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
     name: str,
     tables: Sequence[TableName] | None,
     spark: SparkSession,
-    report: Report = silent,
-    stop: Stop | None = None,
-    *,
-    repair: bool = False,
-    history: bool = False,
-    part: LakePart | None = None,
+    control: RunControl | None = None,
+    request: ProofRequest | None = None,
 ) -> ProofReport:
-    """Compare `tables` (all that are published or in the lake, where None) of the source `name` with the lake.
+    """Compare `tables` (None: all that are published or in the lake) of the source `name` with the lake.
 
-    Then prove histories of them and audit views: those whose turn it is, or all with `history`, or just `part`. With
+    Then prove histories of these tables and audit views: those that are due, or all with `history`, or just `part`. With
     `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises ConfigError
-    for a name that is not known or a table that is neither published nor in the lake, LakeError where there is no landing,
-    TransientError where another process holds the lease or the source can't be reached, else what `drain` and `compact`
-    raise.
+    for an unknown name or a table that is neither published nor in the lake, LakeError if there is no landing,
+    TransientError if another process holds the lease or the source can't be reached, else what `drain` and `compact` raise.
     """
-    stop = Stop() if stop is None else stop
-    found = _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
-    wrong = found.with_status("differs")
-    if not repair or not wrong or stop.requested:
-        return found
-    report(
-        Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", {"tables": [t.key for t in wrong]})
-    )
-    bootstrap(config, name, wrong, report, stop)
-    return _prove_once(config, name, tables, spark, report, stop, everything=history, part=part)
+    control, request = control or RunControl(), request or ProofRequest()
+    proof = _prove_once(config, name, tables, spark, control, request)
+    wrong = proof.with_status("differs")
+    if not request.repair or not wrong or control.stop.requested:
+        return proof
+    keys = {"tables": [t.key for t in wrong]}
+    control.report(Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", keys))
+    bootstrap(config, name, wrong, control.report, control.stop)
+    return _prove_once(config, name, tables, spark, control, request)
 
 
 def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
-    """Raise what is known before Spark starts or a row is read: no landing, a table that there is not; needs the server."""
+    """Raise errors that need neither Spark nor a row: no landing, an unknown table. Needs the server."""
     source, paths, store = config.source(name), LakePaths(config.lake, name), open_store(config.lake)
     if newest_incarnation(store, paths) is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
@@ -138,11 +143,8 @@ def _prove_once(  # noqa: PLR0917  as prove
     name: str,
     tables: Sequence[TableName] | None,
     spark: SparkSession,
-    report: Report,
-    stop: Stop,
-    *,
-    everything: bool,
-    part: LakePart | None,
+    control: RunControl,
+    request: ProofRequest,
 ) -> ProofReport:
     source = config.source(name)
     paths = LakePaths(config.lake, name)
@@ -164,33 +166,35 @@ def _prove_once(  # noqa: PLR0917  as prove
                 return ProofReport(name, None, dict.fromkeys(chosen, blocked))
             conn = connect(source.dsn, "lakeproof proof")
             open_until_compared.callback(close_quietly, conn)
-            found = _at_consistent_point(_Proof(config, source, spark, session, conn, report), chosen, lease, stop)
+            proof = _at_consistent_point(
+                _Proof(config, source, spark, session, conn, control.report), chosen, lease, control.stop
+            )
         cut = newest_cut(store, paths)
         if cut is None:
-            return found
-        # What was found is recorded before more is looked at, which may take long.
-        record(store, paths, cut.incarnation, found)
-        lake = prove_lake(config, name, chosen, spark, report, stop, cut=cut, everything=everything, part=part)
-        found = replace(found, lake=lake)
-        record(store, paths, cut.incarnation, found)
-        return found
+            return proof
+        # The comparison is recorded before more is read, which may take long.
+        record(store, paths, cut.incarnation, proof)
+        lake = prove_lake(config, spark, control, paths, LakeScope(chosen, request.history, request.part), cut=cut)
+        proof = replace(proof, lake=lake)
+        record(store, paths, cut.incarnation, proof)
+        return proof
 
 
 def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:
-    """The tables to be proved; raises ConfigError for one that is neither published nor in the lake.
+    """Return the tables to be proved; raises ConfigError for one that is neither published nor in the lake.
 
-    The lake's tables that the source publishes no more are among them: nothing tells us of their changes.
+    Tables of the lake that the source publishes no more are included: no stream brings their changes.
     """
     with connect(source.dsn, "lakeproof proof") as conn:
         refused: dict[TableName, DefiniteError] = {}
         published = [*read_tables(conn, source, refused=refused), *refused]
-    known = [*published, *sorted(set(() if cut is None else cut.tables) - set(published))]
+    existing = [*published, *sorted(set(() if cut is None else cut.tables) - set(published))]
     for table in tables or ():
-        if table not in known:
+        if table not in existing:
             reason = f"publication {source.publication} does not have it, and the lake neither"
-            near = nearest(str(table), map(str, known))
+            near = nearest(str(table), map(str, existing))
             raise ConfigError(f"table {table}", reason, f"did you mean {near}?" if near else "name a published table")
-    return known if tables is None else list(dict.fromkeys(tables))
+    return existing if tables is None else list(dict.fromkeys(tables))
 
 
 def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
@@ -202,7 +206,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
     if stop.requested:
         blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
-    compact(proof.config, name, proof.spark, proof.report, stop, end=point, lease=lease)
+    compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
     cut = newest_cut(open_store(proof.config.lake), proof.paths)
     proofs = {}
     for number, table in enumerate(names, 1):
@@ -215,7 +219,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
 
 
 def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
-    """Every table's buckets under the snapshot, one table's lock at a time."""
+    """Read every table's buckets under the snapshot, one table's lock at a time."""
     conn = proof.session.connect("lakeproof proof")
     refused: dict[TableName, DefiniteError] = {}
     try:
@@ -223,19 +227,19 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
     finally:
         close_quietly(conn)
     sides = {table: _SourceSide(None, None, f"{e.reason}; {e.remedy}") for table, e in refused.items()}
-    progress = Progress(proof.report, "prove.progress", "reading the source", len(published))
+    progress = Progress(proof.report, Work("prove.progress", "reading the source", len(published)))
     progress.begin()
-    for table, found in published.items():
+    for table, published_table in published.items():
         if stop.requested:
-            sides[table] = _SourceSide(found, None, "it was asked to stop")
+            sides[table] = _SourceSide(published_table, None, "it was asked to stop")
             continue
         try:
-            with proof.session.guard(proof.conn, proof.source, found):
-                buckets = source_buckets(proof.conn, found, proof.source.buckets)
-        except (TableMovedError, TransientError) as error:
-            sides[table] = _SourceSide(found, None, f"{error.reason}; {error.remedy}")
+            with proof.session.guard(proof.conn, proof.source, published_table):
+                buckets = source_buckets(proof.conn, published_table, proof.source.buckets)
+        except (TableChangedError, TransientError) as error:
+            sides[table] = _SourceSide(published_table, None, f"{error.reason}; {error.remedy}")
         else:
-            sides[table] = _SourceSide(found, buckets)
+            sides[table] = _SourceSide(published_table, buckets)
             progress.done(rows_in(buckets))
     return sides
 
@@ -244,42 +248,44 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     if side is None or side.buckets is None or side.table is None:
         return _unread(proof, table, side, cut)
     source = rows_in(side.buckets)
-    at = _in_lake(proof, table, side.table, cut)
-    if isinstance(at, TableProof):
-        return replace(at, source_rows=source)
-    shape = in_lake(at.version)
+    cut_table = _in_lake(proof, table, side.table, cut)
+    if isinstance(cut_table, TableProof):
+        return replace(cut_table, source_rows=source)
+    shape = in_lake(cut_table.version)
     session = proof.spark.newSession()
-    fit(session, at.row_bytes)
+    fit(session, cut_table.row_bytes)
     try:
-        current = read_layer(session, proof.paths, table, at)
+        current = read_layer(session, proof.paths, table, cut_table)
         lake = lake_buckets(current, shape, proof.source.buckets)
     except (PySparkException, Py4JError, LogGapError) as error:
         raise_unless_about_the_data(proof.spark, error)
-        # Whatever the rows are, nobody can read them: a repair writes them anew.
+        # Nobody can read these rows: a repair writes them anew.
         return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(error)}")
     wrong = differing(side.buckets, lake)
     if not wrong:
         return TableProof("equal", source, rows_in(lake))
     proven = TableProof("differs", source, rows_in(lake), len(wrong), reason=_buckets(proof, len(wrong)))
     unsent = not set(ALL_ACTIONS) <= side.table.actions
-    wanted = wrong if unsent else to_narrow(side.buckets, lake)
-    if len(wanted) < len(wrong):
-        proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(wanted)} of them")
+    narrowed = wrong if unsent else to_narrow(side.buckets, lake)
+    if len(narrowed) < len(wrong):
+        proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(narrowed)} of them")
     names = side.table.version.key
     try:
         with proof.session.guard(proof.conn, proof.source, side.table):
-            rows = source_rows(proof.conn, side.table, proof.source.buckets, wanted)
-            there = lake_rows(current, shape, proof.source.buckets, wanted)
+            rows = source_rows(proof.conn, side.table, proof.source.buckets, narrowed)
+            lake_side = lake_rows(current, shape, proof.source.buckets, narrowed)
             if unsent:
-                judged = judge(differences(names, rows, there), side.table.actions, new_file=_new_file(proof, at))
+                judged = judge(
+                    differences(names, rows, lake_side), side.table.actions, new_file=_new_file(proof, cut_table)
+                )
                 status: Status = "not applicable" if judged.excused else "differs"
                 return replace(
-                    proven, status=status, differing_keys=judged.keys, reason=f"{proven.reason}: {judged.told}"
+                    proven, status=status, differing_keys=judged.keys, reason=f"{proven.reason}: {judged.message}"
                 )
-            keys = differing_keys(names, [row for _, row in rows], (row for _, row in there))
-    except (TableMovedError, TransientError) as error:
+            keys = differing_keys(names, [row for _, row in rows], (row for _, row in lake_side))
+    except (TableChangedError, TransientError) as error:
         reason = f"{proven.reason}; the keys could not be named: {error.reason}"
-        # What is not looked at is neither excused nor damage.
+        # A row that is not compared is neither excused nor damaged.
         return replace(proven, status="blocked" if unsent else "differs", reason=reason)
     return replace(proven, differing_keys=tuple(keys))
 
@@ -288,19 +294,22 @@ def _buckets(proof: _Proof, wrong: int) -> str:
     return f"{wrong} of {proof.source.buckets} buckets differ"
 
 
-def _new_file(proof: _Proof, at: CutTable) -> bool:
-    """Whether the table has another file than at its newest snapshot, as a TRUNCATE leaves it; asked inside a guard."""
-    store, key = open_store(proof.config.lake), proof.paths.snapshot(at.snapshot_incarnation, at.snapshot_lsn)
+def _new_file(proof: _Proof, cut_table: CutTable) -> bool:
+    """True if the table has another file than at its newest snapshot, as a TRUNCATE leaves it; call it inside a guard."""
+    store, key = (
+        open_store(proof.config.lake),
+        proof.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn),
+    )
     copied = read_snapshot(store, proof.paths, key).tables if store.exists(part_key(key, 0)) else {}
-    then = copied.get(at.version.table)
-    now = shapes(proof.conn, proof.source, [at.version.oid]).files(at.version.oid)
-    # One that was born in the stream has no snapshot; its file had the number of its OID.
-    files = {at.version.oid: int(at.version.oid)} if then is None else then.files
+    then = copied.get(cut_table.version.table)
+    now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
+    # A table that was born in the stream has no snapshot; its file had the number of its OID.
+    files = {cut_table.version.oid: int(cut_table.version.oid)} if then is None else then.files
     return any(now.get(oid) != file for oid, file in files.items())
 
 
 def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
-    """What is said of a table that the source's side does not have."""
+    """Return the proof of a table that could not be read in the source."""
     if (
         side is None
         and cut is not None
@@ -308,7 +317,7 @@ def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut 
     ):
         return TableProof("not applicable", reason=f"nobody configures it any more, and {cut.held[table].reason}")
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(cut.held[table]))
+        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
     if side is not None:
         return TableProof("blocked", reason=side.blocked)
     reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
@@ -316,31 +325,32 @@ def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut 
 
 
 def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
-    """The table at the position, or why the lake does not have it there."""
+    """Return the table at the position, or why the lake does not have it there."""
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(cut.held[table]))
+        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
         remedy = (
             f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
         )
         return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
-    at = cut.tables[table]
+    cut_table = cut.tables[table]
     point = proof.session.consistent_point
-    if cut.position != point or at.at_lsn != point:
+    if cut.position != point or cut_table.at_lsn != point:
         return TableProof(
-            "blocked", reason=f"the lake has it at {at.at_lsn}, not at {point}{_why(proof, cut)}; try again"
+            "blocked",
+            reason=f"the lake has it at {cut_table.at_lsn}, not at {point}{_why(proof, cut)}; try again",
         )
-    if at.version.id != published.version.id:
-        change = describe_change(at.version, published.version)
+    if cut_table.version.id != published.version.id:
+        change = describe_change(cut_table.version, published.version)
         return TableProof(
             "blocked",
             reason=f"{change}; a drain that goes on from here, or the next change of a row, brings that; try again",
         )
-    return at
+    return cut_table
 
 
 def _why(proof: _Proof, cut: Cut) -> str:
-    """Which change of shape a compaction waits at, that stopped before the position."""
+    """Return the schema change for which a compaction stopped before the position."""
     chain = Chain.open(open_store(proof.config.lake), proof.paths, cut.incarnation)
     tables = sorted(waiting(chain, cut))
     if not tables:
@@ -350,18 +360,18 @@ def _why(proof: _Proof, cut: Cut) -> str:
     return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"
 
 
-def _event(table: TableName, made: TableProof, proof: _Proof, number: str) -> Event:
-    reason = f": {made.reason}" if made.reason else ""
+def _event(table: TableName, table_proof: TableProof, proof: _Proof, number: str) -> Event:
+    reason = f": {table_proof.reason}" if table_proof.reason else ""
     return Event(
         "prove.table",
-        f"{number} tables compared: {table} {made.status}{reason}",
+        f"{number} tables compared: {table} {table_proof.status}{reason}",
         {
             "table": table.key,
-            "status": made.status,
-            "source_rows": made.source_rows,
-            "lake_rows": made.lake_rows,
-            "differing_buckets": made.differing_buckets,
+            "status": table_proof.status,
+            "source_rows": table_proof.source_rows,
+            "lake_rows": table_proof.lake_rows,
+            "differing_buckets": table_proof.differing_buckets,
             "position": str(proof.session.consistent_point),
-            "left_out": [column.name for column in made.left_out],
+            "left_out": [column.name for column in table_proof.left_out],
         },
     )

@@ -1,10 +1,6 @@
-"""The second part of a proof, of the lake alone: histories are whole and add up to current, views are what they should be.
+"""Proofs of the lake by itself: histories that must be what was written, and views that must be what their queries give.
 
-What is compared belongs to `lakeproof.proof.history` and `lakeproof.views.audit`, the first part to `prove`, which calls
-this under its lease when the source's snapshot is closed: nothing holds the source's VACUUM back meanwhile.
-
-A proof takes as many histories as `proof_rows` has room for, those first that were proved longest ago, one at least, and one
-view; or all of them, if that is asked for; or exactly those that are named.
+The comparison with the source does not belong here but in `prove`.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError
-from lakeproof.events import Event, Report, Stop, silent
+from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import newest_cut
@@ -40,68 +36,64 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class LakePart:
-    """The histories and views that a proof looks at, in place of those whose turn it is."""
+    """The histories and views that a proof reads, in place of those that are due."""
 
     histories: Sequence[TableName] = ()
     views: Sequence[str] = ()
 
 
-def prove_lake(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config,
-    name: str,
-    tables: Sequence[TableName],
-    spark: SparkSession,
-    report: Report,
-    stop: Stop,
-    *,
-    cut: Cut,
-    everything: bool = False,
-    part: LakePart | None = None,
+@dataclass(frozen=True, slots=True)
+class LakeScope:
+    """The scope of a proof of the lake: histories of `tables` and views that are due, or all, or `part`."""
+
+    tables: Sequence[TableName] = ()
+    everything: bool = False
+    part: LakePart | None = None
+
+
+def prove_lake(
+    config: Config, spark: SparkSession, control: RunControl, paths: LakePaths, scope: LakeScope, *, cut: Cut
 ) -> LakeProof:
-    """Prove histories of `tables`, and audit views that read the source: those whose turn it is, or all, or `part`."""
-    source, paths, store = config.source(name), LakePaths(config.lake, name), open_store(config.lake)
-    there = [t for t in (tables if part is None else part.histories) if t in cut.tables]
-    rows = {t: cut.tables[t].history_sum.rows for t in there}
-    every = everything or part is not None
-    chosen = there if every else histories_due(rows, read_proved(store, paths), source.proof_rows)
+    """Prove the histories of a source's tables at `cut`, and audit the views that read the source, as `scope` says."""
+    name, part, store = paths.source, scope.part, open_store(config.lake)
+    source = config.source(name)
+    in_lake = [t for t in (scope.tables if part is None else part.histories) if t in cut.tables]
+    rows = {t: cut.tables[t].history_sum.rows for t in in_lake}
+    every = scope.everything or part is not None
+    chosen = in_lake if every else histories_due(rows, read_proved(store, paths), source.proof_rows)
 
     def history(table: TableName) -> HistoryProof:
         proof = prove_history(spark, paths, table, cut.tables[table], source.buckets)
-        report(_event(f"history of {table}", proof.status, proof.reason))
+        control.report(_event(f"history of {table}", proof.status, proof.reason))
         return proof
 
-    histories = _in_turn(chosen, history, stop)
+    histories = _until_stopped(chosen, history, control.stop)
     views = {view.name: view for view in views_of(config, name)}
     due = views_due(list(views), read_views(store, paths))
-    named = list(views) if everything else due if part is None else part.views
+    named = list(views) if scope.everything else due if part is None else part.views
 
     def view(name: str) -> ViewProof:
         proof = audit_view(spark.newSession(), store, config.lake, views[name])
-        report(_event(f"view {name}", proof.status, proof.reason))
+        control.report(_event(f"view {name}", proof.status, proof.reason))
         return proof
 
-    return LakeProof(int(cut.number), histories, _in_turn(named, view, stop))
+    return LakeProof(int(cut.number), histories, _until_stopped(named, view, control.stop))
 
 
 @without_java(lambda _config, name, *_, **__: name)
-def prove_in_lake(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config,
-    name: str,
-    part: LakePart,
-    spark: SparkSession,
-    report: Report = silent,
-    stop: Stop | None = None,
+def prove_in_lake(
+    config: Config, name: str, part: LakePart, spark: SparkSession, control: RunControl | None = None
 ) -> LakeProof | None:
     """Prove `part` alone at the newest cut, without the source; None if the lake has no cut.
 
-    Raises TransientError where another process holds the lease.
+    Raises TransientError if another process holds the lease.
     """
     paths, store = LakePaths(config.lake, name), open_store(config.lake)
     with driver_lives(spark), hold_lease(store, paths, spark):
         cut = newest_cut(store, paths)
         if cut is None:
             return None
-        lake = prove_lake(config, name, (), spark, report, Stop() if stop is None else stop, cut=cut, part=part)
+        lake = prove_lake(config, spark, control or RunControl(), paths, LakeScope(part=part), cut=cut)
         record(store, paths, cut.incarnation, ProofReport(name, None, {}, lake))
     return lake
 
@@ -119,16 +111,16 @@ def refuse_damaged(spark: SparkSession, paths: LakePaths, cut: Cut, tables: Iter
             )
 
 
-def _in_turn(names: Sequence[_K], prove: Callable[[_K], _V], stop: Stop) -> dict[_K, _V]:
-    """Each that is reached before the run is told to stop."""
-    found = {}
+def _until_stopped(names: Sequence[_K], prove: Callable[[_K], _V], stop: Stop) -> dict[_K, _V]:
+    """Return the proofs that are made before somebody asks the run to stop."""
+    proofs = {}
     for name in names:
         if stop.requested:
             break
-        found[name] = prove(name)
-    return found
+        proofs[name] = prove(name)
+    return proofs
 
 
 def _event(what: str, status: str, reason: str | None) -> Event:
-    told = f": {reason}" if reason else ""
-    return Event("prove.lake", f"{what} {status}{told}", {"of": what, "status": status})
+    because = f": {reason}" if reason else ""
+    return Event("prove.lake", f"{what} {status}{because}", {"of": what, "status": status})

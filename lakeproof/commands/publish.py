@@ -1,18 +1,18 @@
-"""The publication a source needs, as SQL that is shown before it is run.
+"""The publication that a source needs, as SQL that is shown before it is run.
 
-The slot is not made here but by `lakeproof bootstrap`, together with its snapshot. Dropping belongs to `teardown`.
+The slot is not made here but by `lakeproof bootstrap`, together with its snapshot. Dropping is in `teardown`.
 
 One source has one publication in its configuration. A table without replica identity can't be in it: publishing its updates
-would make the *application's* UPDATE and DELETE fail. Which actions are published is a property of the publication, so such
+would make the *application's* UPDATE and DELETE fail. The published actions are a property of the publication, so such
 tables go into a second one, `<publication>_inserts`, which publishes insert and truncate only; the drain then
 reads both. Truncate is among them because it needs no identity, and pgbench, for one, truncates its history table.
 
 Patterns of the configuration become the tables that they match now, by name: a publication of a whole schema takes a
 superuser, and would publish the updates of tables without identity (docs/decisions/0026-tables-by-pattern.md). Both
 publications publish a partitioned table under its own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored
-generated columns (`publish_generated_columns`). A publication without that option gets it with a new table, if no table
-that is published already would change its shape by it. Tables in a publication that the
-configuration does not name are left there, with a note.
+generated columns (`publish_generated_columns`). A publication without that option gets it with a new table, unless it would
+change the schema of a table that is published already. Tables in a publication that the configuration does not name are left
+there, with a note.
 """
 
 from __future__ import annotations
@@ -28,20 +28,14 @@ from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.events import Event, Report, silent
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import (
-    ACTIONS,
-    INSERTS_SUFFIX,
-    PublishedTable,
-    as_if_published,
-    publications_of,
-    read_tables,
-)
+from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, as_if_published, publications_of, read_tables
 from lakeproof.postgres.catalog_selection import with_matches
+from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
 from lakeproof.postgres.check_findings import Finding, from_error, refusals, refuse
 from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
 from lakeproof.postgres.check_source import examine_server
-from lakeproof.postgres.check_tables import candidate_problem, meant, named_facts, shape_findings, table_findings
+from lakeproof.postgres.check_tables import candidate_problem, named_facts, schema_findings, suggestions, table_findings
 from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.schema import describe_left_out
@@ -53,10 +47,10 @@ _SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = sto
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `apply` would run, in order, in one transaction; `notes` are for people.
+    """The statements that `apply` would run, in order, in one transaction; `notes` are for people.
 
-    `refused` are the tables that can't go on, published or not, each with the reason and the remedy. `lacking` is what the
-    connection's `role` has not to run it: then somebody else must.
+    `refused` are the tables that can't go on, published or not, each with the reason and the remedy. `lacking` are the
+    privileges that the connection's `role` lacks to run it: then somebody else must.
     """
 
     source: str
@@ -68,13 +62,13 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """True if there is nothing to do."""
         return not self.statements
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making."""
+    """A plan that is being drawn."""
 
     source: SourceConfig
     statements: list[Composed] = field(default_factory=list)
@@ -84,10 +78,10 @@ class _Draft:
 
 
 def plan(config: Config, name: str) -> Plan:
-    """The statements that publish the configured tables of the source `name`; none where all are published.
+    """Return the statements that publish the configured tables of the source `name`; none if all are published.
 
-    Raises ConfigError where neither configuration nor publication names tables; SourceError, naming every fault, where no
-    table can go on, or the server can't replicate; TransientError where it can't be reached.
+    Raises ConfigError if neither configuration nor publication names tables; SourceError, naming every fault, if no table
+    can go on, or the server can't replicate; TransientError if it can't be reached.
     """
     source = config.source(name)
     conn = connect(source.dsn, "lakeproof plan")
@@ -103,8 +97,8 @@ def plan(config: Config, name: str) -> Plan:
 def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Plan:
     """Run the statements of `plan` in one transaction and return it.
 
-    Raises SourceError where the role may not run them, or the server refuses one (nothing is then changed), TransientError
-    where it can't be reached.
+    Raises SourceError if the role may not run them, or the server refuses one (nothing is then changed), TransientError
+    if it can't be reached.
     """
     source = config.source(name)
     if plan.source != name:
@@ -118,7 +112,7 @@ def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Pla
     try:
         with source_errors(f"publication {source.publication}"), conn.transaction():
             for statement in plan.statements:
-                # Made by `plan` from identifiers that psycopg quoted.
+                # `plan` made it from identifiers that psycopg quoted.
                 conn.execute(SQL(statement))
     finally:
         close_quietly(conn)
@@ -137,11 +131,11 @@ def _draw(conn: Connection, configured: SourceConfig) -> _Draft:
     new = [table for table in source.tables if table not in published and table not in unread]
     facts = named_facts(conn, new)
     server = examine_server(conn, source)
-    near = meant(conn, [table for table in new if table not in facts])
+    near = suggestions(conn, [table for table in new if table not in facts])
     mistaken = [candidate_problem(table, facts.get(table), near.get(table)) for table in new]
     refuse([*server, *(problem for problem in mistaken if problem is not None)])
-    wanted = {_home(source, facts[t]) for t in new if facts.get(t, {}).get("has_stored")}
-    generated = _generated(conn, source, existing, wanted, published)
+    with_stored = {_home(source, facts[t]) for t in new if facts.get(t, {}).get("has_stored")}
+    generated = _generated(conn, source, existing, with_stored, published)
     candidates, problems = _candidates(conn, source, new, facts, generated)
     findings = [
         *server,
@@ -161,7 +155,7 @@ def _draw(conn: Connection, configured: SourceConfig) -> _Draft:
     draft.statements += [_SEND_GENERATED.format(Identifier(name)) for name in generated.switched_on]
     keyed, others = [t for t in new if facts[t]["has_identity"]], [t for t in new if not facts[t]["has_identity"]]
     _publish(draft, source.publication, keyed, existing, generated, always=True)
-    # Made together: one that came later would be none for the stream until it has read up to there.
+    # Both are made together: for the stream, a later one would not exist until the stream has read up to it.
     second = source.publication not in existing
     _publish(draft, _inserts(source), others, existing, generated, always=second)
     _notes(conn, draft, new, published, facts)
@@ -174,7 +168,7 @@ def _draw(conn: Connection, configured: SourceConfig) -> _Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Generated:
-    """Whether stored generated columns can be sent, which publications begin to by this plan, and which don't send them."""
+    """The decision on stored generated columns: supported by the server, switched on by the plan, or not sent."""
 
     supported: bool
     switched_on: tuple[str, ...] = ()
@@ -185,13 +179,13 @@ def _generated(
     conn: Connection,
     source: SourceConfig,
     existing: Sequence[str],
-    wanted: set[str],
+    publications: set[str],
     published: Mapping[TableName, PublishedTable],
 ) -> _Generated:
-    """What becomes of stored generated columns; `wanted` are publications that get a new table with some.
+    """Decide on stored generated columns; `publications` are those that get a new table with some.
 
-    A publication that exists gets the option if no table in it changes its shape by that: other readers of it, and the
-    landing, would see columns of whose older values they know nothing.
+    An existing publication gets the option if that changes no schema of its tables: other readers of it, and the landing,
+    would see columns whose older values they do not know.
     """
     with source_errors("publications"):
         without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": list(existing)})}
@@ -203,12 +197,12 @@ def _generated(
         for name in table.publications
         if any(column.generated == "stored" for column in table.left_out)
     }
-    switched_on = sorted((without & wanted) - changed)
+    switched_on = sorted((without & publications) - changed)
     return _Generated(True, tuple(switched_on), frozenset(without.difference(switched_on)))
 
 
 def _home(source: SourceConfig, facts: Mapping[str, Any]) -> str:
-    """The publication that a table goes into."""
+    """Return the publication that a table goes into."""
     return source.publication if facts["has_identity"] else _inserts(source)
 
 
@@ -219,13 +213,13 @@ def _candidates(
     facts: Mapping[TableName, dict[str, Any]],
     generated: _Generated,
 ) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
-    """The tables as they would be published, and what would be wrong with them then."""
+    """Return the tables as they would be published, and what would be wrong with them then."""
     actions = {int(facts[t]["oid"]): ACTIONS if facts[t]["has_identity"] else _INSERTS.split(", ") for t in new}
     without = [int(facts[t]["oid"]) for t in new if _home(source, facts[t]) in generated.without]
     unfit: dict[TableName, DefiniteError] = {}
     tables = as_if_published(conn, source, actions, unfit, without)
-    found = [finding for table in tables.values() for finding in shape_findings(table, source)]
-    return tables, found + [replace(from_error(error), table=table) for table, error in unfit.items()]
+    findings = [finding for table in tables.values() for finding in schema_findings(table, source)]
+    return tables, findings + [replace(from_error(error), table=table) for table, error in unfit.items()]
 
 
 def _publish(
@@ -237,7 +231,7 @@ def _publish(
     *,
     always: bool,
 ) -> None:
-    """CREATE or ALTER one publication; `always` makes it even where it has no table yet."""
+    """CREATE or ALTER one publication; `always` creates it even without a table."""
     listed = SQL(", ").join(Identifier(table.schema, table.name) for table in tables)
     if publication in existing:
         if tables:

@@ -1,17 +1,17 @@
-"""Begin a new incarnation of a source whose slot and landing do not meet any more.
+"""Begins a new incarnation of a source whose slot and landing do not meet any more.
 
-Whether they meet belongs to `lakeproof.continuity.gap`, record, slot and head to `lakeproof.snapshot.incarnation`,
-copying to `lakeproof.commands.bootstrap`; the lake follows by itself, with the next compaction
+Deciding whether they meet does not belong here but in `lakeproof.continuity.gap`; record, slot and head are in
+`lakeproof.snapshot.incarnation`. The lake follows by itself, with the next compaction
 (`lakeproof.lake.planning.next_incarnation`).
 
     plan     why the old incarnation can't go on; nothing is changed yet
     record   begin.json of the new one: from here on the old one is closed
-    slot     a slot that is lost is dropped and made again with a snapshot; one that only does not meet is taken as it stands
+    slot     a lost slot is dropped and made again with a snapshot; one that only does not meet is taken as it stands
     head     the new chain begins at the slot's point
     copy     every published table, under one snapshot
 
-Killed anywhere, it is run again and goes on from there: with the record there is no doubt that it is wanted, and a new
-incarnation without a snapshot is given one. A slot that is alive and meets its landing is left alone.
+If it is killed at any point, it is run again and goes on from there: the record says that the new incarnation was asked
+for, and an incarnation without a snapshot gets one. A slot that is alive and meets its landing is left alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import check_no_gap
-from lakeproof.continuity.same_history import check_past
+from lakeproof.continuity.same_history import check_same_history
 from lakeproof.errors import GapError, LakeError, SourceError
 from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.landing.incarnation_record import Follows, read_beginning, unfinished
+from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
@@ -37,9 +37,9 @@ from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.replication_stream import ReplicationStream
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
-from lakeproof.snapshot.folder import may_enter
+from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
-from lakeproof.snapshot.run import Bootstrap, SnapshotReport
+from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
 from lakeproof.storage.disk import disk_error
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -48,12 +48,12 @@ from lakeproof.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class RecoverPlan:
-    """What `recover` will do.
+    """The steps that `recover` will take.
 
     `incarnation` is the new one's number (or that of one whose recover was killed, `begun` then), `follows` the one before;
-    `end_lsn` is where its landing ends, None where that can't be read; `reason` is why it can't go on. `drops` are slots
-    that go, `keeps_slot` says that the slot exists and is taken as it stands. `moved` tells that the server or the database
-    is another one, None where it is not.
+    `end_lsn` is where the landing of `follows` ends, None if that can't be read; `reason` is why it can't go on. `drops` are
+    slots that go, `keeps_slot` says that the slot exists and is taken as it stands. `moved` says that the server or the
+    database is another one, None if it is not.
     """
 
     source: str
@@ -71,7 +71,7 @@ class RecoverPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A plan with what was seen for it."""
+    """A plan with what was read for it."""
 
     plan: RecoverPlan
     server: ServerIdentity
@@ -79,10 +79,10 @@ class _Look:
 
 
 def plan_recover(config: Config, name: str) -> RecoverPlan:
-    """Look at the source `name` and say what `recover` would do; nothing is changed.
+    """Return what `recover` would do for the source `name`; nothing is changed.
 
-    Raises SourceError where there is nothing to recover, or the source stands in the way; TransientError where the slot is
-    in use or the server can't be reached.
+    Raises SourceError if there is nothing to recover, or the source stands in the way; TransientError if the slot is in use
+    or the server can't be reached.
     """
     source = config.source(name)
     conn = connect(source.dsn, "lakeproof recover")
@@ -97,8 +97,8 @@ def recover(
 ) -> SnapshotReport:
     """Begin a new incarnation of the source `name`, or finish one whose recover was killed, and copy every table into it.
 
-    `other_system` confirms that the server behind the DSN may be another one than the lake knows. Raises as
-    `plan_recover` and as `bootstrap`, SourceError also where that confirmation is missing.
+    `other_system` confirms that the server behind the DSN may be another one than the lake knows. Raises as `plan_recover`
+    and as `bootstrap`, and SourceError if that confirmation is missing.
     """
     try:
         return _Recover(config, config.source(name), report, stop or Stop()).run(other_system=other_system)
@@ -115,7 +115,7 @@ class _Recover:
         self._stop = stop
         self._store: Store = open_store(config.lake)
         self._paths = LakePaths(config.lake, source.name)
-        self._bootstrap = Bootstrap(config, source, report, stop)
+        self._snapshot = SnapshotRun(config, source, report, stop)
 
     def run(self, *, other_system: bool) -> SnapshotReport:
         with ExitStack() as held:
@@ -125,30 +125,30 @@ class _Recover:
         conn = connect(self._source.dsn, "lakeproof recover", lock_timeout_s=self._source.snapshot.lock_timeout_s)
         try:
             self._landed()
-            self._bootstrap.alone(held)
+            self._snapshot.take_lock(held)
             look = self.look(conn)
             plan = look.plan
             if plan.moved is not None and not other_system:
                 remedy = f"see that the dsn is right, then run `lakeproof recover {plan.source} --other-system`"
                 raise SourceError(f"source {plan.source}", plan.moved, remedy)
             if plan.begun:
-                self._tell(
+                self._report_event(
                     "recover.goes_on", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
                 )
-                return self._bootstrap.copy(plan.tables, plan.incarnation)
-            self._bootstrap.drop_orphan(conn, look.server)
+                return self._snapshot.copy_into(plan.incarnation, plan.tables)
+            self._snapshot.drop_orphan_slot(conn, look.server)
             follows = Follows(plan.follows, plan.end_lsn, plan.reason)
-            # Before a slot goes: from now on there is a record that this incarnation is wanted, and by which slot.
-            self._bootstrap.record(look.server, makes_slot=not plan.keeps_slot, follows=follows)
+            # Before a slot goes: from now on there is a record that this incarnation was asked for, and with which slot.
+            self._snapshot.create_incarnation(look.server, creates_slot=not plan.keeps_slot, follows=follows)
             failpoint("recover.after_record")
             for slot in plan.drops:
                 if drop_slot(conn, slot):
-                    self._tell("recover.dropped", f"slot {slot} is gone: it could not be read on", slot=slot)
+                    self._report_event("recover.dropped", f"slot {slot} is gone: it could not be read on", slot=slot)
             failpoint("recover.after_drop")
         finally:
             close_quietly(conn)
         slot_now = look.slot if plan.keeps_slot else None
-        return self._bootstrap.begin(plan.tables, look.server, slot_now, follows=follows)
+        return self._snapshot.copy_into_new(plan.tables, look.server, slot_now, follows=follows)
 
     def look(self, conn: Connection) -> _Look:
         incarnation = self._landed()
@@ -158,10 +158,10 @@ class _Recover:
             raise in_use(conn, slot.name)
         lost = slot is not None and slot.lost
         findings = examine(conn, self._source)
-        refuse([f for f in findings if not (lost and f.thing == f"slot {self._source.slot}")])
+        refuse([f for f in findings if not (lost and f.about_slot)])
         published = read_tables(conn, self._source)
-        tables = self._bootstrap.choose(published.keys(), None)
-        self._bootstrap.note_left_out(published.values())
+        tables = self._snapshot.choose_tables(published.keys(), None)
+        self._snapshot.report_left_out(published.values())
         head = self._head(incarnation)
         begun, end, reason = self._why(conn, incarnation, head)
         plan = RecoverPlan(
@@ -187,7 +187,7 @@ class _Recover:
         return incarnation
 
     def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource) -> tuple[bool, Lsn | None, str]:
-        """Whether the newest incarnation itself waits for its snapshot; where it ends; why it can't go on."""
+        """Return whether the newest incarnation itself waits for its snapshot, where it ends, and why it can't go on."""
         left = unfinished(self._store, self._paths)
         try:
             chain = Chain.open(self._store, self._paths, incarnation)
@@ -196,22 +196,22 @@ class _Recover:
         if left is not None and left.follows is not None:
             return False, chain.end, left.follows.reason
         # Under the names that the landing knows: a slot that was renamed in the configuration may be alive.
-        known = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
+        source_then = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
         try:
-            self._meets(conn, known, chain)
+            self._meets(conn, source_then, chain)
         except GapError as error:
             return False, chain.end, f"{error.thing}: {error.reason}"
         except LakeError as error:
             return False, chain.end, error.reason
         except SourceError as error:
-            # The old slot is of another kind now, under a name that is not the configuration's any more.
+            # The old slot is of another kind now, and the configuration has another name.
             return False, chain.end, f"{error.thing}: {error.reason}"
-        begun = read_beginning(self._store, self._paths, incarnation)
+        begun = read_incarnation_record(self._store, self._paths, incarnation)
         waits = begun is not None and begun.follows is not None
-        if waits and not may_enter(self._store, self._paths, incarnation) and known == self._source:
+        if waits and not may_be_applied(self._store, self._paths, incarnation) and source_then == self._source:
             return True, chain.end, "its recover was not finished"
         remedy = f"run `lakeproof drain {self._source.name}`"
-        if known != self._source:
+        if source_then != self._source:
             remedy = f"configure slot {head.slot} and publication {head.publication}, or drop that slot first"
         raise SourceError(
             f"slot {head.slot}",
@@ -219,16 +219,16 @@ class _Recover:
             remedy,
         )
 
-    def _meets(self, conn: Connection, known: SourceConfig, chain: Chain) -> None:
+    def _meets(self, conn: Connection, source_then: SourceConfig, chain: Chain) -> None:
         """Raise as a drain would before it starts."""
-        meeting = check_no_gap(conn, known, chain)
-        names = publications_of(conn, known) or [known.publication]
-        check_past(
-            known.name,
+        pair = check_no_gap(conn, source_then, chain)
+        names = publications_of(conn, source_then) or [source_then.publication]
+        check_same_history(
+            source_then.name,
             chain,
-            meeting.slot.confirmed_flush_lsn,
-            confirmed_now=lambda: check_no_gap(conn, known, chain).slot.confirmed_flush_lsn,
-            open_stream=lambda start: ReplicationStream.open(known.dsn, known.slot, names, start),
+            pair.slot.confirmed_flush_lsn,
+            confirmed_now=lambda: check_no_gap(conn, source_then, chain).slot.confirmed_flush_lsn,
+            open_stream=lambda start: ReplicationStream.open(source_then.dsn, source_then.slot, names, start),
             stop=self._stop,
         )
 
@@ -255,7 +255,7 @@ class _Recover:
             raise LakeError(thing, "its head does not say what it belongs to", "restore it from a backup")
         return head
 
-    def _tell(self, kind: str, message: str, **fields: object) -> None:
+    def _report_event(self, kind: str, message: str, **fields: object) -> None:
         self._report(Event(kind, message, {"source": self._source.name, **fields}))
 
 

@@ -1,6 +1,6 @@
-"""Refresh views: all at the same cuts of the sources they read, the newest when the refresh begins.
+"""Refreshes views, all at the same cuts of the sources they read: the newest when the refresh begins.
 
-How one view is computed and committed belongs to `lakeproof.views.refresh`.
+Computing and committing one view does not belong here but in `lakeproof.views.refresh`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.refresh import refresh_view, view_row_bytes
+from lakeproof.views.refresh import ViewInputs, refresh_view, view_row_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ViewReport:
-    """What a refresh of one view did.
+    """The result of a refresh of one view.
 
-    `sources` gives for each source the number and the position of the cut it was read at. Where `held` says why the view
-    stands still, nothing was written and `cut` and `delta_version` are None.
+    `sources` gives for each source the number and the position of the cut it was read at. If `held` says why the view stands
+    still, nothing was written and `cut` and `delta_version` are None.
     """
 
     view: str
@@ -51,26 +51,26 @@ class ViewReport:
 def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
     """Refresh the view of that name, or every view.
 
-    A view over a table that is held or not in the lake yet is held itself, and among every view so is one with a definition
-    that is wrong (or is so since a column was renamed), a damaged document or table. Raises ConfigError for a name, else for
-    a definition that is wrong, LakeError for a damaged cut or table, TransientError where another process refreshes views
-    of this lake.
+    A view over a table that is held or not in the lake yet is held itself. If every view is refreshed, so is a view
+    with a wrong definition (or one that is wrong since a column was renamed), a damaged document or table. Raises
+    ConfigError for an unknown name, and for one view's wrong definition, LakeError for a damaged cut or table,
+    TransientError if another process refreshes views of this lake.
     """
     views = _chosen(config, view)
     store = open_store(config.lake)
     reports = []
     with driver_lives(spark), one_refresh(config.lake):
-        at = _Point(store, config.lake, int(newest_number(store)) + 1)
+        point = _Point(store, config.lake, int(newest_number(store)) + 1)
         for chosen in views:
             try:
-                made = _refresh_one(config, chosen, spark.newSession(), at)
+                view_report = _refresh_one(config, chosen, spark.newSession(), point)
             except (LakeError, ConfigError) as error:
-                # What is wrong with one view's source, definition or table is no matter of the others'.
+                # A fault of one view's source, definition or table does not concern the other views.
                 if view is not None or concerns_all(error):
                     raise
-                made = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
-            reports.append(made)
-            report(_event(made))
+                view_report = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
+            reports.append(view_report)
+            report(_event(view_report))
     return reports
 
 
@@ -78,39 +78,40 @@ def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
     if view is None:
         return list(config.views.values())
     if view not in config.views:
-        known = ", ".join(sorted(config.views)) or "there are none"
-        raise ConfigError(f"view {view}", f"it is not in {config.path}", f"name one of its views: {known}")
+        names = ", ".join(sorted(config.views)) or "there are none"
+        raise ConfigError(f"view {view}", f"it is not in {config.path}", f"name one of its views: {names}")
     return [config.views[view]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Where one refresh takes all its views: each source's newest cut, looked for once; `number` is the refresh's own."""
+    """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own."""
 
     store: Store
     lake: str
     number: int
-    known: dict[str, Cut | None] = field(default_factory=dict)
+    cuts: dict[str, Cut | None] = field(default_factory=dict)
 
     def cut(self, source: str) -> Cut | None:
-        """The source's cut."""
-        if source not in self.known:
-            self.known[source] = newest_cut(self.store, LakePaths(self.lake, source))
-        return self.known[source]
+        """Return the source's cut."""
+        if source not in self.cuts:
+            self.cuts[source] = newest_cut(self.store, LakePaths(self.lake, source))
+        return self.cuts[source]
 
 
-def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, at: _Point) -> ViewReport:
-    cuts = {source: at.cut(source) for source, _ in view.reads.values()}
+def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point: _Point) -> ViewReport:
+    cuts = {source: point.cut(source) for source, _ in view.reads.values()}
     held = _why_held(view, cuts)
     if held is not None:
         return ViewReport(view.name, None, None, 0, 0, held=held)
-    known = {source: cut for source, cut in cuts.items() if cut is not None}
-    fit(session, view_row_bytes(view, known))
-    opened = OpenedLake(session, config.lake, known)
+    existing_cuts = {source: cut for source, cut in cuts.items() if cut is not None}
+    fit(session, view_row_bytes(view, existing_cuts))
+    opened = OpenedLake(session, config.lake, existing_cuts)
     tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
-    numbers = {source: cut.number for source, cut in known.items()}
+    numbers = {source: cut.number for source, cut in existing_cuts.items()}
     try:
-        made = refresh_view(session, at.store, config.lake, view, tables=tables, sources=numbers, refresh=at.number)
+        inputs = ViewInputs(tables, numbers, point.number)
+        view_cut = refresh_view(session, point.store, config.lake, view, inputs)
     except (PySparkException, Py4JJavaError) as error:
         raise_unless_about_the_data(session, error)
         raise LakeError(
@@ -120,11 +121,11 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, at: _P
         ) from error
     return ViewReport(
         view=view.name,
-        cut=made.number,
-        delta_version=made.delta_version,
-        inserted=made.inserted,
-        retracted=made.retracted,
-        sources={source: (cut.number, cut.position) for source, cut in known.items()},
+        cut=view_cut.number,
+        delta_version=view_cut.delta_version,
+        inserted=view_cut.inserted,
+        retracted=view_cut.retracted,
+        sources={source: (cut.number, cut.position) for source, cut in existing_cuts.items()},
     )
 
 
@@ -139,24 +140,24 @@ def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
 
 
 def held_views(config: Config, view: str | None) -> list[ViewReport]:
-    """The views (or one) that a refresh would leave as they are, since a table that they read is held or not in the lake."""
-    at = _Point(open_store(config.lake), config.lake, 0)
-    reasons = {v.name: _why_held(v, {s: at.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)}
+    """Return the views (or one) that a refresh would leave alone: they read a table that is held or not in the lake."""
+    point = _Point(open_store(config.lake), config.lake, 0)
+    reasons = {v.name: _why_held(v, {s: point.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)}
     return [ViewReport(name, None, None, 0, 0, held=held) for name, held in reasons.items() if held is not None]
 
 
-def _event(made: ViewReport) -> Event:
-    if made.held is not None:
-        return Event("view.held", f"view {made.view} stands still: {made.held}", {"view": made.view})
+def _event(report: ViewReport) -> Event:
+    if report.held is not None:
+        return Event("view.held", f"view {report.view} stands still: {report.held}", {"view": report.view})
     return Event(
         "view.refreshed",
-        f"view {made.view}: {made.inserted} rows came, {made.retracted} went",
+        f"view {report.view}: {report.inserted} rows came, {report.retracted} went",
         {
-            "view": made.view,
-            "cut": made.cut,
-            "delta_version": made.delta_version,
-            "inserted_rows": made.inserted,
-            "retracted_rows": made.retracted,
-            "sources": {s: {"cut": int(n), "position": str(p)} for s, (n, p) in made.sources.items()},
+            "view": report.view,
+            "cut": report.cut,
+            "delta_version": report.delta_version,
+            "inserted_rows": report.inserted,
+            "retracted_rows": report.retracted,
+            "sources": {s: {"cut": int(n), "position": str(p)} for s, (n, p) in report.sources.items()},
         },
     )

@@ -1,10 +1,10 @@
-"""How much room a source's lake takes: landing, tables, kept cuts, and what maintenance would remove now.
+"""The room that a source's lake takes: landing, tables, kept cuts, and what maintenance would remove now.
 
-What may go belongs to `maintain`; showing it to the callers. No Spark session: sizes are those that the tables' logs and
-the landing's folder have.
+What may go does not belong here but in `maintain`. No Spark session: the sizes are those in the tables' logs and the
+landing's folder.
 
-Cost: a listing of the landing, and of each table the log from its last checkpoint on; what a run would remove is the walk
-over all files that the run itself makes.
+Cost: a listing of the landing, and of each table the log from its last checkpoint on; what a run would remove costs the same
+walk over all files as the run itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lake.delta.files import Unread, table_files
 from lakeproof.lake.records.store import cut_numbers, newest_cut
-from lakeproof.landing.retention import Freed, summed
+from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -27,10 +27,10 @@ from lakeproof.storage.store import NotFoundError, Store
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """The data files of a table's newest version; what older cuts keep besides is not in it."""
+    """The data files of a table's newest version, without what older cuts keep besides."""
 
-    current: Freed
-    history: Freed
+    current: SpaceReclaimed
+    history: SpaceReclaimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,25 @@ class LakeSizes:
     `damaged` says which tables and views could not be read, and why.
     """
 
-    landing: Freed
+    landing: SpaceReclaimed
     cuts: int
     tables: Mapping[TableName, TableSize] = field(default_factory=dict)
-    reclaimable: Freed | None = None
+    reclaimable: SpaceReclaimed | None = None
     damaged: Mapping[str, Unread] = field(default_factory=dict)
 
     @property
-    def current(self) -> Freed:
-        """All current tables."""
+    def current(self) -> SpaceReclaimed:
+        """Return the sum of all current tables."""
         return summed(size.current for size in self.tables.values())
 
     @property
-    def history(self) -> Freed:
-        """All histories."""
+    def history(self) -> SpaceReclaimed:
+        """Return the sum of all histories."""
         return summed(size.history for size in self.tables.values())
 
 
 def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
-    """One source's, with what a maintenance would remove if `plan`.
+    """Return one source's sizes; with `plan` also what maintenance would remove.
 
     With `plan` raises TransientError if files go while they are looked at.
     """
@@ -68,14 +68,14 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     if cut is None:
         return LakeSizes(landing, 0)
     tables, damaged = dict[TableName, TableSize](), Damaged(name)
-    for table, at in sorted(cut.tables.items()):
+    for table, cut_table in sorted(cut.tables.items()):
         try:
             tables[table] = TableSize(
-                _newest(paths.url(paths.current(table)), at.current_version),
-                _newest(paths.url(paths.history(table)), at.history_version),
+                _newest(paths.url(paths.current(table)), cut_table.current_version),
+                _newest(paths.url(paths.history(table)), cut_table.history_version),
             )
         except LakeError as error:
-            # That a held one can't be read is known.
+            # A held table is known to be unreadable.
             if table not in cut.held:
                 damaged.add(table, error)
     planned = maintenance_plan(config, name) if plan else None
@@ -84,13 +84,13 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     return LakeSizes(landing, len(cut_numbers(store, paths)), tables, reclaimable, unread)
 
 
-def _newest(path: str, version: int) -> Freed:
-    return summed(Freed(1, file.bytes) for file in table_files(path, version).newest)
+def _newest(path: str, version: int) -> SpaceReclaimed:
+    return summed(SpaceReclaimed(1, file.bytes) for file in table_files(path, version).newest)
 
 
-def _size(store: Store, key: str) -> Freed:
+def _size(store: Store, key: str) -> SpaceReclaimed:
     try:
-        return Freed(1, store.size(key))
+        return SpaceReclaimed(1, store.size(key))
     except NotFoundError:
         # A drain or a removal works beside us.
-        return Freed()
+        return SpaceReclaimed()

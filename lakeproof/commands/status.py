@@ -1,7 +1,7 @@
-"""How every source and view stands: slot, landing, cut, held tables, waiting snapshots, and how far each stage is behind.
+"""The state of every source and view: slot, landing, cut, held tables, waiting snapshots, and each stage's lag.
 
-Nothing is written and nothing is started here, Spark least of all. What lies in the lake is told also where the server can't
-be reached; whatever could not be looked at is listed as a problem instead of ending the look.
+Nothing is written and nothing is started here, least of all Spark. What is in the lake is reported even if the server can't
+be reached; whatever could not be read is listed as a problem and does not end the look.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.commands.concurrently import side_by_side
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
-from lakeproof.drain.slot_health import Level, SlotHealth, slot_health
+from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, LakeproofError, TransientError, manual
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.planning.left_behind import left_behind
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.records.documents import Cut, Held
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.lease import lease_holder
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import ViewCut
@@ -32,22 +33,22 @@ from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.snapshot.status import SnapshotStatus, snapshot_status
+from lakeproof.storage.locks import is_locked
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
 if TYPE_CHECKING:
-    # It needs PySpark to be imported, which a status without sizes does not.
+    # Importing it needs PySpark, which a status without sizes does not.
     from lakeproof.commands.sizes import LakeSizes
 
 _T = TypeVar("_T")
 _Seen: TypeAlias = tuple[ServerIdentity, SlotState | None, tuple[TableName, ...]]
-_LOCKS = Path("/proc/locks")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that could not be looked at, or that is wrong; `transient` where trying again may help."""
+    """Something that is wrong, or could not be read; `transient` if trying again may help."""
 
     thing: str
     reason: str
@@ -56,13 +57,13 @@ class Problem:
 
     @classmethod
     def of(cls, error: LakeproofError) -> Problem:
-        """What the error says."""
+        """Return the problem that an error reports."""
         return cls(error.thing, error.reason, error.remedy, isinstance(error, TransientError))
 
 
 @dataclass(frozen=True, slots=True)
 class LandingStatus:
-    """The newest incarnation's chain: where it ends, its newest link's number and when that was written."""
+    """The newest incarnation's chain: its end, its newest manifest's number and when that was written."""
 
     incarnation: Incarnation
     end_lsn: Lsn
@@ -83,15 +84,15 @@ class CutStatus:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source. A None where there is nothing yet, or where `problems` says why it could not be seen.
+    """One source. A value is None if there is nothing yet, or if `problems` says why it could not be read.
 
-    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so also
-    what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose snapshot has not
-    entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for another run. Of `held`
-    nobody waits for those in `left_behind`; `coming` are tables that the next compaction will hold, as far as the landing
-    knows it already (None where nobody asked).
-    `lease_held` is None where the system can't tell. `proved` is what the last proof of each configured table said. `sizes`
-    is None where nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody follows.
+    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so
+    also what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose
+    snapshot has not entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for
+    another run. Of `held` nobody waits for those in `left_behind`; `coming` are tables that the next compaction will
+    hold, as far as the landing says it already (None if nobody asked). `lease_held` is None if the system does not say.
+    `proved` is what the last proof of each configured table said. `sizes` is None if nobody asked. `unpublished` are
+    tables that a pattern of the configuration matches and nobody follows.
     """
 
     source: str
@@ -102,7 +103,7 @@ class SourceStatus:
     cut: CutStatus | None
     drain_lag_bytes: int | None
     lake_lag_bytes: int | None
-    held: Mapping[TableName, Held]
+    held: Mapping[TableName, HeldReport]
     snapshots: Mapping[TableName, Lsn]
     lease_held: bool | None
     lease: str | None
@@ -110,7 +111,7 @@ class SourceStatus:
     snapshot: SnapshotStatus | None = None
     proved: Mapping[TableName, Proved] = field(default_factory=dict)
     left_behind: frozenset[TableName] = frozenset()
-    coming: Mapping[TableName, Held] | None = None
+    coming: Mapping[TableName, HeldReport] | None = None
     sizes: LakeSizes | None = None
     unpublished: tuple[TableName, ...] = ()
 
@@ -127,25 +128,25 @@ class ViewStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """Every source and view that was asked for."""
+    """Every source and view that the caller asked for."""
 
     sources: Mapping[str, SourceStatus]
     views: Mapping[str, ViewStatus]
 
     @property
     def held(self) -> bool:
-        """Whether any table stands still that somebody waits for."""
+        """True if any table stands still that somebody waits for."""
         return any(source.held.keys() - source.left_behind for source in self.sources.values())
 
     @property
     def incomplete(self) -> bool:
-        """Whether a snapshot has left tables that nobody copies."""
+        """True if a snapshot has left tables that nobody copies."""
         snapshots = (source.snapshot for source in self.sources.values())
         return any(s is not None and s.missing and s.running is False for s in snapshots)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All of them."""
+        """Return the problems of all sources and views."""
         parts: list[SourceStatus | ViewStatus] = [*self.sources.values(), *self.views.values()]
         return tuple(problem for part in parts for problem in part.problems)
 
@@ -159,14 +160,14 @@ def status(
 ) -> StatusReport:
     """Look at the sources `names` and the views that read them, at all of both by default.
 
-    Without `servers` only what lies in the lake is looked at: no server can delay the answer, and none is a problem. `sizes`
-    gives those of a source, where they are wanted.
-    Raises ConfigError for a lake of a kind that is not supported; everything else becomes a problem in the report.
+    Without `servers` only the lake is read: no server can delay the answer, and none is a problem. `sizes` gives those
+    of a source, if the caller wants them. Raises ConfigError for a lake of a kind that is not supported; everything
+    else becomes a problem in the report.
     """
     chosen = list(config.sources if names is None else names)
     store = open_store(config.lake)
     views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
-    # Each beside the others: a server that hangs is a problem of its own source.
+    # All at once: a server that hangs is a problem of its own source.
     looks = side_by_side(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: _source(store, config, config.sources[name], looks.get(name), sizes) for name in chosen},
@@ -175,16 +176,16 @@ def status(
 
 
 class _Problems:
-    """Looks, and what they failed with."""
+    """Reads, and collects the errors that they end with."""
 
     def __init__(self) -> None:
-        self.found: list[Problem] = []
+        self.problems: list[Problem] = []
 
-    def look(self, at: Callable[[], _T]) -> _T | None:
+    def look(self, read: Callable[[], _T]) -> _T | None:
         try:
-            return at()
+            return read()
         except LakeproofError as error:
-            self.found.append(Problem.of(error))
+            self.problems.append(Problem.of(error))
             return None
 
 
@@ -203,16 +204,16 @@ def _source(
     if server is not None and chain is not None:
         begun = chain
         gap = problems.look(lambda: slot_gap(source, slot, begun))
-        problems.found.extend([gap] if gap is not None else [])
+        problems.problems.extend([gap] if gap is not None else [])
     health = None
     if server is not None and slot is not None:
-        at, state = server.current_lsn, slot
-        health = problems.look(lambda: slot_health(state, at, chain, source.health))
+        end_of_wal, state = server.current_lsn, slot
+        health = problems.look(lambda: slot_health(state, end_of_wal, chain, source.health))
     _judge_health(source, health, chain, problems)
-    _judge_crossing(source, chain, cut, problems)
+    _judge_switch(source, chain, cut, problems)
     room = None if sizes is None else problems.look(lambda: sizes(source.name))
     if room is not None:
-        problems.found.extend(
+        problems.problems.extend(
             Problem(thing, why.reason, why.remedy, transient=False) for thing, why in room.damaged.items()
         )
     end = chain.end if chain is not None else None
@@ -229,33 +230,33 @@ def _source(
         else CutStatus(cut.number, cut.position, cut.commit_time, cut.created_at, len(cut.tables)),
         drain_lag_bytes=_distance(None if server is None else server.current_lsn, end),
         lake_lag_bytes=_distance(end, _position(cut, chain)),
-        held=held,
+        held=describe_all(held, source.name),
         left_behind=frozenset(left),
-        coming=None if look is None else problems.look(lambda: _coming(chain, cut)),
+        coming=None if look is None else problems.look(lambda: _coming(source.name, chain, cut)),
         snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
         lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
         lease=problems.look(lambda: lease_holder(store, paths)),
         snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
         proved=_proved(read_proved(store, paths), source, cut),
         sizes=room,
-        problems=tuple(problems.found),
+        problems=tuple(problems.problems),
         unpublished=unpublished,
     )
 
 
-def _coming(chain: Chain | None, cut: Cut | None) -> dict[TableName, Held]:
-    """What a look at the catalog has found since the cut; positions of another incarnation can't be followed from it."""
+def _coming(source: str, chain: Chain | None, cut: Cut | None) -> dict[TableName, HeldReport]:
+    """Return the tables that a newer reading of the catalog will hold; another incarnation's positions can't be followed."""
     if chain is None or cut is None or cut.incarnation != chain.incarnation:
         return {}
-    return will_be_held(chain, cut)
+    return describe_all(will_be_held(chain, cut), source)
 
 
 def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut | None) -> dict[TableName, Proved]:
-    """Without the tables that are not configured any more; where none is, those that the lake does not have."""
-    known = set(proved) if cut is None else {*cut.tables, *cut.held}
+    """Return the proofs without those of tables that are not configured any more, or not in the lake if none is named."""
+    tables = set(proved) if cut is None else {*cut.tables, *cut.held}
     if source.selection:
-        known = {table for table in proved if source.selection.selected(table)}
-    return {table: said for table, said in sorted(proved.items()) if table in known}
+        tables = {table for table in proved if source.selection.selected(table)}
+    return {table: proof for table, proof in sorted(proved.items()) if table in tables}
 
 
 def _snapshot(store: Store, paths: LakePaths, chain: Chain | None) -> SnapshotStatus | None:
@@ -282,9 +283,9 @@ def _seen(source: SourceConfig) -> _Seen:
 
 
 def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:
-    """What the slot alone shows to be wrong; the whole comparison is made by every drain before it starts.
+    """Return what the slot alone shows to be wrong; every drain makes the whole comparison before it starts.
 
-    `slot` was read after `chain` was opened. Raises LakeError for a damaged link.
+    `slot` was read after `chain` was opened. Raises LakeError for a damaged manifest.
     """
     thing, remedy = f"slot {source.slot}", f"changes after the landing's end are lost: {RECOVER}"
     if slot is None:
@@ -302,21 +303,21 @@ def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Prob
 
 
 def _judge_health(source: SourceConfig, health: SlotHealth | None, chain: Chain | None, problems: _Problems) -> None:
-    """What has come so far that somebody should see to it; a lost slot has been named already."""
+    """Report what somebody should see to; a lost slot is reported already."""
     if health is None or health.level is not Level.ERROR or chain is None:
         return
-    reasons = [reason for reason in health.reasons if "invalidated it" not in reason]
+    reasons = [str(reason) for reason in health.reasons if reason.cause is not HealthCause.INVALIDATED]
     remedy = f"see that its drain runs and keeps up, or tear it down ({manual('Running it', 'Disk')})"
     if reasons:
-        problems.found.append(Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False))
+        problems.problems.append(Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False))
 
 
-def _judge_crossing(source: SourceConfig, chain: Chain | None, cut: Cut | None, problems: _Problems) -> None:
+def _judge_switch(source: SourceConfig, chain: Chain | None, cut: Cut | None, problems: _Problems) -> None:
     if chain is None or cut is None or cut.incarnation == chain.incarnation:
         return
     reason = f"the lake stands in incarnation {cut.incarnation}, the landing in {chain.incarnation}"
     remedy = f"run `lakeproof compact {source.name}` (after `lakeproof recover`, where that was not finished)"
-    problems.found.append(Problem(f"source {source.name}", reason, remedy, transient=True))
+    problems.problems.append(Problem(f"source {source.name}", reason, remedy, transient=True))
 
 
 def _waiting(store: Store, paths: LakePaths, chain: Chain | None, cut: Cut | None) -> dict[TableName, Lsn]:
@@ -327,7 +328,7 @@ def _waiting(store: Store, paths: LakePaths, chain: Chain | None, cut: Cut | Non
 
 
 def _position(cut: Cut | None, chain: Chain | None) -> Lsn | None:
-    """Where the lake stands in the chain: positions of another incarnation can't be compared with it."""
+    """Return the lake's position in the chain: positions of another incarnation can't be compared with it."""
     if chain is None:
         return None
     return cut.position if cut is not None and cut.incarnation == chain.incarnation else chain.head.end_lsn
@@ -341,23 +342,16 @@ def _view(store: Store, config: Config, view: ViewConfig) -> ViewStatus:
     problems = _Problems()
     cut = problems.look(lambda: newest_view_cut(store, view.name))
     behind: dict[str, int] = {}
-    for name, at in sorted(cut.sources.items()) if cut is not None else ():
+    for name, number in sorted(cut.sources.items()) if cut is not None else ():
         newest = problems.look(lambda source=name: newest_cut(store, LakePaths(config.lake, source)))  # type: ignore[misc]  # a default binds the loop's value
         if newest is not None:
-            behind[name] = int(newest.number) - int(at)
-    return ViewStatus(view.name, cut, behind, tuple(problems.found))
+            behind[name] = int(newest.number) - int(number)
+    return ViewStatus(view.name, cut, behind, tuple(problems.problems))
 
 
 def _is_locked(file: Path) -> bool | None:
-    """Whether a process holds `file`'s flock: read from the kernel's list, since trying the lock would disturb its taker."""
+    """True if a process holds `file`'s lock; None if the system can't tell."""
     try:
-        inode = file.stat().st_ino
+        return is_locked(file)
     except OSError:
-        return False
-    try:
-        lines = _LOCKS.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
         return None
-    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
-    held = (line.split() for line in lines if " FLOCK " in line)
-    return any(len(f) > 5 and f[5].rpartition(":")[2] == str(inode) for f in held if f[1] == "FLOCK")

@@ -1,7 +1,7 @@
-"""Take a source's slot and publications away; the lake stays as it is.
+"""Drops a source's slot and publications; the lake stays as it is.
 
-A forgotten slot keeps WAL until the source's disk is full, which is why this exists. Deleting a lake belongs to whoever
-owns the folder.
+A forgotten slot keeps WAL until the source's disk is full, which is why this command exists. Deleting a lake does not belong
+here: the folder's owner does that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TERMINATE = SQL("SELECT pg_catalog.pg_terminate_backend({pid}) AS done")
 
 @dataclass(frozen=True, slots=True)
 class TeardownReport:
-    """What was dropped: the slot's name or None where there was none, with the WAL it held back; the publications."""
+    """The things that were dropped: the slot's name (None if there was none) with the WAL it held back; the publications."""
 
     source: str
     slot: str | None
@@ -36,8 +36,8 @@ class TeardownReport:
 def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
     """Drop the slot, then the publications, of the source `name`.
 
-    `end_drain` ends the connection of whoever reads the slot. Raises TransientError where the slot is in use otherwise,
-    SourceError where it is not one of this source, or (before anything is dropped) the role may not drop a publication.
+    `end_drain` ends the connection of whoever reads the slot. Raises TransientError if the slot is in use otherwise,
+    SourceError if it is not one of this source, or (before anything is dropped) the role may not drop a publication.
     """
     source = config.source(name)
     conn = connect(source.dsn, "lakeproof teardown")
@@ -58,7 +58,7 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
 
 
 def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> None:
-    """Raise SourceError with the SQL for the owner, as long as everything is still there."""
+    """Raise SourceError with the SQL for the owner, before anything is dropped."""
     others = not_owned(conn, publications)
     if others:
         drop = "; ".join(f"DROP PUBLICATION {as_identifier(publication)}" for publication in others)
@@ -70,18 +70,18 @@ def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> No
 
 
 def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> int | None:
-    """Drop it and give the bytes of WAL that it held back, None where there is no slot."""
+    """Drop the slot; returns the bytes of WAL that it held back, None if there is no slot."""
     state = read_slot(conn, source.slot)
     if state is None:
         return None
     problem = slot_problem(state, identify(conn).database)
-    # A lost slot, and one with two_phase, is ours to drop all the same; another's is not.
+    # We may drop a lost slot, and one with two_phase; not one of another source.
     if problem is not None and not state.lost and not state.two_phase:
         raise problem
     if state.active:
         if not end_drain:
-            found = in_use(conn, source.slot)
-            raise TransientError(found.thing, found.reason, "stop the drain first, or ask for it to be ended")
+            busy = in_use(conn, source.slot)
+            raise TransientError(busy.thing, busy.reason, "stop the drain first, or ask for it to be ended")
         with source_errors(f"slot {source.slot}"):
             rows(conn, _TERMINATE, {"pid": state.active_pid})
     return (state.retained_bytes or 0) if drop_slot(conn, source.slot) else None

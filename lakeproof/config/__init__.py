@@ -1,6 +1,12 @@
-"""The configuration: `load` reads `lakeproof.yaml`, `Config` is what it says.
+"""The configuration: `load` reads `lakeproof.yaml` and returns a `Config`.
 
-What the parts do with it belongs to the parts.
+No server or lake is touched here, and no secret is read while loading.
+
+    load.py      the file to a `Config`              model.py        every key, default and limit
+    document.py  the YAML, with line numbers         mistakes.py     all mistakes as one error
+    sections.py  values that need more than a type   values.py       checks of single values
+    secret.py    passwords, read when used           selection.py    the tables that are selected
+    table_names.py  names and patterns of tables
 """
 
 from lakeproof.config.load import load

@@ -1,7 +1,7 @@
 """One YAML file as plain values, with the line of every key and entry.
 
-What the values must be belongs to `model`; this module knows YAML only, and a small part of it: mappings, lists, text,
-numbers, true, false and null. Aliases, tags and a key that stands twice are refused, so what is read is what is written.
+`model` defines valid values. This module knows only YAML, and a small part of it: mappings, lists, text, numbers, true,
+false and null. Aliases, tags and duplicate keys are refused, so what is read is what is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 
 from lakeproof.config.mistakes import KeyPath, Mistake, dotted
 
-# Far above any real file; they bound what a wrong file can cost.
+# Far above any real file; they limit what a wrong file can cost.
 BYTES_MAX = 1 << 20
 DEPTH_MAX = 24
 
@@ -23,7 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's core values: `off`, `yes` and `1:30` are texts, as they look."""
+    """Resolves YAML 1.2's core values: `off`, `yes` and `1:30` are texts, as they look."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (the base class declares it so)
 
@@ -40,25 +40,25 @@ _Loader.add_implicit_resolver(
 
 @dataclass(slots=True)
 class Document:
-    """A file's values (`root`) and where they stand; `mistakes` are those of the YAML itself."""
+    """A file's values (`root`) and their lines; `mistakes` are those of the YAML itself."""
 
     root: dict[str, Any] = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
     def line(self, path: KeyPath) -> int:
-        """The line of the value at `path`, or of the nearest section around it; 0 where there is none."""
+        """Return the line of the value at `path`, or of the nearest section around it; 0 if there is none."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
 
     def add(self, path: KeyPath, text: str) -> None:
-        """Note a mistake at `path`."""
+        """Add a mistake at `path`."""
         self.mistakes.append(Mistake(self.line(path), dotted(path), text))
 
 
 def read_document(file: Path) -> Document:
-    """Read `file`; raises OSError where it can't be read. Whatever else is wrong is in `mistakes`."""
+    """Read `file`; raises OSError if it can't be read. Every other error is in `mistakes`."""
     with file.open("rb") as stream:
         data = stream.read(BYTES_MAX + 1)
     document = Document()
@@ -91,7 +91,7 @@ def _parse(text: str, document: Document) -> None:
 
 
 def _plain(text: str, document: Document) -> bool:
-    """Refuse, before anything is built, what could make a small file large or deep."""
+    """Refuse, before anything is built, constructs that could make a small file large or deep."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         line = event.start_mark.line + 1 if event.start_mark else 0
@@ -112,7 +112,7 @@ def _plain(text: str, document: Document) -> bool:
 
 
 def _syntax(error: yaml.YAMLError) -> Mistake:
-    # Only the parser's own words: its excerpt of the file could show a secret.
+    # Only the parser's message: its excerpt of the file could show a secret.
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = 0 if mark is None else mark.line + 1

@@ -1,7 +1,7 @@
 """Reads `lakeproof.yaml` into a `Config`, or names every mistake in it with its line.
 
-Values and limits belong to `model`, YAML to `document`. No environment variable but LAKEPROOF_CONFIG is read here, and
-no server or lake is touched.
+`model` has values and limits, `document` the YAML. The only environment variable read here is LAKEPROOF_CONFIG, and no
+server or lake is touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakeproof.names import TableName
 VARIABLE = "LAKEPROOF_CONFIG"
 DEFAULT_NAME = "lakeproof.yaml"
 
-# What `<lake>/views/` and `<lake>/views/cuts/` are taken for.
+# Names that `<lake>/views/` and `<lake>/views/cuts/` already use.
 _RESERVED_SOURCE = "views"
 _RESERVED_VIEW = "cuts"
 
@@ -35,8 +35,8 @@ _T = TypeVar("_T")
 
 
 def find(path: Path | None) -> Path:
-    """The file to read: `path`, else LAKEPROOF_CONFIG, else `lakeproof.yaml` here. Raises ConfigError for no file."""
-    file = meant(path)
+    """Return the file to read: `path`, else LAKEPROOF_CONFIG, else `./lakeproof.yaml`. Raises ConfigError if none is."""
+    file = configured_path(path)
     if file.is_file():
         return file
     reason = "there is no such file"
@@ -45,13 +45,13 @@ def find(path: Path | None) -> Path:
     raise ConfigError(str(file), reason, f"name the configuration with -c FILE or {VARIABLE}")
 
 
-def meant(path: Path | None) -> Path:
-    """Return the file that `find` looks for, whether or not it is there."""
+def configured_path(path: Path | None) -> Path:
+    """Return the file that `find` looks for, whether or not it exists."""
     return path or Path(os.environ.get(VARIABLE) or DEFAULT_NAME)
 
 
 def load(path: Path | None = None) -> Config:
-    """Read and check the configuration. Raises `ConfigFileError` with all that is wrong, or ConfigError for no file."""
+    """Read and check the configuration. Raises `ConfigFileError` with every mistake, or ConfigError if there is no file."""
     file = find(path)
     try:
         document = read_document(file)
@@ -66,12 +66,12 @@ def load(path: Path | None = None) -> Config:
 
 
 class _Reader:
-    """One document on its way to a `Config`; every mistake goes into the document, and reading goes on."""
+    """Turns one document into a `Config`; every mistake is added to the document, and reading continues."""
 
     def __init__(self, document: Document, file: Path) -> None:
         self._document = document
         self._file = file
-        # None for a source whose `tables` can't be read or that takes whatever is published.
+        # None for a source whose `tables` can't be read, or that selects whatever is published.
         self._selections: dict[str, Selection | None] = {}
 
     def config(self) -> Config | None:
@@ -120,7 +120,7 @@ class _Reader:
         return config.model_copy(update={"retention": config.retention.model_copy(update={"archive": place})})
 
     def _selection(self, source: str, section: dict[str, Any]) -> dict[str, Any]:
-        """What `tables` and `exclude` say."""
+        """Return the selection that `tables` and `exclude` make."""
         path = ("sources", source)
         listed = self._table_list(section.get("tables"), (*path, "tables"))
         out = self._table_list(section.get("exclude"), (*path, "exclude"))
@@ -179,13 +179,13 @@ class _Reader:
         entries = self._mapping(value, path)
         if not entries:
             self._document.add(path, "must bind at least one name: {orders: shop/shop.orders}")
-        found: dict[str, tuple[str, TableName]] = {}
+        bindings: dict[str, tuple[str, TableName]] = {}
         for alias, text in entries.items():
             here = (*path, alias)
             bound = self._try(here, lambda a=alias, t=text: read_reads(a, t))  # type: ignore[misc]  # a default binds the loop's value
             if bound is None:
                 continue
-            if alias.lower() in {known.lower() for known in found}:
+            if alias.lower() in {other.lower() for other in bindings}:
                 self._document.add(here, "differs from an earlier name in case only, which Spark can't tell apart")
             if bound[0] not in self._selections:
                 self._document.add(
@@ -193,8 +193,8 @@ class _Reader:
                 )
             else:
                 self._listed(bound[0], bound[1], here)
-            found[alias] = bound
-        return found
+            bindings[alias] = bound
+        return bindings
 
     def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
         selection = self._selections.get(source)
@@ -219,7 +219,7 @@ class _Reader:
         return {}
 
     def _only(self, section: dict[str, Any], model: type[Model], but: tuple[str, ...]) -> dict[str, Any]:
-        """The keys of `section` that `model` takes as they are; an empty section (`drain:`) is left to the defaults."""
+        """Return the keys of `section` that `model` takes as they are; an empty section (`drain:`) gets the defaults."""
         fields = model.model_fields.keys() - set(but)
         return {k: v for k, v in section.items() if k in fields and (v is not None or not _is_section(model, k))}
 
@@ -231,9 +231,9 @@ class _Reader:
         hide: tuple[str, ...],
         also: tuple[str, ...] = (),
     ) -> None:
-        known = (model.model_fields.keys() - set(hide)) | set(also)
-        for key in section.keys() - known:
-            self._document.add((*path, key), unknown_key(key, known))
+        keys = (model.model_fields.keys() - set(hide)) | set(also)
+        for key in section.keys() - keys:
+            self._document.add((*path, key), unknown_key(key, keys))
 
     def _validate(self, model: type[_M], values: dict[str, Any], path: KeyPath) -> _M | None:
         try:
@@ -241,8 +241,8 @@ class _Reader:
         except ValidationError as errors:
             for error in errors.errors(include_url=False, include_input=False):
                 loc = tuple(part for part in error["loc"] if part != "[key]")
-                where = path if loc == ("name",) else (*path, *loc)
-                self._document.add(where, explain(error, _fields(model, loc[:-1])))
+                place = path if loc == ("name",) else (*path, *loc)
+                self._document.add(place, explain(error, _fields(model, loc[:-1])))
             return None
 
     def _try(self, path: KeyPath, read: Callable[[], _T]) -> _T | None:
@@ -271,7 +271,7 @@ def _is_section(model: type[Model], key: str) -> bool:
 
 
 def _fields(model: type[Model], loc: KeyPath) -> list[str]:
-    """The keys of the section that `loc` leads to from `model`."""
+    """Return the keys of the section that `loc` leads to from `model`."""
     for part in loc:
         if not isinstance(part, str) or part not in model.model_fields or not _is_section(model, part):
             break
@@ -279,8 +279,8 @@ def _fields(model: type[Model], loc: KeyPath) -> list[str]:
     return list(model.model_fields)
 
 
-def _nearest(name: str, known: dict[str, Any]) -> str:
-    return unknown_key(name, known).removeprefix("unknown key; ")
+def _nearest(name: str, existing: dict[str, Any]) -> str:
+    return unknown_key(name, existing).removeprefix("unknown key; ")
 
 
 __all__ = ["ConfigFileError", "Mistake", "find", "load"]

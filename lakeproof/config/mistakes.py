@@ -1,6 +1,6 @@
-"""Mistakes in the configuration file: where each stands, and all of them as one error.
+"""Mistakes in the configuration file: each with its line, and all of them as one error.
 
-Finding them belongs to `document` (the YAML), `model` (values and limits) and `load` (what must fit together).
+`document` (the YAML), `model` (values and limits) and `load` (what must fit together) find them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """One mistake: the line it stands on (from 1; 0 where there is none), the dotted path, and what is wrong."""
+    """One mistake: its line (from 1; 0 if there is none), its dotted path, and what is wrong."""
 
     line: int
     path: str
@@ -72,7 +72,7 @@ class ConfigFileError(ConfigError):
 
 
 def dotted(path: KeyPath) -> str:
-    """`sources.shop.table."shop.orders".key[0]`: a path for people, keys with odd characters in quotes."""
+    """Return a path for people, `sources.shop.table."shop.orders".key[0]`: keys with odd characters are quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -84,21 +84,21 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, existing: Iterable[str]) -> str | None:
     """Return the name that was probably meant, None if none is near."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+    return next(iter(difflib.get_close_matches(name, sorted(existing), n=1, cutoff=0.6)), None)
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that does not exist: with the nearest one, or all there are."""
-    names = sorted(known)
+def unknown_key(key: str, existing: Iterable[str]) -> str:
+    """Return the phrase for a key that does not exist: with the nearest existing key, or all of them."""
+    names = sorted(existing)
     near = nearest(key, names)
     hint = f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
     return f"unknown key; {hint}"
 
 
-def explain(error: Mapping[str, Any], known: Sequence[str]) -> str:
-    """A pydantic error as a phrase; `known` are the keys of its section. Never repeats the value."""
+def explain(error: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return a pydantic error as a phrase; `keys` are those of its section. Never repeats the value."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _LIMITS:
         name, phrase = _LIMITS[kind]
@@ -106,7 +106,7 @@ def explain(error: Mapping[str, Any], known: Sequence[str]) -> str:
     if kind in _TYPES:
         return _TYPES[kind]
     if kind == "extra_forbidden":
-        return unknown_key(str(error["loc"][-1]), known)
+        return unknown_key(str(error["loc"][-1]), keys)
     if kind == "missing":
         return "is missing"
     if kind == "literal_error":

@@ -1,6 +1,6 @@
-"""The shape of `lakeproof.yaml`: typed, with every default and limit in one place.
+"""The sections of `lakeproof.yaml` as types, with every default and limit in one place.
 
-Reading the file, the environment and naming mistakes belongs to `lakeproof.config.load`.
+`load.py` reads the file and the environment, and reports mistakes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Model(BaseModel):
 
 
 class DrainConfig(Model):
-    """When a segment ends, and how much memory the drain may use."""
+    """Limits of the drain: when a segment ends, and memory and disk."""
 
     flush_interval_s: Seconds = Field(
         1.0, gt=0, le=600, description="A segment is at most this old, in seconds, when it becomes durable."
@@ -63,16 +63,19 @@ class DrainConfig(Model):
         10.0, gt=0, le=3600, description="While the publication is idle, the slot is advanced this often, in seconds."
     )
     catalog_interval_s: Seconds = Field(
-        60.0, gt=0, le=86_400, description="The source's catalog is compared with what it was this often, in seconds."
+        60.0,
+        gt=0,
+        le=86_400,
+        description="The source's catalog is compared with the reading before this often, in seconds.",
     )
     status_interval_s: Seconds = Field(
-        10.0, gt=0, le=3600, description="The server hears from the drain at least this often, in seconds."
+        10.0, gt=0, le=3600, description="The drain reports to the server at least this often, in seconds."
     )
     silence_timeout_s: Seconds = Field(
         300.0,
         ge=1,
         le=86_400,
-        description="A server that says nothing for this long, though it is asked to answer, is given up, in seconds.",
+        description="The drain gives up a server that does not answer for this long, in seconds.",
     )
     spill_bytes: Whole = Field(
         128 * 1024 * 1024,
@@ -92,12 +95,13 @@ class DrainConfig(Model):
         " 0 is half of what is free there when the first of them comes.",
     )
     queue_bytes: Whole = Field(
-        32 * 1024 * 1024, ge=1, description="What is complete waits for its decoding with at most this many bytes."
+        32 * 1024 * 1024, ge=1, description="At most this many bytes of complete transactions wait to be decoded."
     )
     segment_bytes: Whole = Field(
         128 * 1024 * 1024,
         ge=1,
-        description="A segment in the making keeps this many bytes of decoded rows, over all tables; more is written out.",
+        description="An unfinished segment keeps this many bytes of decoded rows in memory, over all tables;"
+        " more is written out.",
     )
     segment_files: Whole = Field(
         64, ge=1, le=4096, description="It has at most this many open files; a table beyond that gets several."
@@ -106,8 +110,8 @@ class DrainConfig(Model):
         15.0,
         ge=1,
         le=3600,
-        description="After a lost connection a lasting drain connects again after 0.2 s, then after twice as long"
-        " each time, at most this long, in seconds.",
+        description="After a lost connection a lasting drain reconnects after 0.2 s. The pause doubles each time, up to this"
+        " many seconds.",
     )
     messages: Annotated[Literal[False] | tuple[str, ...], PlainValidator(valid_messages)] = Field(
         False,
@@ -117,18 +121,18 @@ class DrainConfig(Model):
 
 
 class SnapshotConfig(Model):
-    """How a snapshot is copied."""
+    """Limits of the first copy of tables."""
 
     connections: Whole = Field(2, ge=1, le=64, description="COPY connections at a time.")
     chunk_pages: Whole = Field(16_384, ge=1, description="Pages of 8 KB per chunk; 16384 pages are 128 MB of heap.")
     lock_timeout_s: Seconds = Field(
-        10.0, gt=0, le=86_400, description="How long a table's lock, or open transactions, are waited for, in seconds."
+        10.0, gt=0, le=86_400, description="The longest wait for a table's lock, or for open transactions, in seconds."
     )
     statement_timeout_s: Seconds = Field(
         0.0,
         ge=0,
         le=604_800,
-        description="A chunk whose COPY takes longer is given up, and its table with it, in seconds; 0 is no limit.",
+        description="The copy of a table is given up if the COPY of one chunk takes longer, in seconds; 0 is no limit.",
     )
     bytes_per_s: Whole = Field(
         0,
@@ -140,8 +144,8 @@ class SnapshotConfig(Model):
         ge=1,
         le=1000,
         description=(
-            "How often one run copies a table that is truncated, rewritten or altered while it is copied, each time at a"
-            " later point, before it gives that table up."
+            "Maximum copies of one table per run if it is truncated, rewritten or altered meanwhile; then the run gives"
+            " it up."
         ),
     )
     held: Literal["wait", "copy"] = Field(
@@ -153,13 +157,13 @@ class SnapshotConfig(Model):
         600.0,
         ge=1,
         le=86_400,
-        description="Such a table is copied again after this long at the earliest, in seconds, and after twice as long each"
-        " time within a day, at most a day.",
+        description="Minimum seconds before such a table is copied again. The pause doubles with each copy within a day,"
+        " up to one day.",
     )
 
 
 class CompactionConfig(Model):
-    """How much one cycle takes, and how often."""
+    """The size and the frequency of cycles."""
 
     cycle_rows: Whole = Field(
         2_000_000, ge=1, description="A cycle takes whole transactions up to about this many rows."
@@ -170,37 +174,41 @@ class CompactionConfig(Model):
     threads: Whole = Field(2, ge=1, le=64, description="Tables written at a time.")
     apply: Literal["auto", "merge"] = Field(
         "auto",
-        description="How current takes a change: `auto` is one commit with deletion vectors where the installed Delta is the"
-        " one that was tried, else MERGE; `merge` is always MERGE.",
+        description="How a change is written to current: `auto` is one commit with deletion vectors if the installed Delta"
+        " is a version that was tested, else MERGE; `merge` is always MERGE.",
     )
 
 
 class RetentionConfig(Model):
-    """How long what is no longer newest is kept, and from when on small files become large ones; `maintain` does both."""
+    """The times for which old data is kept, and when small files are rewritten as large ones; `maintain` does both."""
 
     cuts_s: Seconds = Field(
         604_800.0,
         ge=0,
-        description="A cut that a newer one has followed may be read this much longer, in seconds, and every table with it.",
+        description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
     )
     landing_s: Seconds = Field(
-        86_400.0, ge=0, description="What has landed and is in the lake is kept at least this long, in seconds."
+        86_400.0, ge=0, description="Landed changes that are in the lake are kept for at least this long, in seconds."
     )
     history_s: Seconds = Field(
         0.0,
         ge=0,
-        description="Older changes, in seconds, leave history, and the rows as they were then stay; 0 keeps all.",
+        description="Changes older than this, in seconds, are removed from history, which keeps the rows as they were then;"
+        " 0 keeps all.",
     )
     archive: Text | None = Field(
-        None, description="A folder: what leaves history is written there first, as Parquet, and can be restored."
+        None,
+        description="A folder: changes removed from history are first written there as Parquet, and can be restored.",
     )
     small_files: Whole = Field(
-        32, ge=2, description="A table's files are put together once this many of them are smaller than 16 MB."
+        32,
+        ge=2,
+        description="A table's files are rewritten as larger ones once this many of them are smaller than 16 MB.",
     )
 
 
 class HealthConfig(Model):
-    """From when on a slot's state is a warning, and from when on an error, in `status` and as a check in Dagster."""
+    """The limits at which a slot's state is a warning or an error, in `status` and in a Dagster check."""
 
     retained_warn_bytes: Whole = Field(8 << 30, ge=1, description="The slot keeps this many bytes of WAL: a warning.")
     retained_error_bytes: Whole = Field(64 << 30, ge=1, description="The same: an error.")
@@ -213,7 +221,7 @@ class HealthConfig(Model):
 
 
 class TableConfig(Model):
-    """What a person says about one table."""
+    """A person's choices about one table."""
 
     key: ColumnNames = Field((), description="Columns that tell rows apart under `REPLICA IDENTITY FULL`.")
     numeric: dict[ColumnName, Pinned] = Field(
@@ -238,8 +246,8 @@ class TableConfig(Model):
 class SourceConfig(Model):
     """One PostgreSQL database with one publication and one slot.
 
-    `name` is the section's key. Of what the file lists under `tables`, `patterns` has what is no table's name: which tables
-    they mean, a catalog says. `dsn` is a libpq conninfo or URI; it never prints, and its password comes from the
+    `name` is the section's key. `patterns` are the entries of `tables` in the file that are no names; the catalog decides
+    which tables they match. `dsn` is a libpq conninfo or URI; it never prints, and its password is read from the
     environment or a file when it is used.
     """
 
@@ -254,11 +262,9 @@ class SourceConfig(Model):
     )
     patterns: tuple[TablePattern, ...] = ()
     exclude: Annotated[tuple[TableName | TablePattern, ...], AfterValidator(different)] = Field(
-        (), description="What the patterns in `tables` leave out: `schema.table`, `schema.tmp_*`."
+        (), description="Exceptions from the patterns in `tables`: `schema.table`, `schema.tmp_*`."
     )
-    table: dict[TableName, TableConfig] = Field(
-        default_factory=dict, description="What there is to say about single tables."
-    )
+    table: dict[TableName, TableConfig] = Field(default_factory=dict, description="Options of single tables.")
     drain: DrainConfig = DrainConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     compaction: CompactionConfig = CompactionConfig()
@@ -269,18 +275,18 @@ class SourceConfig(Model):
         20_000_000,
         ge=1,
         description=(
-            "Rows that a scheduled proof reads, about: small tables are in each, large ones in turn, one at least. "
-            "The first is of all. And about as many rows of histories, which have their turn in every proof."
+            "Approximate number of rows that a scheduled proof reads: every small table, and large ones in turn, at least "
+            "one. The first proof reads all. About as many rows of histories are read in turn, too."
         ),
     )
 
     @property
     def selection(self) -> Selection:
-        """What the configuration says of what is published; false if it says nothing."""
+        """The configured selection of tables; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
     def table_config(self, table: TableName) -> TableConfig:
-        """What the configuration says about `table`; the defaults where it says nothing."""
+        """Return the configuration of `table`; the defaults if it has none."""
         return self.table.get(table, TableConfig())
 
 
@@ -297,7 +303,7 @@ class ViewConfig(Model):
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
 
     def sql(self) -> str:
-        """The query's text; raises OSError where the file is gone."""
+        """Return the query's text; raises OSError if the file is gone."""
         return self.sql_file.read_text(encoding="utf-8")
 
 
@@ -312,7 +318,7 @@ class SparkConfig(Model):
 
 
 class Config(Model):
-    """The whole file. `path` is where it was read from; relative paths in it are relative to its folder."""
+    """The whole file, read from `path`; relative paths in it are relative to its folder."""
 
     path: Path
     lake: str = Field(description="A local folder, or its `file://` URL.")
@@ -324,8 +330,8 @@ class Config(Model):
     )
 
     def source(self, name: str) -> SourceConfig:
-        """The source of that name; raises ConfigError where there is none."""
+        """Return the source of that name; raises ConfigError if there is none."""
         if name not in self.sources:
-            known = ", ".join(sorted(self.sources))
-            raise ConfigError(f"source {name[:80]}", f"it is not in {self.path}", f"name one of its sources: {known}")
+            names = ", ".join(sorted(self.sources))
+            raise ConfigError(f"source {name[:80]}", f"it is not in {self.path}", f"name one of its sources: {names}")
         return self.sources[name]

@@ -1,7 +1,7 @@
-"""How to reach a source, without its password: secrets are read from the environment or a file when they are used.
+"""Connection strings without passwords: secrets are read from the environment or a file when they are used.
 
-Connecting belongs to `lakeproof.postgres`. Nothing here reads a secret while a configuration is loaded, so a code location
-loads with no secret present; nothing here prints one.
+Nothing here connects (`lakeproof.postgres` does), and nothing prints a secret or reads one while a configuration is loaded:
+a code location loads even if no secret is present.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 # Set on every connection by the engine, which depends on them.
 _OURS = ("replication", "client_encoding")
-# A mistaken path to a large file is not read whole; certificates and tokens are far below.
+# A large file given by mistake is not read whole; certificates and tokens are far smaller.
 _SECRET_BYTES_MAX = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class EnvSecret:
-    """The name of an environment variable, and the place in the configuration that wants it."""
+    """The name of an environment variable, and the place in the configuration that refers to it."""
 
     variable: str
     place: str
@@ -41,11 +41,11 @@ class EnvSecret:
 
     @property
     def is_set(self) -> bool:
-        """Whether the variable has a value now."""
+        """True if the variable has a value now."""
         return bool(os.environ.get(self.variable))
 
     def resolve(self) -> str:
-        """The value; raises ConfigError, naming the variable, where it is not set or empty."""
+        """Return the value; raises ConfigError, naming the variable, if it is not set or empty."""
         value = os.environ.get(self.variable, "")
         if not value:
             state = "is empty" if self.variable in os.environ else "is not set"
@@ -59,14 +59,14 @@ class EnvSecret:
 
 @dataclass(frozen=True, slots=True)
 class FileSecret:
-    """A file that holds one secret, as containers are given theirs, and the place in the configuration that wants it."""
+    """A file that holds one secret, as containers get theirs, and the place in the configuration that refers to it."""
 
     file: Path
     place: str
 
     @property
     def variable(self) -> str:
-        """The file's path: what an error names."""
+        """The file's path, which errors name."""
         return str(self.file)
 
     def resolve(self) -> str:
@@ -90,9 +90,9 @@ Secret: TypeAlias = EnvSecret | FileSecret
 
 
 class Dsn(SecretStr):
-    """A conninfo that is put together when it is asked for.
+    """A conninfo that is assembled when it is asked for.
 
-    `conninfo` is libpq's text or a `Secret` that holds it; `password` is added to it. It is a `SecretStr`, so who
+    `conninfo` is libpq's text or a `Secret` that holds it; `password` is added to it. It is a `SecretStr`, so a caller that
     connects calls `get_secret_value`; `repr`, `str` and comparison never read a secret.
     """
 
@@ -103,7 +103,7 @@ class Dsn(SecretStr):
         self._place = place
 
     def get_secret_value(self) -> str:
-        """The whole conninfo; raises ConfigError where a variable is not set or holds no conninfo with a database."""
+        """Return the whole conninfo; raises ConfigError if a variable is not set or has no conninfo with a database."""
         base = self._conninfo
         text = base.resolve() if not isinstance(base, str) else base
         if not isinstance(base, str):
@@ -115,17 +115,17 @@ class Dsn(SecretStr):
         return text if self._password is None else str(make_conninfo(text, password=self._password.resolve()))
 
     def resolve(self) -> SecretStr:
-        """The whole conninfo as an ordinary `SecretStr`; raises as `get_secret_value` does."""
+        """Return the whole conninfo as an ordinary `SecretStr`; raises as `get_secret_value` does."""
         return SecretStr(self.get_secret_value())
 
     @property
     def variables(self) -> frozenset[str]:
-        """The environment variables that hold a secret of it."""
+        """The environment variables that hold one of its secrets."""
         return frozenset(part.variable for part in (self._conninfo, self._password) if isinstance(part, EnvSecret))
 
     @property
     def server(self) -> tuple[str, ...] | None:
-        """What tells servers apart (host, address, port, service), None if libpq does not understand it."""
+        """The parameters that identify a server (host, address, port, service), None if libpq can't parse the text."""
         if not isinstance(self._conninfo, str):
             return (f"${self._conninfo.variable}",)
         try:
@@ -144,7 +144,7 @@ class Dsn(SecretStr):
         return hash(self._parts())
 
     def __len__(self) -> int:
-        # SecretStr's would read the environment; the length says nothing anyone needs.
+        # SecretStr's `__len__` would read the environment, and nobody needs the length.
         return 10
 
     def _display(self) -> str:
@@ -157,7 +157,7 @@ def secret_variables(dsns: Iterable[SecretStr]) -> frozenset[str]:
 
 
 def check_conninfo(text: str, *, secrets_allowed: bool = False) -> None:
-    """Raise ValueError, as a phrase, where `text` is not a conninfo for one database.
+    """Raise ValueError, as a phrase, if `text` is not a conninfo for one database.
 
     libpq's own message is never repeated: it may quote a piece of a password.
     """
@@ -165,9 +165,9 @@ def check_conninfo(text: str, *, secrets_allowed: bool = False) -> None:
         parts = conninfo_to_dict(text)
     except ProgrammingError:
         raise ValueError("is not a libpq connection string or URI") from None
-    found = [key for key in _SECRETS if key in parts]
-    if found and not secrets_allowed:
-        raise ValueError(f"carries a secret ({', '.join(found)}); write password: {{env: NAME}} or {{file: PATH}}")
+    secrets = [key for key in _SECRETS if key in parts]
+    if secrets and not secrets_allowed:
+        raise ValueError(f"carries a secret ({', '.join(secrets)}); write password: {{env: NAME}} or {{file: PATH}}")
     ours = [key for key in _OURS if key in parts]
     if ours:
         raise ValueError(f"sets {', '.join(ours)}, which lakeproof sets itself")

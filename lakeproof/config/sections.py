@@ -1,7 +1,6 @@
-"""Single values of the file that need more than a type: the lake, a source's dsn, a view's SQL and what it reads.
+"""Reads single values that need more than a type: the lake, a source's dsn, a view's SQL and the tables that it reads.
 
-Each function takes the value as the YAML has it and raises ValueError, as a phrase, where it is wrong; places and lines
-belong to `load`.
+Each function takes the value as the YAML has it and raises ValueError, as a phrase, if it is wrong; `load` adds the line.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _SQL_BYTES_MAX = 1 << 20
 
 
 def read_lake(value: Any, folder: Path) -> str:
-    """The lake as an absolute path, or as its URL."""
+    """Return the lake as an absolute path, or as its URL."""
     if value is None:
         raise ValueError("is missing")
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
@@ -52,7 +51,7 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
 
 
 def read_sql_file(value: Any, folder: Path) -> Path:
-    """The path of a view's query, which must be there and be text."""
+    """Return the path of a view's query, which must exist and be text."""
     if value is None:
         raise ValueError("is missing")
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
@@ -75,7 +74,7 @@ def read_sql_file(value: Any, folder: Path) -> Path:
 
 
 def read_reads(alias: str, value: Any) -> tuple[str, TableName]:
-    """One entry of a view's `reads`: the source and the table."""
+    """Return the source and the table of one entry of a view's `reads`."""
     if not _ALIAS.fullmatch(alias):
         raise ValueError("is not a name for SQL: a letter or _, then letters, digits and _")
     if not isinstance(value, str) or "/" not in value:

@@ -1,6 +1,6 @@
-"""Which tables a source's configuration selects: names, patterns of names, and what the patterns leave out.
+"""The tables that a source's configuration selects: names, patterns of names, and exceptions from the patterns.
 
-How they are written belongs to `table_names`; which tables a database has, to `lakeproof.postgres.catalog_selection`.
+`table_names` parses them; `lakeproof.postgres.catalog_selection` compares them with a database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakeproof.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The tables named, the patterns, and what these leave out."""
+    """The named tables, the patterns, and the exceptions."""
 
     tables: tuple[TableName, ...] = ()
     patterns: tuple[TablePattern, ...] = ()
@@ -24,7 +24,7 @@ class Selection:
         return bool(self.tables or self.patterns)
 
     def selected(self, table: TableName) -> bool:
-        """Return whether the table is named, or a pattern matches it and leaves it in."""
+        """True if the table is named, or a pattern matches it and no exception does."""
         return table in self.tables or self.matching(table) is not None
 
     def matching(self, table: TableName) -> TablePattern | None:
@@ -34,11 +34,11 @@ class Selection:
         return next((pattern for pattern in self.patterns if pattern.matches(table)), None)
 
     def excluded(self, table: TableName) -> bool:
-        """Return whether the table is left out by name or pattern."""
+        """True if the table is left out by name or pattern."""
         return any(_is_meant(entry, table) for entry in self.exclude)
 
     def mistakes(self, entry: TableName | TablePattern) -> Iterator[str]:
-        """Give what is wrong with an entry of `exclude`: that it can't leave anything out, or contradicts a name."""
+        """Return what is wrong with an entry of `exclude`: it can't leave anything out, or contradicts a name."""
         if not any(pattern.schema == entry.schema for pattern in self.patterns):
             yield f"leaves nothing out: `tables` has no pattern for schema {entry.schema}"
         for table in self.tables:

@@ -1,6 +1,6 @@
 """A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
 
-Which tables a pattern means belongs to `lakeproof.postgres.catalog_selection`. Quoting for SQL belongs to `psycopg.sql`.
+`lakeproof.postgres.catalog_selection` finds a pattern's tables in a database. Quoting for SQL is left to `psycopg.sql`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FORM = 'the form is schema.table, with double quotes around odd parts: "my schem
 
 @dataclass(frozen=True, slots=True)
 class TablePattern:
-    """Tables of one schema whose names match; `*` in `name` stands for any characters, also for none."""
+    """The tables of one schema whose names match; `*` in `name` stands for any characters, or none."""
 
     schema: str
     name: str
 
     def matches(self, table: TableName) -> bool:
-        """Whether this is one of the tables that are meant."""
+        """True if the pattern matches the table."""
         parts = (re.escape(part) for part in self.name.split("*"))
         return table.schema == self.schema and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
 
@@ -44,7 +44,7 @@ def parse_selected(text: str) -> TableName | TablePattern:
 
 
 def parse_table(text: str) -> TableName:
-    """Read one name; case is kept, so it is written as the catalog has it. Raises ValueError for anything else."""
+    """Read one name; case is kept, so it must be written as in the catalog. Raises ValueError for anything else."""
     match = _NAME.fullmatch(text)
     if match is None:
         why = "a pattern stands for tables in `tables` and `exclude` alone" if _PATTERN.fullmatch(text) else FORM
@@ -53,7 +53,7 @@ def parse_table(text: str) -> TableName:
 
 
 def parse_tables(text: str) -> tuple[TableName, ...]:
-    """Read names with commas between; raises ValueError for anything else, and where one stands twice."""
+    """Read names separated by commas; raises ValueError for anything else, and for a duplicate."""
     names: list[TableName] = []
     position = 0
     while position < len(text) or not names:
@@ -71,7 +71,7 @@ def parse_tables(text: str) -> tuple[TableName, ...]:
 
 
 def write_table(name: TableName) -> str:
-    """The inverse of `parse_table`: quotes only where they are needed."""
+    """Write a name as `parse_table` reads it, with quotes only if needed."""
     return f"{_quote(name.schema)}.{_quote(name.name)}"
 
 

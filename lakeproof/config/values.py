@@ -1,6 +1,6 @@
-"""What a single value of the configuration may be: names, amounts, expectations, each with what is said of a wrong one.
+"""Checks single values of the configuration: names, amounts, expectations.
 
-Sections, their keys and defaults belong to `model`; each function takes a value and raises ValueError, as a phrase.
+Each function takes a value and raises ValueError, as a phrase, if it is wrong; `model` has sections, keys and defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from lakeproof.config.secret import Dsn
 
-# Source and view names stand in paths, in Dagster's keys and, for sources, in the slot's default name (lakeproof_<name>).
+# Source and view names are used in paths, in Dagster's keys and, for sources, in the slot's default name (lakeproof_<name>).
 NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
 OCTETS_MAX = 63  # of an identifier in PostgreSQL, which cuts a longer one silently
 _PRECISION_MAX = 38  # of a decimal in Spark
@@ -22,7 +22,7 @@ _SEVERITIES = ("error", "warn")
 
 
 def read_secret(value: object) -> SecretStr:
-    """Return a connection string as one that never prints."""
+    """Return a connection string as a value that never prints it."""
     if isinstance(value, SecretStr):
         return value
     if isinstance(value, str):
@@ -32,7 +32,7 @@ def read_secret(value: object) -> SecretStr:
 
 def number_text(value: object) -> object:
     """Return a number or a truth value as its text, anything else as it is."""
-    # Spark takes texts; 4, 0.5 and true may stand in the file without quotes.
+    # Spark takes texts; the file may have 4, 0.5 and true without quotes.
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -93,7 +93,7 @@ def valid_slot(value: str) -> str:
 
 
 def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Check that no value stands twice."""
+    """Check that no value is duplicated."""
     twice = sorted({str(value) for value in values if values.count(value) > 1})
     if twice:
         raise ValueError(f"names {', '.join(twice)} twice")
@@ -104,12 +104,12 @@ def valid_memory(value: str) -> str:
     """Return an amount of memory as the JVM takes it."""
     if not re.fullmatch(r"[1-9][0-9]*[kmgt]b?", value, re.IGNORECASE):
         raise ValueError("is not an amount of memory: the form is 2g or 512m")
-    # 2GB is an amount to Spark, and no heap to the JVM.
+    # Spark accepts 2GB as an amount, the JVM does not as a heap.
     return value.lower().removesuffix("b")
 
 
 def valid_spark_conf(value: dict[str, str]) -> dict[str, str]:
-    """Check that all keys are settings of Spark's."""
+    """Check that all keys are Spark settings."""
     for key in value:
         if not key.startswith("spark."):
             raise ValueError(f"holds {key[:60]!r}, which is no setting of Spark's (they begin with spark.)")
@@ -117,7 +117,7 @@ def valid_spark_conf(value: dict[str, str]) -> dict[str, str]:
 
 
 def valid_messages(value: object) -> object:
-    """Check what of the logical messages lands: nothing, or those of some prefixes."""
+    """Check the selection of logical messages: none, or those with some prefixes."""
     if value is False:
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(prefix, str) for prefix in value):

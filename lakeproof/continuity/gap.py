@@ -1,11 +1,11 @@
-"""Whether the slot and the landing meet (invariant no-gap), looked at before every start.
+"""Checks before every start that the slot and the landing meet (invariant no-gap).
 
-Nothing is repaired here: `lakeproof.commands.recover` begins a new incarnation where they do not.
+Nothing is repaired here: `lakeproof.commands.recover` begins a new incarnation if they do not meet.
 
     chain's end:        ──────────────────────┤ E
     confirmed_flush:    ─────────────┤               normal: the server skips what the chain has
-    confirmed_flush:    ───────────────────────────┤ a gap: what lies between was thrown away
-    server's own end:   ────────────┤                a gap: the server was restored, its history is another one
+    confirmed_flush:    ───────────────────────────┤ a gap: the changes in between were thrown away
+    server's own end:   ────────────┤                a gap: the server was restored and has another history
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.continuity.timeline import later_timeline
 from lakeproof.errors import RECOVER, GapError, LakeError, TransientError
 from lakeproof.landing.chain import Chain, FencedError
-from lakeproof.landing.incarnation_record import has_head, incarnations, read_beginning
+from lakeproof.landing.incarnation_record import has_head, incarnations, read_incarnation_record
 from lakeproof.landing.timelines import follow
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.connection import Connection
@@ -25,18 +25,18 @@ from lakeproof.postgres.server import ServerIdentity, identify, other_database
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """A slot and a chain that meet: who the server is, and how the slot stood. The slot may be in use."""
+class SlotAndChain:
+    """A slot and a chain that meet: the server, and the state of the slot, which may be in use."""
 
     server: ServerIdentity
     slot: SlotState
 
 
-def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meeting:
-    """Compare chain, slot and server. `chain` is read on where another drain may have gone on since it was opened.
+def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAndChain:
+    """Compare chain, slot and server; `chain` is refreshed if another drain may have appended since it was opened.
 
-    A later timeline that the landing may follow is recorded beside the chain, else nothing is written. Raises GapError where
-    changes are or may be lost, SourceError for a slot that can't be used, LakeError where the landing belongs to another
+    A later timeline that the landing may follow is recorded beside the chain; nothing else is written. Raises GapError if
+    changes are or may be lost, SourceError for a slot that can't be used, LakeError if the landing belongs to another
     source, TransientError for a standby, which may be promoted.
     """
     server = identify(conn)
@@ -53,35 +53,35 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> Meetin
         raise GapError(
             f"slot {source.slot}",
             f"it does not exist; the landing ends at {chain.end}, the server's WAL at {server.current_lsn}: the changes"
-            " between them can't be had any more",
+            " between them are lost",
             RECOVER,
         )
     problem = slot_problem(slot, server.database)
     if problem is not None and slot.lost:
-        gap = (
-            f"the changes after the landing's end {chain.end}, up to {server.current_lsn} by now, can't be had any more"
-        )
+        gap = f"the changes after the landing's end {chain.end}, up to {server.current_lsn} by now, are lost"
         raise GapError(problem.thing, f"{problem.reason}: {gap}", problem.remedy)
     if problem is not None:
         raise problem
     _check_positions(server, slot, source, chain)
     if followed is not None:
-        # Before anything is read: once the landing goes on, its end says nothing about the switch any more.
+        # Before anything is read: once the landing has grown, its end says nothing about the switch any more.
         follow(chain, followed)
-    return Meeting(server, slot)
+    return SlotAndChain(server, slot)
 
 
 def _check_newest(source: SourceConfig, chain: Chain) -> None:
-    """Nobody may go on with a landing that has been followed: a slot of the same name is another one by now."""
+    """Refuse to continue an incarnation that has a successor: the slot of that name now belongs to the successor."""
     newest = max(incarnations(chain.store, chain.paths), default=chain.incarnation)
     if newest <= chain.incarnation:
         return
     if has_head(chain.store, chain.paths, newest):
         reason = f"incarnation {newest} has begun, this is one of {chain.incarnation}"
         raise FencedError(f"drain of {source.name}", reason, "start again to go on with the newer one")
-    begun = read_beginning(chain.store, chain.paths, newest)
-    if begun is not None and begun.follows is not None:
-        reason = f"incarnation {newest} was about to begin: a recover is at work, or was killed; {begun.follows.reason}"
+    record = read_incarnation_record(chain.store, chain.paths, newest)
+    if record is not None and record.follows is not None:
+        reason = (
+            f"incarnation {newest} was about to begin: a recover is at work, or was killed; {record.follows.reason}"
+        )
         raise GapError(f"source {source.name}", reason, RECOVER)
 
 
@@ -98,32 +98,32 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
         )
     if head.database_oid != server.database_oid:
         reason = other_database("it", head.database, head.database_oid, server)
-        raise LakeError(thing, reason, f"correct the dsn; or, if the database was made again, {RECOVER}")
-    for what, landed, now in (
+        raise LakeError(thing, reason, f"correct the dsn; or, if the database was recreated, {RECOVER}")
+    for kind, landed, now in (
         ("slot", head.slot, source.slot),
         ("publication", head.publication, source.publication),
     ):
         if landed != now:
             raise LakeError(
                 thing,
-                f"it belongs to {what} {landed!r}, the configuration says {now!r}",
+                f"it belongs to {kind} {landed!r}, the configuration says {now!r}",
                 f"correct the configuration, or {RECOVER}",
             )
 
 
 def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConfig, chain: Chain) -> None:
-    # Compared before anything is read on: the server's end was asked for after the chain's end was known.
+    # Compared before the chain is refreshed: the server's end was read after the chain's end was known.
     restored = chain.end > server.current_lsn
     confirmed = slot.confirmed_flush_lsn
     if confirmed is not None and confirmed > chain.end:
-        # A drain that is at work has appended and told the slot since the chain was read.
+        # A working drain has appended and acknowledged since the chain was read.
         chain.refresh()
     if confirmed is not None and confirmed > chain.end:
         raise GapError(
             f"slot {slot.name}",
             f"it was moved to {confirmed}, the landing ends at {chain.end}:"
             f" the changes of {_bytes(confirmed, chain.end)} of WAL between them are lost"
-            " (the slot was made again or advanced elsewhere)",
+            " (the slot was recreated or advanced elsewhere)",
             RECOVER,
         )
     if restored:

@@ -1,22 +1,25 @@
-"""Whether what the server has before the landing's end is what has landed: a server restored from files can write past it.
+"""Compares the server's history with the landing: a server restored from files can write past the landing's end.
 
-Positions are compared in `gap.py`, timelines in `timeline.py`. Both are blind to this: the server is stopped, its files of
-an earlier time are copied back, it is started, and writes on past the landing's end. System, timeline and slot are the same.
+Positions and timelines are not compared here (`gap.py`, `timeline.py`). Both are blind to this case: the server is stopped,
+its files of an earlier time are copied back, it is started, and it writes on past the landing's end. System, timeline and
+slot are the same.
 
     landing      ──────────┬─────────────────────┤ E
     server               A └ - - - - - - - - - - - - - - - ─►    another history from A on
     slot         ────────┤ confirmed ≤ A: its state came back with the files
 
-Whenever there is such an A before E, the slot stands behind E, and the server still has what it would send between them. So
-where the slot stands behind (after a kill or a crash, as a rule, or here), that much of the stream is read once and held
-against the landing, before the drain begins: only as far back as the newest segment with rows, or to the slot's position.
+Whenever there is such an A before E, the slot's position is before E, and the server still has what it would send between
+the two. So if the slot's position is before E (usually after a kill or a crash, or else in this case), that piece of the
+stream is read once and compared with the landing before the drain begins: only from the newest segment with rows on, or
+from the slot's position if that is later.
 
-That is enough. The newest landed commit is sent again only if A lies behind it: on another history a commit that ends at
-the same place, of the same xid and microsecond, is not to be had. And if A lies behind it, nothing landed after it, so every
-commit with rows that the server has between A and E is one that the landing does not have. So what a manifest says of its
-last commit is all that is needed: no landed file is read, and a damaged one stands in nobody's way here.
+That is enough. The server can repeat the newest landed commit only if the histories diverge **after** it: a different
+history has no commit with the same end, xid and microsecond. And if they diverge after it, nothing landed after it, so every
+commit with rows that the server has between A and E is missing in the landing. So the manifest's record of its last commit
+is all that is needed: no landed file is read, and a damaged one does no harm here.
 
-Not seen: a slot made anew on such a server, at a position that the landing had only passed, without rows. A proof sees it.
+Not detected: a slot created anew on such a server, at a position that the landing had only passed, without rows. A proof
+detects it.
 """
 
 from __future__ import annotations
@@ -31,16 +34,17 @@ from lakeproof.landing.manifest import LandedCommit
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.decoder import decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, StreamAbort, StreamCommit, StreamStart, StreamStop
+from lakeproof.pgoutput.tags import CHANGES, tags_of
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP
 from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, ReplicationStream
 
-_CONTROLS = frozenset(b"BCSEcA")
-_CHANGES = frozenset(b"IUDT")
+_CONTROLS = frozenset(tags_of(Begin, Commit, StreamStart, StreamStop, StreamCommit, StreamAbort))
+_CHANGES = frozenset(CHANGES)
 
 
-def check_past(
+def check_same_history(
     source: str,
     chain: Chain,
     confirmed: Lsn | None,
@@ -49,31 +53,32 @@ def check_past(
     open_stream: Callable[[Lsn], ReplicationStream],
     stop: Stop,
 ) -> int | None:
-    """Compare, where the slot stood at `confirmed`, behind the landing; gives the number of commits that are in both.
+    """Compare the histories if the slot's position, `confirmed`, is before the landing's end; return the number of commits.
 
-    None where there is nothing to compare. `confirmed_now` asks again, while nobody else can move the slot. Raises GapError
-    where they differ, TransientError where the connection is lost or `stop` is asked for, and as `open_stream`.
+    Returns None if there is nothing to compare. `confirmed_now` reads the position again, while nobody else can move the
+    slot. Raises GapError if the histories differ, TransientError if the connection is lost or a stop is requested, and as
+    `open_stream`.
     """
-    first = to_look_at(chain, confirmed)
+    first = compare_from(chain, confirmed)
     if first is None:
         return None
     with open_stream(first) as stream:
-        # Whoever had the slot may have gone on.
+        # The slot's last reader may have moved it meanwhile.
         chain.refresh()
         now = confirmed_now()
         if now is None or now >= chain.end:
             return None
         try:
-            return compare_past(source, chain, max(first, now), stream, stop)
+            return compare_history(source, chain, max(first, now), stream, stop)
         except SourceError:
-            # A publication that is younger than this piece of the past: the server can't send it under its name.
+            # A publication is younger than this piece of the past: the server can't send it under that name.
             return None
 
 
-def to_look_at(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
-    """From which position the past is to be read again; None where the slot does not stand behind the landing.
+def compare_from(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
+    """Return the position from which the past has to be read again; None if the slot is not before the landing's end.
 
-    Reads the links from the newest one back to one with rows, or to the slot's position.
+    Reads the manifests from the newest back to one with rows, or to the slot's position.
     """
     if confirmed is None or confirmed >= chain.end:
         return None
@@ -83,37 +88,41 @@ def to_look_at(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
             break
         if manifest.files:
             return max(confirmed, manifest.start_lsn)
-    # What was removed can't be compared any more.
+    # Manifests that were removed can't be compared any more.
     return max(confirmed, chain.kept_from)
 
 
-def compare_past(name: str, chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
-    """Hold what `stream`, opened at `start`, brings up to the landing's end against it; gives the number of commits.
+def compare_history(name: str, chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
+    """Compare what `stream`, opened at `start`, brings up to the landing's end with the landing; return the commit count.
 
-    Raises GapError for source `name` where they differ, TransientError where the connection is lost or `stop` is asked for.
+    Raises GapError for source `name` if they differ, TransientError if the connection is lost or a stop is requested.
     """
     landed = [m.last_commit for m in chain.between(start, chain.end) if m.last_commit is not None]
     newest = landed[-1] if landed and landed[-1].end_lsn > start else None
     count, met = 0, newest is None
     for commit in _sent(stream, chain.end, stop):
         if newest is None or (commit.end_lsn >= newest.end_lsn and commit != newest):
-            raise _other_past(name, chain, f"the server has transaction {commit.xid}, which ended at {commit.end_lsn}")
+            raise _other_history(
+                name, chain, f"the server has transaction {commit.xid}, which ended at {commit.end_lsn}"
+            )
         count += 1
         met = met or commit == newest
     if newest is not None and not met:
-        raise _other_past(name, chain, f"transaction {newest.xid} landed, which ended at {newest.end_lsn}", has=False)
+        raise _other_history(
+            name, chain, f"transaction {newest.xid} landed, which ended at {newest.end_lsn}", has=False
+        )
     return count
 
 
 def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[LandedCommit]:
-    """The commits with rows that end at or before `end`."""
+    """Yield the commits with rows that end at or before `end`."""
     transactions = _Transactions()
     while True:
         if stop.requested:
             raise TransientError("replication stream", ASKED_TO_STOP, "start again")
         received = stream.read(READ_BYTES, WAIT_S)
-        for index, tag in enumerate(received.wire.tags.tobytes()):
-            position, commit = transactions.take(tag, received.wire, index)
+        for index, tag in enumerate(received.buffer.tags.tobytes()):
+            position, commit = transactions.take(tag, received.buffer, index)
             if position is not None and position > end:
                 return
             if commit is not None:
@@ -124,28 +133,28 @@ def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[LandedCom
 
 @dataclass(slots=True)
 class _Transactions:
-    """Which transaction a message belongs to, and whether it has rows so far."""
+    """The transaction that the current message belongs to, and whether it has rows so far."""
 
     begin: Begin | None = None
     rows: bool = False
     chunk: Xid | None = None
-    # Of each streamed transaction the subtransactions with rows.
+    # The subtransactions with rows of each streamed transaction.
     streamed: dict[Xid, set[bytes]] = field(default_factory=dict)
 
     @property
     def inside(self) -> bool:
-        """Whether something has begun that the stream itself will end."""
+        """True if a transaction or a chunk is open whose end the stream will bring."""
         return self.begin is not None or self.chunk is not None
 
-    def take(self, tag: int, wire: Wire, index: int) -> tuple[Lsn | None, LandedCommit | None]:
-        """The position of a commit, and the commit where it has rows."""
+    def take(self, tag: int, buffer: MessageBuffer, index: int) -> tuple[Lsn | None, LandedCommit | None]:
+        """Return the position of a commit, and the commit itself if it has rows."""
         if tag in _CHANGES:
             if self.chunk is None:
                 self.rows = True
             else:
-                self.streamed[self.chunk].add(wire.message(index)[1:5])
+                self.streamed[self.chunk].add(buffer.message(index)[1:5])
         elif tag in _CONTROLS:
-            return self._control(wire.message(index))
+            return self._control(buffer.message(index))
         return None, None
 
     def _control(self, message: bytes) -> tuple[Lsn | None, LandedCommit | None]:
@@ -165,15 +174,15 @@ class _Transactions:
             case StreamCommit(xid=xid, end_lsn=end, commit_time_us=time_us):
                 return end, LandedCommit(end, xid, time_us) if self.streamed.pop(xid, None) else None
             case Commit(end_lsn=end, commit_time_us=time_us) if self.begin is not None:
-                found = LandedCommit(end, self.begin.xid, time_us) if self.rows else None
+                landed = LandedCommit(end, self.begin.xid, time_us) if self.rows else None
                 self.begin = None
-                return end, found
+                return end, landed
             case _:
                 pass
         return None, None
 
 
-def _other_past(name: str, chain: Chain, what: str, *, has: bool = True) -> GapError:
+def _other_history(name: str, chain: Chain, what: str, *, has: bool = True) -> GapError:
     other = f"the landing, which ends at {chain.end}, does not have it" if has else "the server has no such transaction"
     reason = f"{what}, and {other}: the server was restored to an earlier time and has written on since"
     return GapError(f"source {name}", reason, RECOVER)

@@ -1,11 +1,11 @@
-"""Whether a server on another timeline still has the landing's past in its own: a standby that was promoted, or a restore.
+"""Checks that a server on another timeline (a promoted standby or a restore) has the landing's past in its history.
 
-The landing's positions and the slot's are compared in `lakeproof.continuity.gap`.
+The positions of landing and slot are not compared here (`gap.py`).
 
     timeline 1   ──────────────┬───────────          the old primary, wherever it went
                                └─ S                   timeline 2 leaves at S
     landing      ─────────┤ E                          E ≤ S: all that landed is the new primary's past too
-    landing      ────────────────────┤ E               E > S: the new primary never had what lies between
+    landing      ────────────────────┤ E               E > S: the new primary never had the changes in between
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from lakeproof.postgres.server import ServerIdentity, timeline_history
 
 
 def later_timeline(source: SourceConfig, server: ServerIdentity, chain: Chain) -> Followed | None:
-    """The server's timeline where the landing has not been on it and may follow, None where it is on it.
+    """Return the server's timeline if the landing may follow it, None if the landing is on it already.
 
-    Raises GapError where the server's history is not the landing's, TransientError where it can't be asked for.
+    Raises GapError if the server's history is not the landing's, TransientError if it can't be read.
     """
-    known = newest_followed(chain)
-    on = known.timeline if known is not None else chain.head.source.timeline if chain.head.source is not None else 0
+    followed = newest_followed(chain)
+    on = (
+        followed.timeline
+        if followed is not None
+        else chain.head.source.timeline
+        if chain.head.source is not None
+        else 0
+    )
     thing = f"source {source.name}"
-    if server.timeline == on and known is None:
+    if server.timeline == on and followed is None:
         return None
     if server.timeline < on:
         reason = f"the server is on timeline {server.timeline}, the landing has followed it to {on}"
         remedy = f"see that this is not a former primary that came back, and correct the dsn; or {RECOVER}"
         raise GapError(thing, f"{reason}: it is another server, or was restored to an earlier time", remedy)
     now = Followed(server.timeline, tuple(Switch(*s) for s in timeline_history(source.dsn, server.timeline)))
-    if known is not None and now.switches[: len(known.switches)] != known.switches:
+    if followed is not None and now.switches[: len(followed.switches)] != followed.switches:
         reason = f"the server came to timeline {server.timeline} by another way than the one the landing has followed"
         raise GapError(thing, f"{reason}: two standbys were promoted apart", f"correct the dsn, or {RECOVER}")
     if server.timeline == on:
@@ -44,7 +50,7 @@ def later_timeline(source: SourceConfig, server: ServerIdentity, chain: Chain) -
     if chain.end > left:
         reason = (
             f"the server went to timeline {server.timeline} at {left}, the landing ends at {chain.end}:"
-            f" what lies between landed from a server that is no more, and this one went another way from {left} on"
+            f" the changes in between landed from a server that is gone, and this one's history differs from {left} on"
         )
         raise GapError(thing, reason, RECOVER)
     return now

@@ -1,9 +1,17 @@
 """The drain: from the replication stream to durable segments, and only then an acknowledgement.
 
-Decoding belongs to `lakeproof.pgoutput`, the connection to `lakeproof.postgres`, the format to `lakeproof.landing`.
+Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats (`lakeproof.landing`) do not belong here.
 
     main thread                                        worker thread
     stream.read → buffer (whole transactions) ─queue─► decode → segment → manifest
          ▲  ticks, answers pings                            │
-         └── progress.acknowledge ◄──── flushed ────────────┘
+         └── acknowledge ◄──────── flushed ─────────────────┘
+
+    supervisor.py        connection after connection      loop.py              one connection's life
+    flush.py             the worker thread                acknowledge.py       the one place that moves the slot
+    transactions/        messages to whole transactions   large_transactions.py  progress of large ones
+    catalog_watch.py     polls the source's catalog       catalog_readings.py  the readings around a position
+    catalog_resolver.py  a Relation message's schema      born_tables.py       tables whose every row was streamed
+    publications.py      which ones can be read           slot_health.py       how long the slot will last
+    counts.py            what flushes add up to           until.py             when a drain ends
 """

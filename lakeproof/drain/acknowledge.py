@@ -1,7 +1,7 @@
 """The one place that moves the slot forward (invariant ack-after-durable).
 
-What is durable is known from a manifest that the chain has taken in, and from nothing else: so `acknowledge` wants one.
-Deciding when a segment or a progress range ends does not belong here.
+Only a manifest that the chain has appended proves what is durable, so `acknowledge` takes one. Deciding when a segment or a
+progress range ends does not belong here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from lakeproof.postgres.replication_stream import ReplicationStream
 
 
 def acknowledge(stream: ReplicationStream, durable: Manifest) -> Lsn:
-    """Tell the server the end of a manifest that `Chain.append` or `Chain.open` returned; gives that position.
+    """Acknowledge the end of a manifest that `Chain.append` or `Chain.open` returned; returns that position.
 
-    Raises TransientError where the connection is lost.
+    Raises TransientError if the connection is lost.
     """
     stream.acknowledge(durable.end_lsn)
     return durable.end_lsn

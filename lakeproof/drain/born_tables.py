@@ -1,11 +1,11 @@
-"""Which tables that a reading of the catalog has for the first time were published from their making on: those born.
+"""Finds the born tables of a reading of the catalog: those new in it that were published from their creation on.
 
-What the catalog's lines prove belongs to `lakeproof.postgres.catalog_births`, taking a born table into the lake without
-a copy to `lakeproof.lake.planning.born_tables`; decision 0023 says why it is enough.
+`lakeproof.postgres.catalog_births` says what the catalog's lines prove; `lakeproof.lake.planning.born_tables` adds a born
+table to the lake without a copy; decision 0023 says why the proof is enough.
 
-Every row of such a table is in the stream, under its OID: its rule of publication was there, unaltered, before anyone had
-written with the xid that made it; it is the table's rule since then; and its rows are in the file that they were written to.
-What can't be proved is as it always was: the table came into the publication, and waits for a copy.
+Every row of such a table is in the stream, under its OID: its rule of publication existed, unaltered, before anybody had
+written with the xid that created it; the rule has been the table's since then; and its rows are in the file that they were
+written to. A table without this proof entered the publication like any other, and waits for a copy.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.postgres.catalog_births import Origin, never_relabelled, read_origins
 from lakeproof.postgres.catalog_fingerprint import Reading
-from lakeproof.postgres.catalog_relations import Around, version_of
+from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity
 
 
-def rules_in_force(known: Fingerprint | None, rules: Mapping[str, int], reading: Reading) -> dict[str, int]:
-    """The reading's rules, each with the xid since which it is known: `rules` are those of `known`, the reading before."""
-    kept = {} if known is None else _unaltered(known, rules, reading.fingerprint, reading.rules)
+def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], reading: Reading) -> dict[str, int]:
+    """Return the reading's rules, each with the xid since which it is known; `rules` are those of `previous`."""
+    kept = {} if previous is None else _unaltered(previous, rules, reading.fingerprint, reading.rules)
     return {entry: kept.get(entry, reading.horizon) for entry in reading.rules}
 
 
 def born_tables(  # noqa: PLR0917  two readings, each with its rules
     conn: Connection,
     source: SourceConfig,
-    known: Fingerprint,
+    previous: Fingerprint,
     rules: Mapping[str, int],
     now: Fingerprint,
     rules_now: Mapping[str, int],
 ) -> dict[Oid, Born]:
-    """The tables of `now` that are not in `known`, as far as they are born; asked under the snapshot of `now`.
+    """Return the tables of `now` that are not in `previous` and are born; runs under the snapshot of `now`.
 
-    `rules` are those of `known`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
+    `rules` are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
-    entered = now.tables.keys() - known.tables.keys()
-    held = _unaltered(known, rules, now, rules_now)
-    # Few tables enter at a time, and of those that somebody has named nothing has to be read.
+    entered = now.tables.keys() - previous.tables.keys()
+    held = _unaltered(previous, rules, now, rules_now)
+    # Few tables enter at a time, and nothing has to be read about those that somebody has named.
     possible = {oid for oid in entered if any(e.entry in held for e in now.tables[oid].entries)}
     origins = read_origins(conn, possible)
     proven = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
     proven = _with_lasting_types(conn, proven, now)
     born = {}
     for oid, origin in proven.items():
-        # A table that the configuration does not fit waits for a person, as its copy would.
+        # A table that does not fit the configuration waits for a person, as its copy would.
         with suppress(ConfigError):
-            version = version_of(conn, source, _relation(now.tables[oid], now), Around(after=now), strict=True)
+            version = version_of(conn, source, _relation(now.tables[oid], now), ReadingsAround(after=now), strict=True)
             numbered = _is_numbered(origin, now.tables[oid], now)
             born[oid] = Born(version, origin.named, origin.anchored, numbered)
     return born
 
 
 def _unaltered(
-    known: Fingerprint, rules: Mapping[str, int], now: Fingerprint, rules_now: Mapping[str, int]
+    previous: Fingerprint, rules: Mapping[str, int], now: Fingerprint, rules_now: Mapping[str, int]
 ) -> dict[str, int]:
-    """Those of `rules` that are there, of publications that nobody has altered."""
-    same = {oid for oid, facts in now.publications.items() if known.publications.get(oid) == facts}
+    """Return those of `rules` that still exist, of publications that nobody has altered."""
+    same = {oid for oid, facts in now.publications.items() if previous.publications.get(oid) == facts}
     return {entry: rules[entry] for entry, publication in rules_now.items() if entry in rules and publication in same}
 
 
 def _is_covered(origin: Origin, table: TableFacts, held: Mapping[str, int], now: Fingerprint) -> bool:
-    """Whether all that is published of the table was so from its making on."""
+    """True if all that is published of the table was so from its creation on."""
     rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
     whole = "i" in sent and sent == set(now.operations(table))
@@ -79,7 +79,7 @@ def _is_covered(origin: Origin, table: TableFacts, held: Mapping[str, int], now:
 
 
 def _with_lasting_types(conn: Connection, proven: Mapping[Oid, Origin], now: Fingerprint) -> dict[Oid, Origin]:
-    """Without the tables with values of a type that may have got another text since: the stream had the old one."""
+    """Leave out tables with values of a type whose text may have changed since: the stream had the old text."""
     types = {oid: now.types_of(c.type_oid for c in now.sent(now.tables[oid])) for oid in proven}
     enums = {number for used in types.values() for number, facts in used.items() if facts.kind == "e"}
     lasting = never_relabelled(conn, enums)
@@ -95,7 +95,7 @@ def _is_numbered(origin: Origin, table: TableFacts, now: Fingerprint) -> bool:
 
 
 def _relation(table: TableFacts, now: Fingerprint) -> Relation:
-    """The message that the stream would bring for this table."""
+    """Return the message that the stream would bring for this table."""
     key = _key_numbers(table.key)
     columns = tuple(RelationColumn(c.name, Oid(c.type_oid), c.typmod, c.attnum in key) for c in now.sent(table))
     return Relation(table.oid, table.table.schema, table.table.name, Identity(table.identity), columns)

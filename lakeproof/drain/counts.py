@@ -1,6 +1,6 @@
-"""What flushes add up to, per table and altogether: plain numbers for reports.
+"""The sums of flushes, per table and in total: plain numbers for reports.
 
-How they are shown belongs to the command line and to Dagster.
+The command line and Dagster decide how they are shown.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakeproof.change_counts import COUNT_NAMES, ChangeCounts
 from lakeproof.landing.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -15,28 +16,10 @@ from lakeproof.schema import SchemaVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LandedCounts(ChangeCounts):
     """Changes of one table, and the bytes of their files."""
 
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    truncates: int = 0
     bytes: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.inserts + other.inserts,
-            self.updates + other.updates,
-            self.deletes + other.deletes,
-            self.truncates + other.truncates,
-            self.bytes + other.bytes,
-        )
-
-    @property
-    def changes(self) -> int:
-        """All of them."""
-        return self.inserts + self.updates + self.deletes + self.truncates
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +27,7 @@ class Flush:
     """One manifest that became durable and was acknowledged: the range (`start_lsn`, `end_lsn`].
 
     A progress range has no transactions and an empty `tables`. Commit times are microseconds since 1970 UTC; `seconds` is
-    how long writing the last of it and syncing took. `schemas` are the versions that came into force.
+    the time that writing the last of it and syncing took. `schemas` are the versions that came into force.
     """
 
     number: int
@@ -52,7 +35,7 @@ class Flush:
     end_lsn: Lsn
     transactions: int
     rows: int
-    tables: Mapping[TableName, Counts]
+    tables: Mapping[TableName, LandedCounts]
     first_commit_us: int | None
     last_commit_us: int | None
     schemas: tuple[SchemaVersion, ...]
@@ -60,7 +43,7 @@ class Flush:
 
     @classmethod
     def of(cls, manifest: Manifest, seconds: float) -> Flush:
-        """What a manifest says."""
+        """Return the flush of a manifest."""
         return cls(
             number=manifest.number,
             start_lsn=manifest.start_lsn,
@@ -75,12 +58,12 @@ class Flush:
         )
 
 
-def counts_of(manifest: Manifest) -> dict[TableName, Counts]:
-    """A manifest's changes per table, in the order of the names."""
-    tables: dict[TableName, Counts] = {}
+def counts_of(manifest: Manifest) -> dict[TableName, LandedCounts]:
+    """Return a manifest's changes per table, in the order of the names."""
+    tables: dict[TableName, LandedCounts] = {}
     for f in manifest.files:
-        counts = Counts(f.inserts, f.updates, f.deletes, f.truncates, f.bytes)
-        tables[f.table] = tables.get(f.table, Counts()) + counts
+        counts = LandedCounts(**{name: getattr(f.counts, name) for name in COUNT_NAMES}, bytes=f.bytes)
+        tables[f.table] = tables.get(f.table, LandedCounts()) + counts
     return dict(sorted(tables.items()))
 
 
@@ -91,23 +74,24 @@ class Totals:
     transactions: int = 0
     rows: int = 0
     segments: int = 0
-    tables: dict[TableName, Counts] = field(default_factory=dict)
+    tables: dict[TableName, LandedCounts] = field(default_factory=dict)
 
     def add(self, manifest: Manifest) -> None:
-        """Take one in."""
+        """Add a manifest."""
         self.transactions += manifest.transactions
         self.rows += manifest.rows
         self.segments += bool(manifest.files)
         for table, counts in counts_of(manifest).items():
-            self.tables[table] = self.tables.get(table, Counts()) + counts
+            self.tables[table] = self.tables.get(table, LandedCounts()) + counts
 
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a drain added to the landing: the range (`start_lsn`, `end_lsn`].
+    """The range (`start_lsn`, `end_lsn`] that a drain added to the landing.
 
-    `confirmed_flush_lsn` is the newest position told to the slot, None where another drain did the work. `reason_for_end` is
-    `reached`, `stopped`, `elapsed`, or `followed` (another drain holds the slot, and the landing has what was asked for).
+    `confirmed_flush_lsn` is the newest position that was acknowledged, None if another drain did the work.
+    `reason_for_end` is `reached`, `stopped`, `elapsed`, or `followed` (another drain holds the slot, and the landing has
+    reached the target).
     """
 
     source: str
@@ -117,5 +101,5 @@ class DrainReport:
     transactions: int
     rows: int
     segments: int
-    tables: Mapping[TableName, Counts]
+    tables: Mapping[TableName, LandedCounts]
     reason_for_end: str

@@ -1,11 +1,11 @@
-"""The worker behind the stream: it decodes units, writes segments and appends manifests, in the order they were submitted.
+"""The worker thread behind the stream: it decodes units, writes segments and appends manifests, in the order submitted.
 
-Reading the stream and acknowledging belong to the thread that owns the connection (`loop.py`). A slow disk stops this
-thread, never that one: the server is answered all the same.
+The thread that owns the connection (`loop.py`) reads the stream and acknowledges. A slow disk stops the worker, never that
+thread: the server still gets its answers.
 
-Memory: `drain.queue_bytes` of messages are in the worker's hands or wait for it (or one large transaction, or one message
-that is larger; `drain.spill_bytes` bounds what large transactions keep in memory), one unit is decoded at a time, and a
-segment's rows are bounded by `lakeproof.landing.segment`.
+Memory: `drain.queue_bytes` of messages are with the worker or wait for it (or one large transaction, or one message that is
+larger; `drain.spill_bytes` limits what large transactions keep in memory), one unit is decoded at a time, and
+`lakeproof.landing.segment` limits a segment's rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.catalog_watch import CatalogWatch
-from lakeproof.drain.transactions.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, LakeproofError, SourceError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
@@ -33,19 +33,19 @@ from lakeproof.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.storage.disk import disk_error
 
-# For the last look of a session; where it takes longer, the next session has it.
+# For the last reading of a session; if it takes longer, the next session does it.
 _LOOK_WAIT_S = 10.0
 _LOOK_STEP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class EndSegment:
-    """End the segment where the last unit ended, and make it durable; nothing, where none has come since the last end."""
+    """End the segment at the end of the last unit, and make it durable; does nothing if no unit has come since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A manifest that is durable, and how long its segment's writing and syncing took."""
+    """A durable manifest, and the time that writing and syncing its segment took."""
 
     manifest: Manifest
     seconds: float
@@ -53,19 +53,19 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at the catalog once more, after all that was submitted before; `last` in a session."""
+    """Read the catalog once more, after all work submitted before; `last` in a session."""
 
     last: bool = False
 
 
-Work: TypeAlias = Unit | LargeTransaction | EndSegment | Look
+Work: TypeAlias = DecodeUnit | LargeTransaction | EndSegment | Look
 
 
 class Flusher:
-    """The worker thread of one connection; `close` ends it. All methods are for the thread that made it.
+    """The worker thread of one connection; `close` ends it. All methods are for the thread that created it.
 
-    `watch` is looked after by the worker: before anything else, and whenever it is due and no segment is open. `limits`
-    gives `queue_bytes` (by default four units, so that the worker always finds work) and those of a segment.
+    The worker runs `watch` before anything else, and whenever it is due and no segment is open. `limits` has `queue_bytes`
+    (by default four units, so that the worker always has work) and the limits of a segment.
     """
 
     def __init__(
@@ -85,47 +85,53 @@ class Flusher:
         self._decoder = decoder
         self._writer = writer
         self._segment: SegmentWriter | None = None
-        # Where the last unit ended: the next one has to go on from there.
+        # The end of the last unit: the next one must start there.
         self._reached = chain.end
         self._changed = threading.Condition()
         self._queue: deque[tuple[Work, int]] = deque()
         self._queued_bytes = 0
-        # Until the first look is over: whoever asks before the thread has begun must not take it for idle.
+        # True until the first reading is over, so that a thread that has not begun does not look idle.
         self._busy = watch is not None
         self._closing = False
         self._flushed: deque[Flushed] = deque()
         self._ending = 0
         self._failure: BaseException | None = None
-        # Of the large transaction that is decoded: bytes done, bytes in all. Set by the worker alone.
+        # The large transaction being decoded: bytes done, bytes in all. Only the worker sets it.
         self._large: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._run, name="lakeproof-flush")
         self._thread.start()
 
     @property
     def uncollected(self) -> list[Flushed]:
-        """After `close`: what was made durable, and nobody had taken."""
+        """After `close`: the durable results that nobody has collected."""
         return list(self._flushed)
 
     @property
     def ending(self) -> int:
-        """How many segments' ends were submitted whose results nobody has taken yet."""
+        """The number of submitted segment ends whose results are not collected yet."""
         with self._changed:
             return self._ending
 
     @property
     def decoding(self) -> tuple[int, int] | None:
-        """How many bytes of the large transaction at work are decoded, and of how many; None if there is none."""
+        """The decoded and the total bytes of the large transaction being decoded; None if there is none."""
         return self._large
 
     @property
     def idle(self) -> bool:
-        """Whether all that was submitted has been done without an error, and its results taken."""
+        """True if all submitted work was done without an error, and its results are collected."""
         with self._changed:
             return not (self._queue or self._busy or self._flushed or self._failure)
 
     def submit(self, work: Work, timeout_s: float) -> bool:
-        """Hand over; False where the queue stayed full for `timeout_s` seconds. Raises what the worker failed with."""
-        size = work.size if isinstance(work, Unit) else work.memory_bytes if isinstance(work, LargeTransaction) else 0
+        """Hand over; False if the queue stayed full for `timeout_s` seconds. Raises the worker's error."""
+        size = (
+            work.size
+            if isinstance(work, DecodeUnit)
+            else work.memory_bytes
+            if isinstance(work, LargeTransaction)
+            else 0
+        )
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size), timeout_s):
                 return False
@@ -137,7 +143,7 @@ class Flusher:
         return True
 
     def first(self, timeout_s: float = 0.0) -> Flushed | None:
-        """The first result that is not `collected`; waits up to `timeout_s` seconds. Raises what the worker failed with."""
+        """Return the first result that is not `collected`; waits up to `timeout_s` seconds. Raises the worker's error."""
         with self._changed:
             self._changed.wait_for(lambda: self._flushed or self._failure is not None, timeout_s)
             if not self._flushed:
@@ -145,25 +151,25 @@ class Flusher:
             return self._flushed[0] if self._flushed else None
 
     def collected(self) -> None:
-        """The first result has been dealt with."""
+        """Remove the first result, which has been processed."""
         with self._changed:
             self._flushed.popleft()
             self._ending -= 1
 
     def wait(self) -> None:
-        """Wait until all that was submitted is done, or has failed; results stay where they are."""
+        """Wait until all submitted work is done or has failed; results stay uncollected."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not (self._queue or self._busy))
 
     def look(self) -> None:
-        """Look at the catalog once more and wait for it; nothing else may be submitted meanwhile. Raises as `first`."""
+        """Read the catalog once more and wait for that; nothing else may be submitted meanwhile. Raises as `first`."""
         self.submit(Look(last=True), _LOOK_WAIT_S)
         deadline = time.monotonic() + _LOOK_WAIT_S
         while not self.idle and time.monotonic() < deadline:
             self.first(_LOOK_STEP_S)
 
     def close(self) -> BaseException | None:
-        """End the thread after what it is doing now, drop what waits, and give what it failed with, if it did.
+        """End the thread after its current work and drop the rest; returns the worker's error, None if it had none.
 
         A manifest that the last work appended is in the chain, acknowledged or not.
         """
@@ -187,31 +193,31 @@ class Flusher:
             raise self._failure
 
     def _next(self) -> tuple[Work, int] | None:
-        """What to do now, and its size: a look at the catalog where one is due, else what came first; None at the end.
+        """Return the next work and its size: a reading of the catalog if one is due, else the oldest; None at the end.
 
-        The lock is held by the caller.
+        The caller holds the lock.
         """
         while not self._closing:
             look_in_s = self._look_in_s()
             if look_in_s == 0:
-                found: tuple[Work, int] = (Look(), 0)
+                work: tuple[Work, int] = (Look(), 0)
             elif self._queue:
-                found = self._queue.popleft()
+                work = self._queue.popleft()
             else:
                 self._changed.wait(look_in_s)
                 continue
             self._busy = True
-            return found
+            return work
         return None
 
     def _look_in_s(self) -> float | None:
-        """When the catalog is to be looked at; None where nobody asked for it, or a segment is open."""
+        """Return the seconds until the catalog is to be read; None without a watch, or while a segment is open."""
         if self._watch is None or self._segment is not None:
             return None
         return 0 if self._watch.due else self._watch.wait_s
 
     def _run(self) -> None:
-        # While the first messages come in: the loops are loaded in 0.7 s, or compiled in 5 s the first time on a machine.
+        # While the first messages arrive: loading the loops takes 0.7 s, compiling them on a new machine 5 s.
         try:
             warm_up()
         except BaseException as error:  # noqa: BLE001  as below
@@ -221,10 +227,10 @@ class Flusher:
             return
         while True:
             with self._changed:
-                found = self._next()
-                if found is None:
+                following = self._next()
+                if following is None:
                     return
-                work, size = found
+                work, size = following
             failure: BaseException | None = None
             flushed: Flushed | None = None
             try:
@@ -253,15 +259,15 @@ class Flusher:
         self._check_continues(work)
         if self._segment is None:
             self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits)
-        if isinstance(work, Unit):
+        if isinstance(work, DecodeUnit):
             self._decode(work, self._segment)
         else:
             self._decode_large(work, self._segment)
         self._reached = work.end_lsn
         return None
 
-    def _check_continues(self, unit: Unit | LargeTransaction) -> None:
-        """Invariant no-gap, inside a segment too."""
+    def _check_continues(self, unit: DecodeUnit | LargeTransaction) -> None:
+        """Check the invariant no-gap, inside a segment too."""
         if unit.start_lsn != self._reached or unit.end_lsn <= unit.start_lsn:
             raise InvariantError(
                 f"landing {self._chain.paths.url(self._chain.paths.landing(self._chain.incarnation))}",
@@ -269,38 +275,40 @@ class Flusher:
                 "nothing of it was landed or acknowledged; report this",
             )
 
-    def _decode(self, work: Unit, segment: SegmentWriter) -> None:
-        if work.wires:
-            batch = self._decoder.decode(*work.wires)
-            work.wires.clear()
+    def _decode(self, work: DecodeUnit, segment: SegmentWriter) -> None:
+        if work.buffers:
+            batch = self._decoder.decode(*work.buffers)
+            work.buffers.clear()
             failpoint("drain.decoded")
             self._add(batch, segment)
 
     def _add(self, batch: Batch, segment: SegmentWriter) -> None:
-        if batch.notes:
-            # The server knows all messages or none.
-            kept = [n for n in batch.notes if isinstance(n.said, Origin) or n.said.prefix in self._prefixes]
-            batch = replace(batch, notes=kept)
+        if batch.logical_messages:
+            # The server sends all logical messages or none.
+            kept = [
+                n for n in batch.logical_messages if isinstance(n.message, Origin) or n.message.prefix in self._prefixes
+            ]
+            batch = replace(batch, logical_messages=kept)
         segment.add(batch)
         if self._watch is not None:
             for schema in batch.schemas:
                 self._watch.saw(schema.version)
 
     def _decode_large(self, work: LargeTransaction, segment: SegmentWriter) -> None:
-        """In parts, so that memory does not grow with the transaction; it is one in the manifest's count all the same."""
+        """Decode in parts, so that memory does not grow with the transaction; the manifest still counts it once."""
         info = TransactionInfo(work.end_lsn, work.xid, work.commit_time_us)
         seq = done = 0
         counted = False
         self._large = 0, work.size
-        # A streamed transaction's rows have the shapes that it announces itself.
+        # A streamed transaction's rows have the schemas that it announces itself.
         ordinary = self._decoder.relations
         relations = ordinary.streamed() if work.streamed else ordinary
         decoder = BatchDecoder(relations) if work.streamed else self._decoder
         try:
             for part in work.parts():
                 relations.arrival = part.arrival
-                size = part.wire.size
-                batch = decoder.decode_part(part.wire, info, seq)
+                size = part.buffer.size
+                batch = decoder.decode_part(part.buffer, info, seq)
                 del part
                 failpoint("drain.decoded")
                 self._add(replace(batch, transactions=1 if batch.rows and not counted else 0), segment)
@@ -325,7 +333,7 @@ class Flusher:
 
 
 def _translate(error: BaseException, chain: Chain) -> BaseException:
-    """The error in the project's own kinds; what is none of the kinds known here stays as it is."""
+    """Return the error as one of the project's own; other kinds stay as they are."""
     landing = chain.paths.url(chain.paths.landing(chain.incarnation))
     if isinstance(error, LakeproofError):
         return error

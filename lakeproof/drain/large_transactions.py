@@ -1,6 +1,6 @@
-"""What is told of large transactions while they are received and decoded, when nothing of them is durable yet.
+"""Reports progress of large transactions while they are received and decoded, before anything of them is durable.
 
-Receiving belongs to `buffer`, decoding to `flush`.
+`transactions/buffer.py` receives them, and `flush.py` decodes them.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from collections.abc import Callable
 from lakeproof.events import Event, Report
 
 INTERVAL_S = 1.0
-# Below that a transaction is over before anybody asks what is going on.
+# A smaller transaction is over before anybody wonders what is going on.
 LARGE_BYTES = 16 * 1024 * 1024
 
 
 class LargeProgress:
-    """Events of one source, at most one in `INTERVAL_S` seconds."""
+    """Reports events of one source, at most one every `INTERVAL_S` seconds."""
 
     def __init__(self, report: Report, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._report, self._source, self._clock = report, source, clock
-        self._told = clock()
+        self._reported_at = clock()
         self._begun: tuple[int, float] | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether the last event is old enough."""
-        return self._clock() - self._told >= INTERVAL_S
+        """True if the last event is old enough."""
+        return self._clock() - self._reported_at >= INTERVAL_S
 
-    def tell(self, received: int, decoding: tuple[int, int] | None) -> None:
-        """Tell of `received` bytes of transactions that are not complete, and of one being decoded: how far, of how many."""
-        now = self._told = self._clock()
+    def report(self, received: int, decoding: tuple[int, int] | None) -> None:
+        """Report `received` bytes of unfinished transactions, and of the one being decoded: bytes done, bytes in all."""
+        now = self._reported_at = self._clock()
         if decoding is not None and decoding[1] >= LARGE_BYTES:
             done, size = decoding
             if self._begun is None or self._begun[0] != size:

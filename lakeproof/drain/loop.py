@@ -1,18 +1,18 @@
-"""One connection's life: read, hand over, acknowledge what is durable, until something says to end.
+"""One connection's life: read, hand over, acknowledge what is durable, until the goal is reached.
 
-Connecting again, and what the whole drain adds up to, belong to `lakeproof.commands.drain`.
+`supervisor.py` reconnects, and adds up the whole drain.
 
     a segment ends      at a commit, when it is old, long or large enough (`drain.flush_*`), or the server wants our position
-    a progress range    ends at a keepalive's position, when nothing is open but streamed transactions, which would come
-                        again, and everything received is durable
-    the slot moves      to the end of a manifest that is durable; invariant ack-after-durable
+    a progress range    ends at a keepalive's position, when nothing is open except streamed transactions, which would be
+                        sent again, and everything received is durable
+    the slot moves      to the end of a durable manifest; invariant ack-after-durable
 
-No hand-over can leave a hole: what is handed over stays here until the other side has it, and is the other side's from that
-moment on, whatever fails next. Each unit says where the one before it ended, and the worker refuses one that does not go on
-from there; a segment ends where its last unit does.
+No hand-over can leave a hole: a unit stays here until the worker has it, and belongs to the worker from that moment on,
+whatever fails next. Each unit says where the unit before it ended, and the worker refuses a unit that does not continue
+there. A segment ends at the end of its last unit.
 
-Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so that the server hears from us however slow
-the disk is.
+Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so the server hears from us however slow the
+disk is.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.flush import EndSegment, Flushed, Flusher, Work
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.transactions.buffer import TransactionBuffer
-from lakeproof.drain.transactions.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import LakeproofError, SourceError, TransientError
 from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, Received, ReplicationStream
 
-# With work in the worker's hands its result is looked for this often: an acknowledgement is at most this late.
+# While the worker is busy, its results are polled this often: an acknowledgement is at most this late.
 BUSY_WAIT_S = 0.02
 
 
-class Ended(Enum):
-    """Why a session ended without an error."""
+class SessionEnd(Enum):
+    """The reasons for which a session ends without an error."""
 
     REACHED = "reached"
     STOPPED = "stopped"
@@ -50,7 +50,7 @@ class Ended(Enum):
 
 @dataclass(slots=True)
 class Goal:
-    """What ends a session: `target` becomes durable, the clock passes `deadline` (time.monotonic), or a stop."""
+    """The condition that ends a session: `target` is durable, `deadline` (time.monotonic) has passed, or a stop."""
 
     stop: Stop
     target: Lsn | None = None
@@ -59,25 +59,34 @@ class Goal:
 
 @dataclass(slots=True)
 class _Pending:
-    """What the worker has been given since the last segment's end."""
+    """The units that the worker was given since the last segment's end."""
 
     end: Lsn | None = None
     size: int = 0
-    others: int = 0
+    change_count: int = 0
     since: float = field(default_factory=time.monotonic)
 
-    def add(self, unit: Unit | LargeTransaction) -> None:
+    def add(self, unit: DecodeUnit | LargeTransaction) -> None:
         self.end = unit.end_lsn
         self.size += unit.size
-        self.others += unit.others
+        self.change_count += unit.change_count
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The receivers of a session's events.
+
+    `on_flushed` is called with each manifest after it was acknowledged, `on_spilled` with the bytes of each transaction that
+    went to disk; `large` reports the progress of large ones.
+    """
+
+    on_flushed: Callable[[Flushed], None]
+    on_spilled: Callable[[int], None]
+    large: LargeProgress
 
 
 class Session:
-    """The loop over one stream. `durable` is the chain's end as this session knows it.
-
-    `on_flushed` hears of each manifest after it was acknowledged, `on_spilled` of the bytes of each transaction that went
-    to disk, `large` of how far large ones are.
-    """
+    """The loop over one stream. `durable` is the chain's end as this session knows it."""
 
     def __init__(
         self,
@@ -85,28 +94,25 @@ class Session:
         flusher: Flusher,
         limits: DrainConfig,
         durable: Lsn,
-        *,
-        on_flushed: Callable[[Flushed], None],
-        on_spilled: Callable[[int], None],
-        large: LargeProgress,
+        listeners: Listeners,
     ) -> None:
         self._stream = stream
         self._flusher = flusher
         self._limits = limits
-        self._on_flushed = on_flushed
-        self._on_spilled = on_spilled
-        self._large = large
+        self._on_flushed = listeners.on_flushed
+        self._on_spilled = listeners.on_spilled
+        self._large = listeners.large
         self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable)
-        # Units out of the buffer that the worker has not taken yet.
-        self._waiting: deque[Unit | LargeTransaction] = deque()
+        # Units out of the buffer that the worker does not have yet.
+        self._waiting: deque[DecodeUnit | LargeTransaction] = deque()
         self._pending = _Pending()
         self._alive = True
         self._keepalive: Lsn | None = None
         self._progress_at = time.monotonic()
         self.durable = durable
 
-    def run(self, goal: Goal) -> Ended:
-        """Drain until the goal; everything complete is then durable and acknowledged. Raises as stream and worker do."""
+    def run(self, goal: Goal) -> SessionEnd:
+        """Drain until the goal; then everything complete is durable and acknowledged. Raises as stream and worker do."""
         try:
             while True:
                 ended = self._ended(goal)
@@ -127,17 +133,17 @@ class Session:
 
     def _step(self, goal: Goal) -> None:
         received = self._receive(goal)
-        if len(received.wire):
+        if len(received.buffer):
             if self._pending.end is None and not self._buffer.complete:
                 self._pending.since = time.monotonic()
-            self._buffer.feed(received.wire)
+            self._buffer.feed(received.buffer)
             failpoint("drain.received")
         if received.keepalive_lsn is not None:
             self._keepalive = max(received.keepalive_lsn, self._keepalive or Lsn.ZERO)
         self._hand_over(everything=False)
-        if received.flush_wanted or self._segment_is_due(goal):
+        if received.flush_requested or self._segment_is_due(goal):
             self._end_segment()
-        self._make_progress(goal, wanted=received.flush_wanted)
+        self._make_progress(goal, requested=received.flush_requested)
         self._collect(0.0)
 
     def _receive(self, goal: Goal) -> Received:
@@ -146,13 +152,13 @@ class Session:
             return Received()
         return self._stream.read(READ_BYTES, self._patience(goal))
 
-    def _ended(self, goal: Goal) -> Ended | None:
+    def _ended(self, goal: Goal) -> SessionEnd | None:
         if goal.stop.requested:
-            return Ended.STOPPED
+            return SessionEnd.STOPPED
         if goal.target is not None and self.durable >= goal.target:
-            return Ended.REACHED
+            return SessionEnd.REACHED
         if goal.deadline is not None and time.monotonic() >= goal.deadline:
-            return Ended.ELAPSED
+            return SessionEnd.ELAPSED
         return None
 
     def _finish(self) -> None:
@@ -163,14 +169,14 @@ class Session:
             self._collect(WAIT_S)
 
     def _keep(self) -> None:
-        """Where the stream has failed: make durable what came whole before that; the next connection acknowledges it."""
+        """After a failure of the stream: make durable what arrived whole; the next connection acknowledges it."""
         self._alive = False
         with suppress(LakeproofError):
             self._end_segment()
             self._flusher.wait()
 
     def _patience(self, goal: Goal) -> float:
-        """How long a read may wait for its first message."""
+        """Return how long a read may wait for its first message."""
         longest = WAIT_S if self._flusher.idle else BUSY_WAIT_S
         if goal.deadline is not None:
             longest = min(longest, max(0.0, goal.deadline - time.monotonic()))
@@ -184,7 +190,7 @@ class Session:
         while self._waiting:
             unit = self._waiting[0]
             self._submit(unit)
-            # From here on it is the worker's, whatever fails next.
+            # From here on the unit belongs to the worker, whatever fails next.
             del self._waiting[0]
             self._pending.add(unit)
             if isinstance(unit, LargeTransaction) and unit.spilled:
@@ -192,32 +198,32 @@ class Session:
             self._tend()
 
     def _submit(self, work: Work) -> None:
-        """Wait until the worker has taken it. Raises only while it has not."""
+        """Wait until the worker has the work. Raises only while it does not."""
         while not self._flusher.submit(work, WAIT_S):
             self._tend()
             if self._alive:
                 self._collect(0.0)
 
     def _tend(self) -> None:
-        """What the stream needs while something else is done, and who follows the drain."""
+        """Keep the stream alive during other work, and report progress."""
         if self._large.is_due:
-            self._large.tell(self._buffer.waiting_bytes, self._flusher.decoding)
+            self._large.report(self._buffer.waiting_bytes, self._flusher.decoding)
         if self._alive:
             self._stream.tick()
 
     def _segment_is_due(self, goal: Goal) -> bool:
-        """Whether what is complete should become durable now. While one segment is being ended, the next one grows."""
+        """True if what is complete should become durable now. While one segment is being ended, the next one grows."""
         pending, limits = self._pending, self._limits
         if self._flusher.ending or (pending.end is None and not self._buffer.complete):
             return False
-        known = (self._keepalive, pending.end, self._buffer.complete_end)
-        if goal.target is not None and max(lsn or Lsn.ZERO for lsn in known) >= goal.target:
+        positions = (self._keepalive, pending.end, self._buffer.complete_end)
+        if goal.target is not None and max(lsn or Lsn.ZERO for lsn in positions) >= goal.target:
             return True
-        others = pending.others + self._buffer.complete_others
+        change_count = pending.change_count + self._buffer.complete_change_count
         age = time.monotonic() - pending.since
         return (
-            age >= (limits.flush_interval_s if others else limits.progress_interval_s)
-            or others >= limits.flush_rows
+            age >= (limits.flush_interval_s if change_count else limits.progress_interval_s)
+            or change_count >= limits.flush_rows
             or pending.size + self._buffer.complete_bytes >= limits.flush_bytes
         )
 
@@ -228,20 +234,20 @@ class Session:
             self._pending = _Pending()
             self._tend()
 
-    def _make_progress(self, goal: Goal, *, wanted: bool) -> None:
-        """A range without changes: only when nothing is open and all that was received is durable."""
-        at = self._keepalive
+    def _make_progress(self, goal: Goal, *, requested: bool) -> None:
+        """End a range without changes, if nothing is open and everything received is durable."""
+        keepalive = self._keepalive
         if (
-            at is None
-            or at <= self.durable
-            or not self._buffer.settled
+            keepalive is None
+            or keepalive <= self.durable
+            or not self._buffer.nothing_waits
             or self._pending.end is not None
             or not self._flusher.idle
         ):
             return
         due = time.monotonic() - self._progress_at >= self._limits.progress_interval_s
-        if due or wanted or (goal.target is not None and at >= goal.target):
-            self._buffer.advance(at)
+        if due or requested or (goal.target is not None and keepalive >= goal.target):
+            self._buffer.advance(keepalive)
             self._end_segment()
 
     def _collect(self, timeout_s: float) -> None:

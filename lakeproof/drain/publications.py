@@ -1,10 +1,11 @@
-"""Which publications a stream can be opened with: the server knows one only from the place in the WAL where it was made.
+"""Selects the publications that a stream can be opened with: the server knows one only from its creation in the WAL on.
 
-What a publication has is `lakeproof.postgres.catalog_published`'s; opening streams belongs to `lakeproof.commands.drain`.
+`supervisor.py` opens the streams.
 
-    recorded          the chain's catalog has it: the stream read it there
-    seen later        it is there now, and the catalog does not have it: it is read from where it was first seen on; until
-                      then the others alone are. Its tables are then `not read` (`lakeproof.catalog.differences`) up to there
+    recorded          the chain's catalog has it: the stream can read it from the chain's end on
+    seen later        it exists now, but the chain's catalog does not have it: it is read from the position where it was
+                      first seen; until then the other publications are read alone. Up to that position its tables are
+                      `not read` (`lakeproof.catalog.differences`)
 """
 
 from __future__ import annotations
@@ -20,37 +21,38 @@ from lakeproof.lsn import Lsn
 
 
 class PublicationsChangedError(TransientError):
-    """The source has other publications than the stream was opened with: it is opened anew, with those."""
+    """The source has other publications than the stream was opened with: the stream is opened again, with the new ones."""
 
     def __init__(self, source: SourceConfig) -> None:
-        reason = "one of them was made or dropped while the drain ran"
+        reason = "one of them was created or dropped while the drain ran"
         super().__init__(f"publications of {source.name}", reason, "connect again")
 
 
 @dataclass(slots=True)
 class Publications:
-    """What one drain knows of its source's publications: where those were first seen that the chain's catalog lacks."""
+    """The positions at which one drain first saw publications that the chain's catalog lacks."""
 
     first_seen: dict[str, Lsn] = field(default_factory=dict)
 
     def readable(
-        self, recorded: set[str] | None, there: Sequence[str], now: Lsn, end: Lsn
+        self, recorded: set[str] | None, existing: Sequence[str], now: Lsn, end: Lsn
     ) -> tuple[list[str], Lsn | None]:
-        """Those of `there` that can be read from the chain's `end` on, and up to where without the others.
+        """Return the publications readable from `end`, and the position until which the others must be left out.
 
-        `recorded` are the chain's, `now` is the server's position when `there` was read. None where nothing is left out.
+        The position is None if none is left out. `recorded` are the chain's publications, `existing` the source's, and `now`
+        is the server's position when `existing` was read.
         """
-        for name in there:
+        for name in existing:
             if recorded is not None and name not in recorded:
                 self.first_seen.setdefault(name, now)
-        younger = {name for name in there if self.first_seen.get(name, Lsn.ZERO) > end}
-        names = [name for name in there if name not in younger]
+        younger = {name for name in existing if self.first_seen.get(name, Lsn.ZERO) > end}
+        names = [name for name in existing if name not in younger]
         if not younger or not names:
-            return list(there), None
+            return list(existing), None
         return names, max(self.first_seen[name] for name in younger)
 
 
 def recorded_names(chain: Chain) -> set[str] | None:
-    """The publications of the chain's newest catalog; None where it has none. Raises LakeError where it is damaged."""
+    """Return the publications in the chain's newest catalog, None if it has none. Raises LakeError if it is damaged."""
     recorded = newest_catalog(chain)
     return None if recorded is None else recorded.publication_names

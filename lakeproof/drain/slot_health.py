@@ -1,14 +1,15 @@
-"""How long a slot will last: the WAL it keeps, how fast more comes, and when the server would take it away.
+"""Judges how long a slot will last: the WAL it retains, the rate of new WAL, and when the server would invalidate it.
 
-Reading the slot belongs to `lakeproof.postgres.replication_slot`; who is told belongs to the callers.
+`lakeproof.postgres.replication_slot` reads the slot.
 
-The rate needs two looks at the server's position. The landing has them: every link of the chain says where the WAL was when
-it was written, and a drain that is at work writes one at least every `drain.progress_interval_s`. So nothing is kept
-for it, and where the drain has stopped, the rate is the one since then. Where it was behind then, the rate is overrated.
+The rate needs the server's position at two times. The landing has the earlier one: every manifest has the WAL's position
+when it was written, and a working drain writes one at least every `drain.progress_interval_s`. So nothing is stored for
+this. If the drain has stopped, the rate is measured from its last manifest; it is too high if the drain was lagging then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -19,31 +20,65 @@ from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.storage.fields import time_of
 
-# The rate is measured over at least this, where the chain is that old: a checkpoint or a backup comes in waves.
+# The rate is measured over at least this time, if the chain is that old: checkpoints and backups come in waves.
 WINDOW_S = 300.0
 _HOUR_S = 3600.0
 
 
 class Level(Enum):
-    """How bad it is; `error` is what somebody should be woken for."""
+    """The severity of a slot's condition; `error` is worth waking somebody for."""
 
     OK = "ok"
     WARN = "warn"
     ERROR = "error"
 
 
+class HealthCause(Enum):
+    """What is wrong with a slot, or will be."""
+
+    RETAINED = "retained"
+    UNREAD = "unread"
+    TIME_LEFT = "time left"
+    INVALIDATED = "invalidated"
+    UNRESERVED = "unreserved"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReason:
+    """One thing that is wrong, and how bad it is; `value` and `limit` are what the sentence needs."""
+
+    cause: HealthCause
+    level: Level
+    value: float = 0.0
+    limit: str | None = None
+
+    def __str__(self) -> str:
+        match self.cause:
+            case HealthCause.RETAINED:
+                return f"it keeps {self.value:,.0f} bytes of WAL"
+            case HealthCause.UNREAD:
+                return f"nobody has read it for {self.value:,.0f} s"
+            case HealthCause.TIME_LEFT:
+                hours = self.value / _HOUR_S
+                return f"at the present rate the server invalidates it in {hours:,.1f} h ({self.limit})"
+            case HealthCause.INVALIDATED:
+                return "the server has invalidated it"
+            case HealthCause.UNRESERVED:
+                return "the server may remove WAL that it needs at the next checkpoint"
+
+
 @dataclass(frozen=True, slots=True)
 class SlotHealth:
     """A slot's prospects.
 
-    `wal_bytes_per_s` is the rate of the whole cluster's WAL over `rate_over_s` seconds, None where the landing is too young
-    to tell. `seconds_left` is the time until the server would invalidate the slot at that rate, for the reason `limit`
-    (`max_slot_wal_keep_size` or `idle_replication_slot_timeout`); None where there is no limit or no rate.
-    `unread_s` is how long nobody has read the slot, None while somebody does.
+    `wal_bytes_per_s` is the rate of the whole cluster's WAL over `rate_over_s` seconds, None if the landing is too young
+    to measure. `seconds_left` is the time until the server would invalidate the slot at that rate, for the reason `limit`
+    (`max_slot_wal_keep_size` or `idle_replication_slot_timeout`); None without a limit or a rate.
+    `unread_s` is the time since anybody read the slot, None while somebody does.
     """
 
     level: Level
-    reasons: tuple[str, ...]
+    reasons: tuple[HealthReason, ...]
     wal_bytes_per_s: float | None
     rate_over_s: float | None
     seconds_left: float | None
@@ -54,32 +89,26 @@ class SlotHealth:
 def slot_health(
     slot: SlotState, end_of_wal: Lsn, chain: Chain | None, limits: HealthConfig, now: datetime | None = None
 ) -> SlotHealth:
-    """Judge a slot; costs O(log n) links of the chain. `end_of_wal` was asked for just before `now`."""
+    """Judge a slot; reads O(log n) manifests. `end_of_wal` was read just before `now`."""
     now = datetime.now(timezone.utc) if now is None else now
     rate, over_s = _rate(chain, end_of_wal, now)
     unread_s = _unread_s(slot, chain, now)
     left_s, limit = _left(slot, rate, unread_s)
-    judged = [
-        _judge(
-            slot.retained_bytes,
-            limits.retained_warn_bytes,
-            limits.retained_error_bytes,
-            "it keeps {:,.0f} bytes of WAL",
-        ),
-        _judge(unread_s, limits.unread_warn_s, limits.unread_error_s, "nobody has read it for {:,.0f} s"),
-        _judge_left(left_s, limit, limits),
+    reasons = [
+        *_judge(HealthCause.RETAINED, slot.retained_bytes, limits.retained_warn_bytes, limits.retained_error_bytes),
+        *_judge(HealthCause.UNREAD, unread_s, limits.unread_warn_s, limits.unread_error_s),
+        *_judge_left(left_s, limit, limits),
     ]
     if slot.lost:
-        judged.append((Level.ERROR, "the server has invalidated it"))
+        reasons.append(HealthReason(HealthCause.INVALIDATED, Level.ERROR))
     elif slot.wal_status == "unreserved":
-        judged.append((Level.ERROR, "the server may remove WAL that it needs at the next checkpoint"))
-    found = [(level, reason) for level, reason in judged if level is not Level.OK]
-    worst = max((level for level, _ in found), key=list(Level).index, default=Level.OK)
-    return SlotHealth(worst, tuple(reason for _, reason in found), rate, over_s, left_s, limit, unread_s)
+        reasons.append(HealthReason(HealthCause.UNRESERVED, Level.ERROR))
+    worst = max((reason.level for reason in reasons), key=list(Level).index, default=Level.OK)
+    return SlotHealth(worst, tuple(reasons), rate, over_s, left_s, limit, unread_s)
 
 
 def _rate(chain: Chain | None, end_of_wal: Lsn, now: datetime) -> tuple[float | None, float | None]:
-    """Bytes of WAL per second since the newest link that is old enough, or since the first that is kept."""
+    """Return bytes of WAL per second since the newest manifest that is old enough, or since the first that is kept."""
     if chain is None:
         return None, None
     low, high = chain.first_number, chain.newest.number
@@ -90,7 +119,7 @@ def _rate(chain: Chain | None, end_of_wal: Lsn, now: datetime) -> tuple[float | 
         else:
             high = middle - 1
     age_s = _age_s(chain, low, now)
-    # Of a second or less, the clock's own coarseness would be the answer.
+    # Over a second or less the rate would mostly show how coarse the clock is.
     if age_s <= 1.0:
         return None, None
     return max(0, end_of_wal - chain.manifest(low).end_lsn) / age_s, age_s
@@ -105,27 +134,25 @@ def _unread_s(slot: SlotState, chain: Chain | None, now: datetime) -> float | No
         return None
     if slot.inactive_s is not None:
         return slot.inactive_s
-    # Servers before 17 don't say; whoever read it has written to the landing last.
+    # Servers before 17 don't report it; the reader's last manifest tells when it last read.
     return None if chain is None else max(0.0, _age_s(chain, chain.newest.number, now))
 
 
 def _left(slot: SlotState, rate: float | None, unread_s: float | None) -> tuple[float | None, str | None]:
-    found: list[tuple[float, str]] = []
+    limits: list[tuple[float, str]] = []
     if slot.safe_wal_size is not None and rate:
-        found.append((max(0, slot.safe_wal_size) / rate, "max_slot_wal_keep_size"))
+        limits.append((max(0, slot.safe_wal_size) / rate, "max_slot_wal_keep_size"))
     if slot.idle_timeout_s and unread_s is not None:
-        found.append((max(0.0, slot.idle_timeout_s - unread_s), "idle_replication_slot_timeout"))
-    return min(found, default=(None, None))
+        limits.append((max(0.0, slot.idle_timeout_s - unread_s), "idle_replication_slot_timeout"))
+    return min(limits, default=(None, None))
 
 
-def _judge(value: float | None, warn: float, error: float, words: str) -> tuple[Level, str]:
-    if value is None or value < warn:
-        return Level.OK, ""
-    return (Level.ERROR if value >= error else Level.WARN), words.format(value)
+def _judge(cause: HealthCause, value: float | None, warn: float, error: float) -> Iterator[HealthReason]:
+    if value is not None and value >= warn:
+        yield HealthReason(cause, Level.ERROR if value >= error else Level.WARN, value)
 
 
-def _judge_left(left_s: float | None, limit: str | None, limits: HealthConfig) -> tuple[Level, str]:
-    if left_s is None or left_s > limits.left_warn_s:
-        return Level.OK, ""
-    level = Level.ERROR if left_s <= limits.left_error_s else Level.WARN
-    return level, f"at the present rate the server invalidates it in {left_s / _HOUR_S:,.1f} h ({limit})"
+def _judge_left(left_s: float | None, limit: str | None, limits: HealthConfig) -> Iterator[HealthReason]:
+    if left_s is not None and left_s <= limits.left_warn_s:
+        level = Level.ERROR if left_s <= limits.left_error_s else Level.WARN
+        yield HealthReason(HealthCause.TIME_LEFT, level, left_s, limit)

@@ -1,6 +1,6 @@
-"""When a drain is to end.
+"""The condition that ends a drain.
 
-Whether that moment has come is decided in `loop.py` and `lakeproof.commands.drain`.
+`loop.py` and `supervisor.py` decide whether it is met.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Made by one of the four class methods; `target` and `duration_s` belong to `lsn` and `seconds`."""
+    """Created by one of the four class methods; `target` and `duration_s` are those of `lsn` and `seconds`."""
 
     mode: Mode
     target: Lsn | None = None
@@ -30,25 +30,25 @@ class Until:
 
     @classmethod
     def caught_up(cls) -> Until:
-        """All that the server had flushed when the drain began is durable."""
+        """End when everything that the server had flushed at the drain's start is durable."""
         return cls(Mode.CAUGHT_UP)
 
     @classmethod
     def lsn(cls, target: Lsn) -> Until:
-        """The landing reaches `target` (it may end beyond it, at a commit)."""
+        """End when the landing reaches `target` (it may end beyond it, at a commit)."""
         return cls(Mode.LSN, target=target)
 
     @classmethod
     def stopped(cls) -> Until:
-        """Only when asked to stop."""
+        """End only when asked to stop."""
         return cls(Mode.STOPPED)
 
     @classmethod
     def seconds(cls, duration_s: float) -> Until:
-        """After that many seconds."""
+        """End after that many seconds."""
         return cls(Mode.SECONDS, duration_s=duration_s)
 
     @property
     def lasting(self) -> bool:
-        """Whether a lost connection is made again instead of being an error: nobody waits for a position."""
+        """True if the drain reconnects after a lost connection instead of failing: nobody waits for a position."""
         return self.mode in (Mode.STOPPED, Mode.SECONDS)

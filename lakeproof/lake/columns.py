@@ -1,4 +1,7 @@
-"""Names of a table's columns in the lake, from its schema version alone: which there are, and which tell its rows apart."""
+"""Names of a table's columns in the lake, from its schema version alone: all columns, and those of its key.
+
+Expressions and frames belong to `lakeproof.lake.rows`: Spark is not imported here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ NEVER_TOASTED = frozenset(
 )
 
 
-# What Delta keeps the least and greatest value of, and of how many columns where it is not told which.
+# The types for which Delta keeps the least and greatest value, and the number of columns unless it is given a list.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
 
 
@@ -27,7 +30,7 @@ _REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
 
 
 def in_lake(version: SchemaVersion) -> SchemaVersion:
-    """The same shape under the lake's column names; equal to `version` in nearly every case."""
+    """Return the same schema version under the lake's column names; equal to `version` in nearly every case."""
     names = lake_names(version.columns)
     if all(old == new for old, new in names.items()):
         return version
@@ -41,13 +44,18 @@ def column_names(shape: SchemaVersion) -> list[str]:
 
 
 def has_old_rows(shape: SchemaVersion) -> bool:
-    """Whether updates and deletes bring the whole old row (identity FULL)."""
+    """True if updates and deletes bring the whole old row (identity FULL)."""
     return shape.identity is Identity.FULL
 
 
 def keeps_key(shape: SchemaVersion) -> bool:
-    """Whether current and history have `_lp_key` filled: bags, and keys that Spark does not compare exactly."""
+    """True if current and history have `_lp_key` filled: bags, and keys that Spark does not compare exactly."""
     return shape.is_bag or needs_key_text(shape)
+
+
+def key_may_be_null(shape: SchemaVersion) -> bool:
+    """True if NULL is a key value like any other: a configured key may have it."""
+    return has_old_rows(shape) and not keeps_key(shape)
 
 
 def merge_key(shape: SchemaVersion) -> tuple[str, ...]:
@@ -80,15 +88,15 @@ def history_columns(shape: SchemaVersion) -> list[str]:
 
 
 def history_statistics(shape: SchemaVersion) -> tuple[str, ...]:
-    """The columns by which files of history are passed over: where and when a change was, and its key.
+    """Return the columns by which files of history are pruned: a change's position, time and key.
 
-    Delta would take the first 32 columns, and the hidden ones stand last.
+    Delta would take the first 32 columns, and the hidden ones are last.
     """
     return (ORD, LSN, COMMIT_TIME, *_bounded(shape, shape.key))
 
 
 def current_statistics(shape: SchemaVersion) -> tuple[str, ...]:
-    """The same for current: nothing to say where Delta's choice has the key; else the key, then the columns in order."""
+    """Return the same for current: none if Delta's choice includes the key; else the key, then the columns in order."""
     names = column_names(shape)
     if all(k in names[:STATISTICS_COLUMNS] for k in shape.key):
         return ()
@@ -107,16 +115,16 @@ def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
 
 
 def placed(shape: SchemaVersion) -> list[str]:
-    """The columns of current, and `_lp_ord` where it is none of them."""
+    """Return the columns of current, and `_lp_ord` if it is not among them."""
     names = current_columns(shape)
     return names if ORD in names else [*names, ORD]
 
 
 def needs_mapping(names: Iterable[str]) -> bool:
-    """Whether a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
+    """True if a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
     return any(not _REFUSED_BY_PARQUET.isdisjoint(n) for n in names)
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark SQL reads it."""
+    """Return a column's name as Spark SQL reads it."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,13 @@
-"""The landing: the store, the segment format, the chain of manifests, and looking inside them.
+"""The landing: Parquet segments and the chain of manifests that makes them visible. FORMAT.md is its format.
 
-Nothing here talks to PostgreSQL, and nothing here needs Spark. The format is FORMAT.md beside this file.
+Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind are `lakeproof.storage`.
+
+    manifest.py            one element of the chain         chain.py             reads and extends the chain
+    segment.py             writes a segment's files         logical_messages.py  writes its logical messages
+    reader.py              finds and verifies files         decoded_size.py      what a file's rows take in memory
+    catalog_record.py      a reading of the catalog         catalog_history.py   the chain's readings
+    incarnation_record.py  an incarnation about to begin    timelines.py         the server's later timelines
+    retention.py           removes old manifests            chain_start.py       where the chain begins then
+    sweep.py               removes files nobody names       inspect.py           shows a file to a person
+    ownership.py           whose lake this is
 """

@@ -1,19 +1,19 @@
-"""The chain's records of the source's catalog: the newest fingerprint, the records from a position on, and adding one.
+"""The chain's records of the source's catalog: the newest fingerprint, the records from a position on, adding one.
 
-What a record says belongs to `catalog_record.py`, when one is made to `lakeproof.drain.catalog_watch`. A fingerprint's
-file is named after its link, so the newest records are found by one listing; a file that its link does not name does
-not exist.
+`catalog_record.py` has a record's fields; `lakeproof.drain.catalog_watch` decides when one is made. A fingerprint's file has
+its manifest's number in its name, so one listing finds the newest records. A file that its manifest does not name does not
+exist.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from lakeproof.catalog.fingerprint import Fingerprint, parse_fingerprint
 from lakeproof.errors import RECOVER, LakeError
-from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.catalog_record import CatalogRecord, FirstReading
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
@@ -28,30 +28,23 @@ _NAME = re.compile(r"(?P<number>[0-9]{20})-[0-9a-f]{32}\.json")
 def put_fingerprint(
     store: Store, paths: LakePaths, incarnation: Incarnation, fingerprint: Fingerprint, *, number: int, writer: str
 ) -> tuple[str, int, str]:
-    """Make a fingerprint's file durable for link `number`; its path below the landing, bytes and SHA-256."""
+    """Store the file of manifest `number` durably; returns its path below the landing, its bytes and its SHA-256."""
     data = fingerprint.to_bytes()
     key = f"{paths.catalogs(incarnation)}/{number:020d}-{writer}.json"
     store.put(key, data)
     return key.removeprefix(paths.landing(incarnation) + "/"), len(data), hashlib.sha256(data).hexdigest()
 
 
-def first_reading(  # noqa: PLR0917  put_fingerprint's, the two positions, and the rules
-    store: Store,
-    paths: LakePaths,
-    incarnation: Incarnation,
-    fingerprint: Fingerprint,
-    writer: str,
-    settled: Lsn,
-    noticed: Lsn,
-    rules: Mapping[str, int],
+def first_reading(
+    store: Store, paths: LakePaths, incarnation: Incarnation, reading: FirstReading, writer: str
 ) -> tuple[CatalogRecord, Lsn]:
-    """What the head of a chain to be is given: its fingerprint's file is durable afterwards."""
-    put = put_fingerprint(store, paths, incarnation, fingerprint, number=0, writer=writer)
-    return CatalogRecord(None, noticed, *put, rules=rules), settled
+    """Store the fingerprint durably and return the catalog record, and the `catalog_lsn`, for the head of a new chain."""
+    put = put_fingerprint(store, paths, incarnation, reading.fingerprint, number=0, writer=writer)
+    return CatalogRecord(None, reading.upper_lsn, *put, rules=reading.rules), reading.lower_lsn
 
 
 def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_lsn: Lsn) -> Manifest:
-    """Add a link of its own for a reading, at the chain's end. Raises FencedError as `Chain.append`."""
+    """Append a manifest of its own for a reading, at the chain's end. Raises FencedError as `Chain.append`."""
     return chain.append(
         Manifest(
             kind=Kind.CATALOG,
@@ -69,51 +62,51 @@ def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_ls
 
 
 def newest_catalog(chain: Chain) -> Fingerprint | None:
-    """The fingerprint of the newest record, None where the chain has none. Raises LakeError where it is damaged."""
-    manifest = newest_link(chain)
+    """Return the fingerprint of the newest record, None if the chain has none. Raises LakeError if it is damaged."""
+    manifest = newest_catalog_manifest(chain)
     return None if manifest is None else read_fingerprint(chain, manifest)
 
 
 def sends_everything(chain: Chain, oid: Oid) -> bool:
-    """Whether, as far as is known, the stream has every insert, update, delete and truncate of a table."""
+    """True if, by the newest record, the stream has every insert, update, delete and truncate of a table."""
     fingerprint = newest_catalog(chain)
     table = None if fingerprint is None else fingerprint.tables.get(oid)
     return fingerprint is None or table is None or fingerprint.operations(table) == "iudt"
 
 
-def newest_link(chain: Chain) -> Manifest | None:
-    """The link with the newest record, which is kept also where the chain begins after it; None where there is none."""
-    return next(_links(chain), None)
+def newest_catalog_manifest(chain: Chain) -> Manifest | None:
+    """Return the manifest with the newest record, None if there is none. It is kept even below the chain's start."""
+    return next(_with_records(chain), None)
 
 
-def catalog_links(chain: Chain, position: Lsn) -> list[Manifest]:
-    """The links with a record that was noticed at or after `position`, in order.
+def catalog_manifests(chain: Chain, position: Lsn) -> list[Manifest]:
+    """Return the manifests whose record has its `upper_lsn` at or after `position`, in order.
 
-    Not by where the link stands: a reading is made now, however far behind the chain is.
+    The manifest's own range does not matter: a reading is made now, however far behind the chain is.
     """
-    found: list[Manifest] = []
-    for manifest in _links(chain):
-        if manifest.catalog is None or manifest.catalog.noticed_lsn < position:
+    manifests: list[Manifest] = []
+    for manifest in _with_records(chain):
+        if manifest.catalog is None or manifest.catalog.upper_lsn < position:
             break
-        found.insert(0, manifest)
-    return found
+        manifests.insert(0, manifest)
+    return manifests
 
 
-def links_around(chain: Chain, position: Lsn) -> list[Manifest]:
-    """`catalog_links`, with the newest one that was noticed before `position` in front of them, where there is one."""
-    found: list[Manifest] = []
-    for manifest in _links(chain):
-        found.insert(0, manifest)
-        if manifest.catalog is not None and manifest.catalog.noticed_lsn < position:
+def catalog_manifests_around(chain: Chain, position: Lsn) -> list[Manifest]:
+    """Return `catalog_manifests`, preceded by the newest manifest whose record's `upper_lsn` is before `position`."""
+    manifests: list[Manifest] = []
+    for manifest in _with_records(chain):
+        manifests.insert(0, manifest)
+        if manifest.catalog is not None and manifest.catalog.upper_lsn < position:
             break
-    return found
+    return manifests
 
 
 def read_fingerprint(chain: Chain, manifest: Manifest) -> Fingerprint:
-    """The fingerprint that a link's record names. Raises LakeError where it is missing or damaged."""
+    """Return the fingerprint that a manifest's record names. Raises LakeError if it is missing or damaged."""
     record = manifest.catalog
     if record is None:
-        raise ValueError(f"link {manifest.number} has no record of the catalog")
+        raise ValueError(f"manifest {manifest.number} has no record of the catalog")
     key = f"{chain.paths.landing(chain.incarnation)}/{record.path}"
     thing, remedy = f"fingerprint {chain.paths.url(key)}", f"restore this file from a backup, or {RECOVER}"
     try:
@@ -128,31 +121,18 @@ def read_fingerprint(chain: Chain, manifest: Manifest) -> Fingerprint:
         raise LakeError(thing, str(error), remedy) from error
 
 
-def _links(chain: Chain) -> Iterator[Manifest]:
-    """Those with a record, the newest first: what is kept, and the one below the base that the base names.
+def _with_records(chain: Chain) -> Iterator[Manifest]:
+    """Yield the manifests with a record, newest first: the kept ones, then the one that the chain's start names.
 
-    A writer that was left behind may have put a fingerprint below the base, and a link that names it: neither is read.
+    A writer that was left behind may have put a fingerprint below the start, and a manifest that names it. Neither is read.
     """
-    chain.rebase()
+    chain.reread_start()
     folder = chain.paths.catalogs(chain.incarnation)
     names = {key.rpartition("/")[2] for key in chain.store.list(folder)}
     numbers = {int(match["number"]) for name in names if (match := _NAME.fullmatch(name))}
-    first = chain.first_number
-    kept = {n for n in numbers if first <= n < chain.next_number}
-    for number in sorted(kept, reverse=True):
+    for number in sorted((n for n in numbers if chain.first_number <= n < chain.next_number), reverse=True):
         manifest = chain.manifest(number)
         if manifest.catalog is not None:
             yield manifest
-    below = _kept_below(chain, {n for n in numbers if n < first})
-    if below is not None:
-        yield chain.manifest(below)
-
-
-def _kept_below(chain: Chain, numbers: set[int]) -> int | None:
-    base = chain.base
-    if base is None or base.names_catalog:
-        return None if base is None else base.catalog
-    # Format 1 did not name it. A fingerprint without its link was left by a writer that was killed.
-    keys = {n: chain.paths.manifest(chain.incarnation, n) for n in sorted(numbers, reverse=True)}
-    there = (n for n, key in keys.items() if chain.store.exists(key))
-    return next((n for n in there if chain.manifest(n).catalog is not None), None)
+    if chain.start is not None and chain.start.catalog is not None:
+        yield chain.manifest(chain.start.catalog)

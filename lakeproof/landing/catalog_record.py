@@ -1,7 +1,7 @@
 """A reading of the source's catalog as a manifest has it, to JSON and strictly back.
 
-The manifest around it belongs to `manifest.py`; finding records in a chain, and the fingerprint's file, to
-`catalog_links.py`; what the differences call for to `lakeproof.catalog.differences`.
+`catalog_history.py` finds records in a chain and handles the fingerprint's file; `lakeproof.catalog.differences` says what
+a difference calls for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.storage.fields import Fields
@@ -23,17 +24,27 @@ _WORDS = {d.value: d for d in Difference}
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogRecord:
-    """A reading of the source's catalog that differed from the one before it, or the first one (`since_lsn` None).
+class FirstReading:
+    """A reading for a new chain's head: it has every commit up to `lower_lsn`, and none that ends after `upper_lsn`."""
 
-    Every commit that ends at or before `since_lsn` was in the reading before, every one in this ends at or before
-    `noticed_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the lines
-    of the catalog that publish tables which nobody has named, each with an xid by which nobody had written when it was seen
-    first: it has been in force, unaltered, since then (`lakeproof.postgres.catalog_births`).
+    fingerprint: Fingerprint
+    lower_lsn: Lsn
+    upper_lsn: Lsn
+    rules: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRecord:
+    """A reading of the source's catalog that differed from the one before it, or a chain's first (`lower_lsn` None).
+
+    Every commit that ends at or before `lower_lsn` was in the reading before, and every commit in this reading ends at or
+    before `upper_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the
+    lines of the catalog that publish tables which nobody has named. Each has an xid with which nobody had written yet when
+    the rule was first seen: the rule has been in force, unaltered, since then (`lakeproof.postgres.catalog_births`).
     """
 
-    since_lsn: Lsn | None
-    noticed_lsn: Lsn
+    lower_lsn: Lsn | None
+    upper_lsn: Lsn
     path: str
     bytes: int
     sha256: str
@@ -41,15 +52,15 @@ class CatalogRecord:
     rules: Mapping[str, int] = field(default_factory=dict)
 
     def change_of(self, oid: Oid) -> TableChange | None:
-        """What it says about one table."""
+        """Return the change of one table, None if the table does not differ."""
         return next((change for change in self.changes if change.oid == oid), None)
 
 
 def catalog_to_json(record: CatalogRecord) -> dict[str, Any]:
-    """The manifest's field `catalog`."""
+    """Return the manifest's field `catalog`."""
     return {
-        "since_lsn": None if record.since_lsn is None else str(record.since_lsn),
-        "noticed_lsn": str(record.noticed_lsn),
+        "lower_lsn": None if record.lower_lsn is None else str(record.lower_lsn),
+        "upper_lsn": str(record.upper_lsn),
         "path": record.path,
         "bytes": record.bytes,
         "sha256": record.sha256,
@@ -59,10 +70,10 @@ def catalog_to_json(record: CatalogRecord) -> dict[str, Any]:
 
 
 def parse_catalog(fields: Fields) -> CatalogRecord:
-    """The inverse; raises as `fields`."""
+    """Parse `catalog_to_json`; raises as `fields`."""
     record = CatalogRecord(
-        since_lsn=fields.optional("since_lsn", lambda: fields.lsn("since_lsn")),
-        noticed_lsn=fields.lsn("noticed_lsn"),
+        lower_lsn=fields.optional("lower_lsn", lambda: fields.lsn("lower_lsn")),
+        upper_lsn=fields.lsn("upper_lsn"),
         path=fields.path("path"),
         bytes=fields.count("bytes"),
         sha256=fields.matching("sha256", _SHA256),
@@ -70,8 +81,8 @@ def parse_catalog(fields: Fields) -> CatalogRecord:
         rules=_parse_rules(fields.object("rules")),
     )
     fields.end()
-    if record.since_lsn is None and record.changes:
-        raise fields.damaged("since_lsn", "is null, but something differs from a reading before")
+    if record.lower_lsn is None and record.changes:
+        raise fields.damaged("lower_lsn", "is null, but something differs from a reading before")
     return record
 
 
@@ -132,10 +143,10 @@ def _parse_rules(fields: Fields) -> dict[str, int]:
 
 
 def _difference(fields: Fields, word: Any) -> Difference:
-    found = _WORDS.get(word) if isinstance(word, str) else None
-    if found is None:
+    difference = _WORDS.get(word) if isinstance(word, str) else None
+    if difference is None:
         raise fields.damaged("differences", "has a word that this format does not")
-    return found
+    return difference
 
 
 def _parse_added(fields: Fields) -> AddedColumn:

@@ -1,21 +1,21 @@
-"""The chain of manifests: opened at its newest link, read, and extended by one link at a time.
+"""The chain of manifests: opened at its newest manifest, read, and extended by one manifest at a time.
 
-What a manifest says belongs to `manifest.py`; the data files to `segment.py`; removing what nobody names to `sweep.py`.
+`manifest.py` has a manifest's fields; `segment.py` writes the data files; `sweep.py` removes files that no manifest names.
 
-Invariants: no-gap (each link starts where its predecessor ended, and carries its checksum) and the fence (a number is given
-once, by put-if-absent: whoever loses it has been replaced and must leave without acknowledging). Opening costs one listing
-and the newest few links; `verify_chain` reads them all.
+Invariants: no-gap (each manifest starts where its predecessor ended, and carries its checksum) and the fence (a number is
+given once, by put-if-absent: a writer that loses it has been replaced and must leave without acknowledging). Opening costs
+one listing and the newest few manifests; `verify_chain` reads them all.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.chain_start import Base, newest_base_number, read_base
+from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
 from lakeproof.lsn import Lsn
@@ -24,9 +24,9 @@ from lakeproof.storage.fields import now_text
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
-# Links checked when a chain is opened: a torn newest link shows in it, a wrong one in its predecessor's checksum.
-LINKS_CHECKED_ON_OPEN = 3
-# A listing is not atomic: beside a writer it may show a new link and miss the one before it.
+# Manifests checked on opening: a torn newest manifest shows by itself, a wrong one by its predecessor's checksum.
+MANIFESTS_CHECKED_ON_OPEN = 3
+# A listing is not atomic: beside a writer it may show a new manifest and miss the one before it.
 _LISTINGS_MAX = 3
 _NAME_LENGTH = len("00000000000000000000.json")
 _REMEDY = f"restore the manifests from a backup, or {RECOVER}"
@@ -36,10 +36,23 @@ class FencedError(TransientError):
     """Another writer has taken the next number: this one has been replaced. It must not acknowledge anything."""
 
 
-class Chain:
-    """One incarnation's chain, as far as it was when opened, `refresh`ed or `append`ed to.
+@dataclass(frozen=True, slots=True)
+class NewHead:
+    """The first manifest of a new chain: the slot's consistent point, the source, and the writer's 32 hexadecimal digits.
 
-    Not for several threads at a time.
+    `catalog` is the first reading, with the position up to which every commit is in it; its file must be durable.
+    """
+
+    start: Lsn
+    source: ChainSource
+    writer: str
+    catalog: tuple[CatalogRecord, Lsn] | None = None
+
+
+class Chain:
+    """One incarnation's chain up to the manifest that it was opened at, `refresh`ed to or `append`ed.
+
+    `start` is None until manifests are removed. Not for several threads at a time.
     """
 
     def __init__(self, store: Store, paths: LakePaths, incarnation: Incarnation, head: Manifest) -> None:
@@ -47,27 +60,27 @@ class Chain:
         self.paths = paths
         self.incarnation = incarnation
         self.head = head
-        self.base: Base | None = None
+        self.start: ChainStart | None = None
         self.newest = head
         self._newest_sha256 = ""
 
     @classmethod
     def open(cls, store: Store, paths: LakePaths, incarnation: Incarnation) -> Chain:
-        """Open at the newest link; raises LakeError where there is no chain or it is damaged."""
+        """Open at the newest manifest; raises LakeError if there is no chain or it is damaged."""
         chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
         chain._open_at(chain._newest_number())
-        chain._settle()
+        chain._sync_newest_name()
         return chain
 
     @classmethod
     def open_newest(cls, store: Store, paths: LakePaths) -> Chain | None:
-        """Open the newest incarnation's chain, None where the source has no landing; raises LakeError as `open`."""
+        """Open the newest incarnation's chain, None if the source has no landing; raises LakeError as `open`."""
         incarnation = newest_incarnation(store, paths)
         return None if incarnation is None else cls.open(store, paths, incarnation)
 
     @staticmethod
     def open_head(store: Store, paths: LakePaths, incarnation: Incarnation) -> Manifest:
-        """The head alone, also where what follows it is damaged; raises LakeError where it is itself."""
+        """Return the head alone, even if later manifests are damaged; raises LakeError if the head is."""
         return _read(store, paths, incarnation, 0)[0]
 
     @classmethod
@@ -76,20 +89,13 @@ class Chain:
         store: Store,
         paths: LakePaths,
         incarnation: Incarnation,
-        *,
-        start: Lsn,
-        source: ChainSource,
-        writer: str,
-        catalog: tuple[CatalogRecord, Lsn] | None = None,
+        new: NewHead,
     ) -> Chain:
-        """Write the head at a slot's consistent point; raises LakeError where the incarnation has one.
-
-        `catalog` is the first reading, with the position up to which every commit is in it; its file must be durable.
-        """
-        record, looked = (None, None) if catalog is None else catalog
+        """Write the head at a slot's consistent point; raises LakeError if the incarnation has one."""
+        record, read_until = (None, None) if new.catalog is None else new.catalog
         head = Manifest(
-            Kind.HEAD, 0, incarnation, start, start, None, writer, now_text(),
-            source=source, catalog=record, catalog_lsn=looked,
+            Kind.HEAD, 0, incarnation, new.start, new.start, None, new.writer, now_text(),
+            source=new.source, catalog=record, catalog_lsn=read_until,
         )  # fmt: skip
         key = paths.manifest(incarnation, 0)
         try:
@@ -102,50 +108,50 @@ class Chain:
 
     @property
     def end(self) -> Lsn:
-        """Where the newest link ends: every commit up to here is durable."""
+        """The end of the newest manifest: every commit up to here is durable."""
         return self.newest.end_lsn
 
     @property
     def first_number(self) -> int:
-        """The number of the first link that is kept, beside the head."""
-        return 0 if self.base is None else self.base.number
+        """The number of the first manifest that is kept, beside the head."""
+        return 0 if self.start is None else self.start.number
 
     @property
     def kept_from(self) -> Lsn:
         """Every commit after this position is still in the landing."""
-        return self.head.end_lsn if self.base is None else self.base.start_lsn
+        return self.head.end_lsn if self.start is None else self.start.start_lsn
 
     @property
     def next_number(self) -> int:
-        """The number of the next link."""
+        """The number of the next manifest."""
         return self.newest.number + 1
 
     def manifest(self, number: int) -> Manifest:
-        """One link; raises LakeError where it is missing or damaged."""
+        """Return one manifest; raises LakeError if it is missing or damaged."""
         return _read(self.store, self.paths, self.incarnation, number)[0]
 
     def manifests(self, from_number: int = 0) -> Iterator[Manifest]:
-        """The links from `from_number` (the first that is kept, at least) to the newest, each checked against the last."""
+        """Yield the kept manifests from `from_number` to the newest, each checked against the one before it."""
         previous: tuple[Manifest, str] | None = None
         for number in range(max(from_number, self.first_number), self.next_number):
-            link = _read(self.store, self.paths, self.incarnation, number)
-            self._check_base(link[0])
+            current = _read(self.store, self.paths, self.incarnation, number)
+            self._check_start(current[0])
             if previous is not None:
-                self._check_link(previous, link)
-            yield link[0]
-            previous = link
+                self._check_continues(previous, current)
+            yield current[0]
+            previous = current
 
     def number_after(self, position: Lsn) -> int:
-        """The first link that ends after `position`, `next_number` where none does; reads O(log n) links.
+        """Return the number of the first manifest that ends after `position`, `next_number` if none does.
 
-        Raises LakeError for a position whose links have been removed. A drain has its chain open for weeks, so what has been
-        removed is looked at each time.
+        Reads O(log n) manifests. Raises LakeError for a position whose manifests have been removed. A drain has its chain
+        open for weeks, so each call first reads where the chain begins now.
         """
-        self.rebase()
-        if self.base is not None and position < self.base.start_lsn:
+        self.reread_start()
+        if self.start is not None and position < self.start.start_lsn:
             raise LakeError(
                 f"{self.paths.source}: landing after {position}",
-                f"it was removed up to {self.base.start_lsn}, as the retention says",
+                f"it was removed up to {self.start.start_lsn}, as the retention says",
                 "bootstrap the tables that need it again",
             )
         low, high = self.first_number, self.next_number
@@ -158,7 +164,7 @@ class Chain:
         return low
 
     def between(self, start: Lsn, end: Lsn) -> Iterator[Manifest]:
-        """The links whose ranges meet (start, end], in order."""
+        """Yield the manifests whose ranges overlap (start, end], in order."""
         for manifest in self.manifests(self.number_after(start)):
             if manifest.start_lsn >= end:
                 return
@@ -166,37 +172,37 @@ class Chain:
                 yield manifest
 
     def refresh(self) -> None:
-        """See what another writer has appended; costs one look-up per new link."""
+        """Read what another writer has appended; costs one look-up per new manifest."""
         before = self.newest.number
         while self.store.exists(self.paths.manifest(self.incarnation, self.next_number)):
-            link = _read(self.store, self.paths, self.incarnation, self.next_number)
-            self._check_link((self.newest, self._newest_sha256), link)
-            self.newest, self._newest_sha256 = link
+            current = _read(self.store, self.paths, self.incarnation, self.next_number)
+            self._check_continues((self.newest, self._newest_sha256), current)
+            self.newest, self._newest_sha256 = current
         if self.newest.number != before:
-            self._settle()
+            self._sync_newest_name()
 
     def append(self, manifest: Manifest) -> Manifest:
-        """Add a link, durably; its number and predecessor's checksum are set here.
+        """Append a manifest durably; this sets its number and its predecessor's checksum.
 
-        Raises FencedError where someone else has that number. Everything `manifest` names must be durable.
+        Raises FencedError if another writer has that number. Every file that `manifest` names must be durable.
         """
-        link = replace(
+        numbered = replace(
             manifest, number=self.next_number, incarnation=self.incarnation, previous_sha256=self._newest_sha256
         )
-        empty = link.end_lsn == link.start_lsn
+        empty = numbered.end_lsn == numbered.start_lsn
         if (
-            link.number != manifest.number
-            or link.start_lsn != self.end
-            or link.end_lsn < link.start_lsn
-            or empty != (link.kind is Kind.CATALOG)
+            numbered.number != manifest.number
+            or numbered.start_lsn != self.end
+            or numbered.end_lsn < numbered.start_lsn
+            or empty != (numbered.kind is Kind.CATALOG)
         ):
             raise InvariantError(
-                f"link {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
+                f"manifest {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
                 f"it does not continue the chain at {self.next_number}, {self.end}",
                 "report this",
             )
-        data = link.to_bytes()
-        key = self.paths.manifest(self.incarnation, link.number)
+        data = numbered.to_bytes()
+        key = self.paths.manifest(self.incarnation, numbered.number)
         if len(data) > BYTES_MAX:
             raise LakeError(
                 self.paths.url(key),
@@ -208,31 +214,31 @@ class Chain:
         except AlreadyExistsError:
             raise FencedError(
                 self.paths.url(key),
-                "another writer has written this link of the chain",
+                "another writer has written this manifest of the chain",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             ) from None
-        if newest_base_number(self.store, self.paths, self.incarnation) > link.number:
-            # The number had been given, and its link has been consumed and removed since.
+        if first_kept_number(self.store, self.paths, self.incarnation) > numbered.number:
+            # The number had been given, and its manifest has been consumed and removed since.
             raise FencedError(
                 self.paths.url(key),
-                "the chain has gone on, and begins after this link by now",
+                "the chain has gone on, and begins after this manifest by now",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             )
-        self.newest, self._newest_sha256 = link, hashlib.sha256(data).hexdigest()
-        return link
+        self.newest, self._newest_sha256 = numbered, hashlib.sha256(data).hexdigest()
+        return numbered
 
-    def rebase(self) -> None:
-        """See where the chain begins by now; costs one listing of a small folder."""
-        if newest_base_number(self.store, self.paths, self.incarnation) > self.first_number:
-            self.base = read_base(self.store, self.paths, self.incarnation)
+    def reread_start(self) -> None:
+        """Read where the chain begins now; costs one listing of a small folder."""
+        if first_kept_number(self.store, self.paths, self.incarnation) > self.first_number:
+            self.start = read_chain_start(self.store, self.paths, self.incarnation)
 
     def _newest_number(self) -> int:
-        """From the names alone: a chain without holes has as many names from its first number on as there are numbers."""
+        """Return the newest number from the names alone: a chain without holes has one name for each number."""
         folder = self.paths.manifests(self.incarnation)
         for _ in range(_LISTINGS_MAX):
-            # Links may be on their way out meanwhile; below the base there may be what a removal has left, or a writer
-            # that was left behind has put.
-            self.rebase()
+            # Manifests may be removed meanwhile. Below the chain's start there may be left-overs of a removal, or of a
+            # writer that was left behind.
+            self.reread_start()
             lowest = self.paths.manifest(self.incarnation, self.first_number)
             keys = [key for key in self.store.list(folder) if key >= lowest]
             newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
@@ -243,34 +249,34 @@ class Chain:
         )
 
     def _open_at(self, newest: int) -> None:
-        first = max(self.first_number, newest - LINKS_CHECKED_ON_OPEN)
+        first = max(self.first_number, newest - MANIFESTS_CHECKED_ON_OPEN)
         last = _read(self.store, self.paths, self.incarnation, first)
-        self._check_base(last[0])
+        self._check_start(last[0])
         for number in range(first + 1, newest + 1):
-            link = _read(self.store, self.paths, self.incarnation, number)
-            self._check_link(last, link)
-            last = link
+            current = _read(self.store, self.paths, self.incarnation, number)
+            self._check_continues(last, current)
+            last = current
         self.newest, self._newest_sha256 = last
 
-    def _settle(self) -> None:
-        """Make the newest link's name durable: its writer may have died between giving the name and syncing it."""
-        self.store.settle([self.paths.manifest(self.incarnation, self.newest.number)])
+    def _sync_newest_name(self) -> None:
+        """Make the newest manifest's name durable: its writer may have died between giving the name and syncing it."""
+        self.store.sync_names([self.paths.manifest(self.incarnation, self.newest.number)])
 
-    def _check_base(self, link: Manifest) -> None:
-        """That the first link that is kept is the one that followed those that were removed."""
-        base = self.base
-        if base is None or link.number != base.number:
+    def _check_start(self, manifest: Manifest) -> None:
+        """Raise LakeError if the first kept manifest is not the one that followed the removed ones."""
+        start = self.start
+        if start is None or manifest.number != start.number:
             return
-        if (link.previous_sha256, link.start_lsn) != (base.previous_sha256, base.start_lsn):
+        if (manifest.previous_sha256, manifest.start_lsn) != (start.previous_sha256, start.start_lsn):
             raise LakeError(
-                self.paths.url(self.paths.manifest(self.incarnation, link.number)),
-                f"it does not follow the link that was removed before it (its base says {base.start_lsn})",
+                self.paths.url(self.paths.manifest(self.incarnation, manifest.number)),
+                f"it does not follow the manifest that was removed before it (the chain begins at {start.start_lsn})",
                 _REMEDY,
             )
 
-    def _check_link(self, previous: tuple[Manifest, str], link: tuple[Manifest, str]) -> None:
+    def _check_continues(self, previous: tuple[Manifest, str], current: tuple[Manifest, str]) -> None:
         before, sha256 = previous
-        after = link[0]
+        after = current[0]
         thing = self.paths.url(self.paths.manifest(self.incarnation, after.number))
         if after.previous_sha256 != sha256:
             raise LakeError(thing, f"it does not carry the checksum of manifest {before.number} as stored", _REMEDY)
@@ -281,12 +287,12 @@ class Chain:
 
 
 def newest_incarnation(store: Store, paths: LakePaths) -> Incarnation | None:
-    """The newest incarnation that has a head; None where the source has no landing."""
+    """Return the newest incarnation that has a head, None if the source has no landing."""
     return next((i for i in reversed(incarnations(store, paths)) if has_head(store, paths, i)), None)
 
 
 def verify_chain(chain: Chain, from_number: int = 0) -> int:
-    """Read and check every link from `from_number`; gives how many. Raises LakeError at the first that is wrong."""
+    """Read and check every manifest from `from_number`; returns how many. Raises LakeError at the first that is wrong."""
     return sum(1 for _ in chain.manifests(from_number))
 
 

@@ -1,18 +1,18 @@
-"""`base/<number>.json`: where a chain's links begin, once older ones have been removed.
+"""`base/<number>.json`: where a chain's manifests begin after older ones were removed.
 
-Which links may go belongs to `retention.py`, reading a chain to `chain.py`.
+`retention.py` decides which manifests may go; `chain.py` reads a chain.
 
-A base is put before the first link below it is removed. It carries what those links vouched for, the checksum and the end of
-the one before it, so that what is kept is still provably a chain without a gap; and it keeps the fence: a writer that was
-left behind may well put a link whose number is free again, but not without seeing that the chain begins after it. It names
-the one link below it that is still read, that with the newest reading of the catalog: nothing else there is ever looked at.
+The document is put before the first manifest below it is removed. It carries what the removed manifests vouched for (the
+checksum and the end of the last one), so the rest can still be proved to be a chain without a gap. It also keeps the fence:
+a writer that was left behind may put a manifest under a number that is free again, but it then sees that the chain begins
+after that number. The document names the one manifest below it that is still read, the one with the newest reading of the
+catalog. Nothing else below it is ever read.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.lsn import Lsn
@@ -21,18 +21,15 @@ from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
-FORMAT = "lakeproof.base/2"
-# Without `catalog`: the newest link with a record that lies below such a base is the one.
-_FORMAT_1 = "lakeproof.base/1"
+FORMAT = "lakeproof.base/1"
 _NAME = re.compile(r"[0-9]{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """The first link that is kept: its number, where it starts, and the checksum of the link before it as it was stored.
+class ChainStart:
+    """The first manifest that is kept: its number, its start, and the checksum of its predecessor's stored bytes.
 
-    `catalog` is the number of the link below it that is kept for its record of the catalog, None where none is;
-    `names_catalog` is False of a document of format 1, which did not say.
+    `catalog` is the number of the manifest below it that is kept for its record of the catalog, None if there is none.
     """
 
     incarnation: Incarnation
@@ -41,56 +38,56 @@ class Base:
     previous_sha256: str
     created_at: str
     catalog: int | None = None
-    names_catalog: bool = True
 
     def to_bytes(self) -> bytes:
-        """The canonical document, of the format it was read in."""
-        told: dict[str, Any] = {
-            "format": FORMAT if self.names_catalog else _FORMAT_1,
-            "incarnation": int(self.incarnation),
-            "number": self.number,
-            "start_lsn": str(self.start_lsn),
-            "previous_sha256": self.previous_sha256,
-            "created_at": self.created_at,
-        }
-        return canonical(told | {"catalog": self.catalog} if self.names_catalog else told)
+        """Return the canonical document."""
+        return canonical(
+            {
+                "format": FORMAT,
+                "incarnation": int(self.incarnation),
+                "number": self.number,
+                "start_lsn": str(self.start_lsn),
+                "previous_sha256": self.previous_sha256,
+                "created_at": self.created_at,
+                "catalog": self.catalog,
+            }
+        )
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> Base:
-        """The inverse; raises LakeError naming `name` and the first thing wrong."""
+    def from_bytes(cls, data: bytes, name: str) -> ChainStart:
+        """Parse `to_bytes`; raises LakeError naming `name` and the first thing wrong."""
         try:
             fields = Fields(parse_object(data))
-            names = fields.one_of("format", [FORMAT, _FORMAT_1]) == FORMAT
-            found = cls(
+            fields.one_of("format", [FORMAT])
+            start = cls(
                 Incarnation(fields.count("incarnation")),
                 fields.count("number"),
                 fields.lsn("start_lsn"),
                 fields.text("previous_sha256"),
                 fields.text("created_at"),
-                fields.optional("catalog", lambda: fields.count("catalog")) if names else None,
-                names,
+                fields.optional("catalog", lambda: fields.count("catalog")),
             )
             fields.end()
         except Malformed as error:
             raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
-        return found
+        return start
 
 
-def newest_base_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
-    """The number of the first link that is kept, 0 where none was removed. Costs one listing of a small folder."""
-    names = (key.rpartition("/")[2] for key in store.list(paths.bases(incarnation)))
+def first_kept_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
+    """Return the number of the first manifest that is kept, 0 if none was removed. Costs one listing of a small folder."""
+    names = (key.rpartition("/")[2] for key in store.list(paths.chain_starts(incarnation)))
     return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)
 
 
-def read_base(store: Store, paths: LakePaths, incarnation: Incarnation) -> Base | None:
-    """The newest base, None where no link was removed; raises LakeError where it is damaged."""
-    number = newest_base_number(store, paths, incarnation)
+def read_chain_start(store: Store, paths: LakePaths, incarnation: Incarnation) -> ChainStart | None:
+    """Return the newest document, None if no manifest was removed; raises LakeError if it is damaged."""
+    number = first_kept_number(store, paths, incarnation)
     if number == 0:
         return None
-    key = paths.base(incarnation, number)
-    found = Base.from_bytes(store.get(key), paths.url(key))
-    if (found.number, found.incarnation) != (number, incarnation):
+    key = paths.chain_start(incarnation, number)
+    start = ChainStart.from_bytes(store.get(key), paths.url(key))
+    if (start.number, start.incarnation) != (number, incarnation):
         raise LakeError(
-            paths.url(key), f"it says that it is {found.number} of incarnation {found.incarnation}", "restore it"
+            paths.url(key), f"it says that it is {start.number} of incarnation {start.incarnation}", "restore it"
         )
-    return found
+    return start

@@ -1,9 +1,10 @@
-"""What the rows of a file take when they are decoded: all of them, and the most that one of them may.
+"""Counts the memory that a file's decoded rows take: all rows together, and one row at most.
 
-Choosing by it how the rows are read and written belongs to `lakeproof.lake.rows.memory`.
+`lakeproof.lake.rows.memory` uses it to choose how the rows are read and written.
 
-A file's size says little of it: a megabyte of equal texts in one is gigabytes to whoever reads it. So whoever writes a file
-counts before anything is compressed, by column and not by row: no row has more than each column's largest value together.
+A file's size says little about it: a megabyte of equal texts becomes gigabytes for its reader. So the writer of a file
+counts before anything is compressed, by column and not by row: no row has more than the largest values of all columns
+together.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Octets of the values: of all rows (`bytes`), and at most of one (`row`)."""
+    """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
 
     bytes: int
     row: int
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a document."""
+        """Return the fields of a document."""
         return {"bytes": self.bytes, "row": self.row}
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Decoded:
-        """The inverse; raises what `fields` makes of a damaged document."""
+        """Parse `to_json`; raises as `fields` for a damaged document."""
         decoded = cls(fields.count("bytes"), fields.count("row"))
         fields.end()
         return decoded
@@ -47,19 +48,19 @@ class DecodedCount:
         self._largest: dict[str, int] = {}
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Take in rows; all have the same columns."""
+        """Count rows; all have the same columns."""
         self._bytes += rows.nbytes
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             self._largest[name] = max(self._largest.get(name, 0), largest_value(column))
 
     @property
     def so_far(self) -> Decoded:
-        """The count of what was added."""
+        """The count so far."""
         return Decoded(self._bytes, sum(self._largest.values()))
 
 
 def largest_value(column: pa.Array | pa.ChunkedArray) -> int:
-    """The octets of the largest value."""
+    """Return the bytes of the largest value."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return max((_largest(chunk) for chunk in chunks if len(chunk)), default=0)
 

@@ -1,10 +1,9 @@
-"""`begin.json`: the record of an incarnation that is going to begin, written before its slot is made.
+"""`begin.json`: the record of an incarnation that is about to begin, written before its slot is created.
 
-Which slot is made, and when an incarnation is wanted, belongs to `lakeproof.pipeline`; the head, which follows, to `chain`.
+`lakeproof.snapshot.incarnation` decides which slot is created and when; `chain.py` writes the head that follows.
 
-It names the slot, so that a crash before the head leaves no slot that nobody remembers; and it closes the incarnation
-before it: from here on a drain of that one finds that it has been followed, and leaves. The head of a landing made before
-there were records stands without one.
+The record names the slot, so a crash before the head leaves no slot that nobody remembers. It also closes the incarnation
+before it: from then on a drain of that incarnation sees that it has a successor, and leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NAME_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """The incarnation before: where its chain ended (None where that could not be read), and why it could not go on."""
+    """The incarnation before: where its chain ended (None if that could not be read), and why it could not go on."""
 
     incarnation: Incarnation
     end_lsn: Lsn | None
@@ -40,8 +39,8 @@ class Follows:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """What an incarnation begins with. `makes_slot`: nobody had made the slot, so that it is ours to drop."""
+class IncarnationRecord:
+    """The facts with which an incarnation begins. `makes_slot`: the slot did not exist before, so it is ours to drop."""
 
     incarnation: Incarnation
     system_id: str
@@ -54,7 +53,7 @@ class Beginning:
     created_at: str
 
     def to_bytes(self) -> bytes:
-        """The canonical document."""
+        """Return the canonical document."""
         return canonical(
             {
                 "format": FORMAT,
@@ -71,72 +70,70 @@ class Beginning:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> Beginning:
-        """The inverse; raises LakeError naming `name` and the first thing wrong."""
+    def from_bytes(cls, data: bytes, name: str) -> IncarnationRecord:
+        """Parse `to_bytes`; raises LakeError naming `name` and the first thing wrong."""
         try:
             return _parse(Fields(parse_object(data)))
         except Malformed as error:
             raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
 
 
-def read_beginning(store: Store, paths: LakePaths, incarnation: Incarnation) -> Beginning | None:
-    """The record of one incarnation, None where it has none; raises LakeError where it is damaged."""
-    key = paths.beginning(incarnation)
+def read_incarnation_record(store: Store, paths: LakePaths, incarnation: Incarnation) -> IncarnationRecord | None:
+    """Return the record of one incarnation, None if it has none; raises LakeError if it is damaged."""
+    key = paths.incarnation_record(incarnation)
     try:
         data = store.get(key)
     except NotFoundError:
         return None
-    found = Beginning.from_bytes(data, paths.url(key))
-    if found.incarnation != incarnation:
-        raise LakeError(paths.url(key), f"it says that it is of incarnation {found.incarnation}", "restore it")
-    return found
+    record = IncarnationRecord.from_bytes(data, paths.url(key))
+    if record.incarnation != incarnation:
+        raise LakeError(paths.url(key), f"it says that it is of incarnation {record.incarnation}", "restore it")
+    return record
+
+
+def create_incarnation_record(store: Store, paths: LakePaths, record: IncarnationRecord) -> None:
+    """Put the record, which closes the incarnation before; raises AlreadyExistsError if another process has the number."""
+    store.put_if_absent(paths.incarnation_record(record.incarnation), record.to_bytes())
 
 
 def incarnations(store: Store, paths: LakePaths) -> list[Incarnation]:
-    """Every incarnation that has a folder, oldest first: those that have begun, and those that were going to."""
+    """Return every incarnation that has a folder, oldest first: those that have begun and those that were about to."""
     names = (n for n in store.folders(paths.landings) if len(n) == _NAME_DIGITS and n.isascii() and n.isdigit())
     return sorted(Incarnation(int(name)) for name in names)
 
 
 def has_head(store: Store, paths: LakePaths, incarnation: Incarnation) -> bool:
-    """Whether it has begun."""
+    """True if the incarnation has begun."""
     return store.exists(paths.manifest(incarnation, 0))
 
 
-def unfinished(store: Store, paths: LakePaths) -> Beginning | None:
-    """The newest record, where it stands without a head: whoever wrote it was killed, or is about to begin."""
-    known = incarnations(store, paths)
-    if not known or has_head(store, paths, known[-1]):
+def unfinished(store: Store, paths: LakePaths) -> IncarnationRecord | None:
+    """Return the newest record if it has no head yet: its writer was killed, or is about to begin."""
+    existing = incarnations(store, paths)
+    if not existing or has_head(store, paths, existing[-1]):
         return None
-    return read_beginning(store, paths, known[-1])
+    return read_incarnation_record(store, paths, existing[-1])
 
 
-def _parse(fields: Fields) -> Beginning:
+def _parse(fields: Fields) -> IncarnationRecord:
     fields.one_of("format", [FORMAT])
-    found = Beginning(
+    record = IncarnationRecord(
         incarnation=Incarnation(fields.count("incarnation")),
         system_id=fields.text("system_id"),
         database=fields.text("database"),
         database_oid=fields.count("database_oid"),
         slot=fields.text("slot"),
         publication=fields.text("publication"),
-        makes_slot=_flag(fields, "makes_slot"),
+        makes_slot=fields.flag("makes_slot"),
         follows=fields.optional("follows", lambda: _follows(fields.object("follows"))),
         created_at=fields.text("created_at"),
     )
     fields.end()
-    return found
+    return record
 
 
 def _follows(fields: Fields) -> Follows:
     end_lsn = fields.optional("end_lsn", lambda: fields.lsn("end_lsn"))
-    found = Follows(Incarnation(fields.count("incarnation")), end_lsn, fields.text("reason"))
+    follows = Follows(Incarnation(fields.count("incarnation")), end_lsn, fields.text("reason"))
     fields.end()
-    return found
-
-
-def _flag(fields: Fields, name: str) -> bool:
-    value = fields.value(name)
-    if not isinstance(value, bool):
-        raise fields.damaged(name, "is not true or false")
-    return value
+    return follows

@@ -1,6 +1,6 @@
-"""Looking inside one file of the landing, for a person: a manifest, a data file, or a whole chain.
+"""Describes a manifest, a data file or a whole chain of the landing for a person.
 
-Rows' values are not shown: a data file is described by its columns, positions and counts.
+Values of rows are not shown: a data file is described by its columns, positions and counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import LSN, OP, TEXT, UNCHANGED, XID
 from lakeproof.landing.chain import Chain, verify_chain
-from lakeproof.landing.logical_messages import SCHEMA as NOTES
-from lakeproof.landing.manifest import DataFile, NoteFile, parse
+from lakeproof.landing.logical_messages import SCHEMA as LOGICAL_MESSAGES
+from lakeproof.landing.manifest import LogicalMessageFile, SegmentFile, parse
 from lakeproof.landing.reader import verify_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -25,21 +26,21 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 
 _BATCH_ROWS = 65_536
-# Of prefixes and origins, the most frequent ones.
+# Of prefixes and origins, only the most frequent are shown.
 NAMES_MAX = 100
 
 
 def inspect(path: Path) -> dict[str, Any]:
     """Describe a manifest, a data file or a landing's folder as a JSON object.
 
-    Raises LakeError where it is none of them, or damaged. A landing's folder is verified wholly: every link and the
+    Raises LakeError if it is none of these, or damaged. A landing's folder is verified completely: every manifest and the
     checksum of every file.
     """
     path = path.absolute()
     if path.is_dir():
         return _chain(path)
     if not path.exists():
-        raise LakeError(str(path), "there is no such file", "name a manifest, a data file or a landing's folder")
+        raise LakeError(str(path), "it does not exist", "name a manifest, a data file or a landing's folder")
     if path.suffix == ".json":
         return _manifest(path)
     if path.suffix == ".parquet":
@@ -48,7 +49,7 @@ def inspect(path: Path) -> dict[str, Any]:
 
 
 def inspect_text(path: Path) -> str:
-    """The same for reading: one `name: value` per line, lists indented below their name."""
+    """Describe it as text: one `name: value` per line, lists indented below their name."""
     return "\n".join(_lines(inspect(path), ""))
 
 
@@ -64,9 +65,11 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _data(path: Path) -> dict[str, Any]:
     described = _parquet(path)
     entry = _entry_of(path)
-    described["manifest"] = "none names this file: it does not exist for a reader" if entry is None else str(entry[0])
+    described["manifest"] = (
+        "no manifest names this file: it does not exist for a reader" if entry is None else str(entry[0])
+    )
     if entry is not None:
-        if isinstance(entry[1], DataFile):
+        if isinstance(entry[1], SegmentFile):
             described["table"] = str(entry[1].table)
             described["schema_id"] = entry[1].schema_id
         described["checksum"] = "right"
@@ -77,7 +80,7 @@ def _data(path: Path) -> dict[str, Any]:
 def _parquet(path: Path) -> dict[str, Any]:
     try:
         with pq.ParquetFile(path) as file:
-            return _notes(file, path) if file.schema_arrow.equals(NOTES) else _rows(file, path)
+            return _messages(file, path) if file.schema_arrow.equals(LOGICAL_MESSAGES) else _rows(file, path)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise LakeError(
             f"segment file {path}", f"it is damaged or not of this format ({type(error).__name__})", "restore it"
@@ -88,12 +91,12 @@ def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     operations: Counter[str] = Counter()
     positions: list[int] = []
     with_text = unchanged = 0
-    for batch in file.iter_batches(_BATCH_ROWS, columns=["_lp_lsn", "_lp_op", "_lp_text", "_lp_unchanged"]):
-        operations.update(batch.column("_lp_op").cast(pa.string()).to_pylist())
-        lsn = batch.column("_lp_lsn")
+    for batch in file.iter_batches(_BATCH_ROWS, columns=[LSN, OP, TEXT, UNCHANGED]):
+        operations.update(batch.column(OP).cast(pa.string()).to_pylist())
+        lsn = batch.column(LSN)
         positions += [lsn[0].as_py(), lsn[-1].as_py()]
-        with_text += len(batch) - batch.column("_lp_text").null_count
-        unchanged += len(batch) - batch.column("_lp_unchanged").null_count
+        with_text += len(batch) - batch.column(TEXT).null_count
+        unchanged += len(batch) - batch.column(UNCHANGED).null_count
     return {
         **_size(file, path),
         "first_lsn": str(Lsn(positions[0])) if positions else None,
@@ -105,17 +108,17 @@ def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     }
 
 
-def _notes(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
-    """Messages by prefix and origins by name; contents are values, and are not shown."""
-    found: Counter[str] = Counter()
-    for batch in file.iter_batches(_BATCH_ROWS, columns=["kind", "name", "_lp_xid"]):
-        kinds, names, xids = (batch.column(name).to_pylist() for name in ("kind", "name", "_lp_xid"))
+def _messages(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """Describe messages by prefix and origins by name; contents are values, and are not shown."""
+    names_seen: Counter[str] = Counter()
+    for batch in file.iter_batches(_BATCH_ROWS, columns=["kind", "name", XID]):
+        kinds, names, xids = (batch.column(name).to_pylist() for name in ("kind", "name", XID))
         for kind, name, xid in zip(kinds, names, xids, strict=True):
-            found[f"{kind} {name}" + (" (of no transaction)" if xid is None else "")] += 1
+            names_seen[f"{kind} {name}" + (" (of no transaction)" if xid is None else "")] += 1
     return {
         **_size(file, path),
-        "notes": dict(found.most_common(NAMES_MAX)),
-        "other_names": max(0, len(found) - NAMES_MAX),
+        "logical_messages": dict(names_seen.most_common(NAMES_MAX)),
+        "other_names": max(0, len(names_seen) - NAMES_MAX),
     }
 
 
@@ -127,8 +130,8 @@ def _size(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     }
 
 
-def _entry_of(path: Path) -> tuple[Path, DataFile | NoteFile] | None:
-    """The manifest beside it that names a data file."""
+def _entry_of(path: Path) -> tuple[Path, SegmentFile | LogicalMessageFile] | None:
+    """Return the manifest that names a data file, and its entry."""
     number = path.name.partition("-")[0]
     place = path.parent.parent / "manifests" / f"{number}.json"
     if not place.is_file():
@@ -151,29 +154,29 @@ def _chain_at(folder: Path) -> Chain:
 
 def _chain(folder: Path) -> dict[str, Any]:
     chain = _chain_at(folder)
-    links = verify_chain(chain)
-    rows = notes = files = size = 0
+    manifests = verify_chain(chain)
+    rows = messages = files = size = 0
     tables: Counter[str] = Counter()
     for manifest in chain.manifests():
         verify_files(chain, manifest)
         rows += manifest.rows
-        files += len(manifest.files) + len(manifest.notes)
-        notes += sum(f.rows for f in manifest.notes)
+        files += len(manifest.files) + len(manifest.logical_messages)
+        messages += sum(f.rows for f in manifest.logical_messages)
         size += sum(f.bytes for f in manifest.named)
-        tables.update({str(f.table): f.changes for f in manifest.files})
+        tables.update({str(f.table): f.counts.changes for f in manifest.files})
     last = chain.newest.last_commit_us
     return {
         "incarnation": int(chain.incarnation),
         "start_lsn": str(chain.head.start_lsn),
         "end_lsn": str(chain.end),
-        "links": links,
+        "manifests": manifests,
         "files": files,
         "rows": rows,
-        "notes": notes,
+        "logical_messages": messages,
         "bytes": size,
         "newest_commit_time": time_text(last),
         "changes": dict(sorted(tables.items())),
-        "checked": "every link and the checksum of every file",
+        "checked": "every manifest and the checksum of every file",
     }
 
 

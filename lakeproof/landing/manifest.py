@@ -1,7 +1,7 @@
 """One manifest of the landing's chain as a value, to bytes and strictly back.
 
-Reading and writing a store belongs to `chain.py`. The fields are those of FORMAT.md; a document that differs from it in
-anything (a field too many, another spelling of the same JSON, a digit that was flipped) is refused, never repaired.
+`chain.py` reads and writes the store. The fields are those of FORMAT.md. A document that differs from it in anything (an
+unknown field, another spelling of the same JSON, a flipped digit) is refused, never repaired.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from lakeproof.change_counts import COUNT_NAMES, ChangeCounts
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.landing.catalog_record import CatalogRecord, catalog_to_json, parse_catalog
 from lakeproof.landing.decoded_size import Decoded
@@ -22,7 +23,6 @@ from lakeproof.schema import SchemaVersion
 from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object, time_text
 
 FORMAT = "lakeproof.manifest/1"
-COUNTS = ("inserts", "updates", "deletes", "truncates", "befores", "unchanged")
 _WRITER = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
@@ -31,7 +31,7 @@ BYTES_MAX = 256 << 20
 
 
 class Kind(Enum):
-    """What a manifest stands for."""
+    """The four kinds of manifests."""
 
     HEAD = "head"
     SEGMENT = "segment"
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChainSource:
-    """What a chain belongs to; in its head. A database is known by its OID: its name may change."""
+    """The source that a chain belongs to; in its head. A database is identified by its OID: its name may change."""
 
     system_id: str
     timeline: int
@@ -62,11 +62,10 @@ class SchemaEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class SegmentFile:
     """A Parquet file that a manifest names: rows of one schema version of one table.
 
-    `path` is below the landing's folder, `bytes` the file's size, `decoded` that of its rows; the counts are of changes,
-    except `befores` (rows with op `before`), `unchanged` (rows with an unchanged TOAST value) and `rows` (all rows).
+    `path` is below the landing's folder, `bytes` is the file's size, `decoded` that of its rows, and `rows` counts them all.
     """
 
     path: str
@@ -77,22 +76,12 @@ class DataFile:
     bytes: int
     sha256: str
     decoded: Decoded
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    truncates: int = 0
-    befores: int = 0
-    unchanged: int = 0
-
-    @property
-    def changes(self) -> int:
-        """Inserts, updates, deletes and truncates."""
-        return self.inserts + self.updates + self.deletes + self.truncates
+    counts: ChangeCounts
 
 
 @dataclass(frozen=True, slots=True)
-class NoteFile:
-    """A Parquet file of notes: logical messages and origins. `path` and `bytes` as in a `DataFile`."""
+class LogicalMessageFile:
+    """A Parquet file of logical messages and origins. `path` and `bytes` are as in a `SegmentFile`."""
 
     path: str
     rows: int
@@ -102,7 +91,7 @@ class NoteFile:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LandedCommit:
-    """A commit with rows, by what tells it from any other: where it ends, its xid, its time (us since 1970 UTC)."""
+    """A commit with rows, identified by its end, its xid and its time (µs since 1970 UTC)."""
 
     end_lsn: Lsn
     xid: Xid
@@ -111,11 +100,11 @@ class LandedCommit:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One link of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
+    """One element of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
-    `last_commit` is the last one that has rows, so that the server's past can be held against it without reading a file.
-    The first and last commit times are microseconds since 1970 UTC, None where the range has no rows. Every commit that ends
-    at or before `catalog_lsn` was in a reading of the catalog that found it as the newest `catalog` so far says.
+    `last_commit` is the last commit with rows: the server's history can be compared with it without reading a file. The
+    first and last commit times are microseconds since 1970 UTC, None if the range has no rows. Every commit that ends at or
+    before `catalog_lsn` was in a reading of the catalog that agreed with the newest `catalog` record so far.
     """
 
     kind: Kind
@@ -131,24 +120,24 @@ class Manifest:
     first_commit_us: int | None = None
     last_commit_us: int | None = None
     schemas: tuple[SchemaEntry, ...] = field(default=())
-    files: tuple[DataFile, ...] = field(default=())
+    files: tuple[SegmentFile, ...] = field(default=())
     source: ChainSource | None = None
-    notes: tuple[NoteFile, ...] = field(default=())
+    logical_messages: tuple[LogicalMessageFile, ...] = field(default=())
     catalog_lsn: Lsn | None = None
     catalog: CatalogRecord | None = None
 
     @property
     def rows(self) -> int:
-        """Rows over all files."""
+        """The number of rows in all files."""
         return sum(f.rows for f in self.files)
 
     @property
-    def named(self) -> tuple[DataFile | NoteFile, ...]:
-        """Every file that it makes visible."""
-        return (*self.files, *self.notes)
+    def named(self) -> tuple[SegmentFile | LogicalMessageFile, ...]:
+        """Every file that this manifest makes visible."""
+        return (*self.files, *self.logical_messages)
 
     def to_bytes(self) -> bytes:
-        """The canonical document, with its own checksum; `parse` gives the manifest back."""
+        """Return the canonical document with its own checksum; `parse` gives the manifest back."""
         document = {**self._to_json(), "sha256": ""}
         document["sha256"] = hashlib.sha256(canonical(document)).hexdigest()
         return canonical(document)
@@ -171,7 +160,9 @@ class Manifest:
             "last_commit_time": time_text(self.last_commit_us),
             "schemas": [_schema_to_json(s) for s in self.schemas],
             "files": [_file_to_json(f) for f in self.files],
-            "notes": [{name: getattr(note, name) for name in NoteFile.__slots__} for note in self.notes],
+            "logical_messages": [
+                {name: getattr(file, name) for name in LogicalMessageFile.__slots__} for file in self.logical_messages
+            ],
             "catalog_lsn": None if self.catalog_lsn is None else str(self.catalog_lsn),
         }
         if self.source is not None:
@@ -182,7 +173,7 @@ class Manifest:
 
 
 def parse(data: bytes, name: str) -> Manifest:
-    """Read a manifest's bytes; raises LakeError naming `name`, the first thing wrong, and the remedy."""
+    """Parse a manifest's bytes; raises LakeError naming `name`, the first thing wrong, and the remedy."""
     try:
         return _parse(data)
     except Malformed as error:
@@ -206,7 +197,7 @@ def _schema_to_json(entry: SchemaEntry) -> dict[str, Any]:
     }
 
 
-def _file_to_json(file: DataFile) -> dict[str, Any]:
+def _file_to_json(file: SegmentFile) -> dict[str, Any]:
     document: dict[str, Any] = {
         "path": file.path,
         "oid": int(file.oid),
@@ -217,16 +208,16 @@ def _file_to_json(file: DataFile) -> dict[str, Any]:
         "sha256": file.sha256,
         "decoded": file.decoded.to_json(),
     }
-    return document | {name: getattr(file, name) for name in COUNTS}
+    return document | {name: getattr(file.counts, name) for name in COUNT_NAMES}
 
 
 def _parse(data: bytes) -> Manifest:
     if len(data) > BYTES_MAX:
         raise Malformed(f"it has {len(data)} bytes")
     fields = Fields(parse_object(data))
-    found = fields.text("format")
-    if found != FORMAT:
-        raise Malformed(f"its format is {found[:40]!r}, not {FORMAT!r}")
+    given = fields.text("format")
+    if given != FORMAT:
+        raise Malformed(f"its format is {given[:40]!r}, not {FORMAT!r}")
     files = tuple(_parse_file(f) for f in fields.objects("files"))
     manifest = Manifest(
         kind=Kind(fields.one_of("kind", [k.value for k in Kind])),
@@ -244,7 +235,7 @@ def _parse(data: bytes) -> Manifest:
         schemas=tuple(_parse_schema(s) for s in fields.objects("schemas")),
         files=files,
         source=_parse_source(fields.object("source")) if fields.has("source") else None,
-        notes=tuple(_parse_note(n) for n in fields.objects("notes")),
+        logical_messages=tuple(_parse_message_file(f) for f in fields.objects("logical_messages")),
         catalog_lsn=fields.optional("catalog_lsn", lambda: fields.lsn("catalog_lsn")),
         catalog=parse_catalog(fields.object("catalog")) if fields.has("catalog") else None,
     )
@@ -259,7 +250,7 @@ def _parse(data: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """The rules between fields."""
+    """Check the rules between fields."""
     head = manifest.kind is Kind.HEAD
     if (
         head != (manifest.number == 0)
@@ -270,13 +261,13 @@ def _check(manifest: Manifest) -> None:
     catalog = manifest.kind is Kind.CATALOG
     if manifest.start_lsn > manifest.end_lsn or (manifest.start_lsn == manifest.end_lsn) != (head or catalog):
         raise Malformed(f"its range ({manifest.start_lsn}, {manifest.end_lsn}] is not one of a {manifest.kind.value}")
-    if (manifest.kind is Kind.SEGMENT) != bool(manifest.files or manifest.notes):
+    if (manifest.kind is Kind.SEGMENT) != bool(manifest.files or manifest.logical_messages):
         raise Malformed("a segment has files, and nothing else has")
     if (catalog and manifest.catalog is None) or (manifest.catalog is not None and not (catalog or head)):
-        raise Malformed("a reading of the catalog stands in a link of its own, or in the head")
+        raise Malformed("a reading of the catalog stands in a manifest of its own, or in the head")
     last = manifest.last_commit
     if (last is not None) != bool(manifest.files):
-        raise Malformed("a range has a last commit where it has rows, and only there")
+        raise Malformed("a range has a last commit if it has rows, and only then")
     if last is not None and not manifest.start_lsn < last.end_lsn <= manifest.end_lsn:
         raise Malformed(f"its last commit ends at {last.end_lsn}, outside of its range")
     _check_schemas(manifest.schemas, manifest)
@@ -288,8 +279,8 @@ def _check_schemas(entries: Iterable[SchemaEntry], manifest: Manifest) -> None:
             raise Malformed(f"the schema {entry.version.id} begins at {entry.from_lsn}, outside of its range")
 
 
-def _parse_file(fields: Fields) -> DataFile:
-    file = DataFile(
+def _parse_file(fields: Fields) -> SegmentFile:
+    file = SegmentFile(
         path=fields.path("path"),
         oid=Oid(fields.count("oid")),
         schema_id=fields.matching("schema_id", _SCHEMA_ID),
@@ -298,20 +289,20 @@ def _parse_file(fields: Fields) -> DataFile:
         bytes=fields.count("bytes"),
         sha256=fields.matching("sha256", _SHA256),
         decoded=Decoded.from_fields(fields.object("decoded")),
-        **{name: fields.count(name) for name in COUNTS},
+        counts=ChangeCounts(**{name: fields.count(name) for name in COUNT_NAMES}),
     )
     fields.end()
-    if file.changes + file.befores != file.rows:
+    if file.counts.rows != file.rows:
         raise Malformed(f"the counts of {file.path} do not add up to its {file.rows} rows")
     return file
 
 
-def _parse_note(fields: Fields) -> NoteFile:
-    note = NoteFile(
+def _parse_message_file(fields: Fields) -> LogicalMessageFile:
+    file = LogicalMessageFile(
         fields.path("path"), fields.count("rows"), fields.count("bytes"), fields.matching("sha256", _SHA256)
     )
     fields.end()
-    return note
+    return file
 
 
 def _parse_commit(fields: Fields) -> LandedCommit:
@@ -323,9 +314,9 @@ def _parse_commit(fields: Fields) -> LandedCommit:
 def _parse_schema(fields: Fields) -> SchemaEntry:
     version = fields.schema_version("version")
     entry = SchemaEntry(version, fields.lsn("from_lsn"), fields.count("from_seq"))
-    found = fields.text("id")
-    if found != version.id:
-        raise Malformed(f"the schema called {found[:16]!r} is {version.id}")
+    given = fields.text("id")
+    if given != version.id:
+        raise Malformed(f"the schema called {given[:16]!r} is {version.id}")
     fields.end()
     return entry
 

@@ -1,6 +1,6 @@
-"""Finding rows in the landing: which files hold a table's changes in a range, and whether they are what was written.
+"""Finds the files that hold a table's changes in a range, and verifies that they are as written.
 
-What is done with the rows belongs to `lakeproof.lake`.
+Rows are not read here, but in `lakeproof.lake`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakeproof.errors import BEGIN_AGAIN, LakeError
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import DataFile, Manifest, NoteFile
+from lakeproof.landing.manifest import LogicalMessageFile, Manifest, SegmentFile
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.store import NotFoundError, Store
@@ -22,19 +22,19 @@ _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A data file of which a range takes all rows (`whole`) or those with its positions.
+    """A data file, and whether a range takes all its rows (`whole`) or only those with positions in the range.
 
-    `number` is the segment's, `url` the place for Spark and pyarrow.
+    `number` is the segment's; Spark and pyarrow read the file at `url`.
     """
 
     number: int
-    file: DataFile
+    file: SegmentFile
     url: str
     whole: bool
 
 
 def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -> Iterator[Slice]:
-    """The files with rows in (start, end], in the chain's order; of one table, or of all."""
+    """Yield the files with rows in (start, end], of one table or of all, in the chain's order."""
     for manifest in chain.between(start, end):
         whole = start <= manifest.start_lsn and manifest.end_lsn <= end
         for file in manifest.files:
@@ -42,8 +42,8 @@ def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -
                 yield Slice(manifest.number, file, file_url(chain, file), whole)
 
 
-def file_url(chain: Chain, file: DataFile | NoteFile) -> str:
-    """Where Spark and pyarrow find a data file."""
+def file_url(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:
+    """Return the URL at which Spark and pyarrow read a data file."""
     return chain.paths.url(_key(chain, file))
 
 
@@ -53,28 +53,28 @@ def verify_files(chain: Chain, manifest: Manifest) -> None:
         verify_file(chain, file)
 
 
-def verify_file(chain: Chain, file: DataFile | NoteFile) -> None:
+def verify_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> None:
     """Read one data file and compare its size and checksum with the manifest's; raises LakeError."""
     key = _key(chain, file)
     verify(chain.store, key, f"segment file {chain.paths.url(key)}", file.bytes, file.sha256)
 
 
 def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
-    """Read the file `key` and compare its size and SHA-256; raises LakeError about `thing` where it is not what it was."""
+    """Read the file `key` and compare its size and SHA-256; raises LakeError about `thing` if it has changed."""
     digest = hashlib.sha256()
-    found = 0
+    length = 0
     try:
         with store.open(key) as opened:
             while data := opened.read(_READ_BYTES):
                 digest.update(data)
-                found += len(data)
+                length += len(data)
     except NotFoundError:
         raise LakeError(thing, "it is missing", _REMEDY) from None
-    if found != size:
-        raise LakeError(thing, f"it has {found} bytes, its manifest says {size}", _REMEDY)
+    if length != size:
+        raise LakeError(thing, f"it has {length} bytes, its manifest says {size}", _REMEDY)
     if digest.hexdigest() != sha256:
         raise LakeError(thing, "its checksum is not the one its manifest says", _REMEDY)
 
 
-def _key(chain: Chain, file: DataFile | NoteFile) -> str:
+def _key(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:
     return f"{chain.paths.landing(chain.incarnation)}/{file.path}"

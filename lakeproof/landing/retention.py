@@ -1,13 +1,13 @@
-"""Removing links that are no longer needed, with their files: which ones, and in an order that a crash does no harm to.
+"""Removes manifests that are no longer needed, with their files, in an order in which a crash does no harm.
 
-What the lake still needs belongs to `lakeproof.commands.maintain`; what no link names to `sweep.py`.
+`lakeproof.commands.maintain` decides what the lake still needs; `sweep.py` removes files that no manifest names.
 
-    1 base       put if absent: from here on the chain begins there, for every reader and writer
-    2 the files  of links below the base: rows, notes, fingerprints
-    3 the links  below the base, and bases before it
+    1 chain start    put if absent: from then on the chain begins there, for every reader and writer
+    2 the files      of manifests below the start: rows, logical messages, fingerprints
+    3 the manifests  below the start, and starts before it
 
-Killed anywhere, the next run finds what lies below the base and removes it. The head stays, and so does the link with the
-newest reading of the catalog: what follows is compared with it.
+If a run is killed at any point, the next one finds what lies below the start and removes it. The head stays, and so does
+the manifest with the newest reading of the catalog: the next reading is compared with it.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from datetime import datetime
 from functools import reduce
 
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.catalog_history import catalog_links, newest_link
-from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain
-from lakeproof.landing.chain_start import Base
+from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog_manifest
+from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain
+from lakeproof.landing.chain_start import ChainStart
 from lakeproof.lsn import Lsn
 from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
-    """How much is, or would be, removed."""
+class SpaceReclaimed:
+    """Files and bytes that are, or would be, removed."""
 
     files: int = 0
     bytes: int = 0
 
-    def plus(self, other: Freed) -> Freed:
-        """The sum."""
-        return Freed(self.files + other.files, self.bytes + other.bytes)
+    def plus(self, other: SpaceReclaimed) -> SpaceReclaimed:
+        """Return the sum of both."""
+        return SpaceReclaimed(self.files + other.files, self.bytes + other.bytes)
 
 
-def summed(parts: Iterable[Freed]) -> Freed:
-    """All parts together."""
-    return reduce(Freed.plus, parts, Freed())
+def summed(parts: Iterable[SpaceReclaimed]) -> SpaceReclaimed:
+    """Return the sum of all parts."""
+    return reduce(SpaceReclaimed.plus, parts, SpaceReclaimed())
 
 
 def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetime) -> int:
-    """The first link that has to stay; reads the links before it.
+    """Return the number of the first manifest that has to stay; reads the manifests before it.
 
-    Those before it are consumed (`consumed` is the first link that is not wholly in the lake), were written before
-    `older_than`, and nothing that is read from `position` on needs them.
+    The manifests before it are consumed (`consumed` is the first manifest that is not wholly in the lake), were written
+    before `older_than`, and are not needed by anything that is read from `position` on.
     """
-    limit = min(consumed, chain.newest.number - LINKS_CHECKED_ON_OPEN, chain.number_after(position))
-    looked = chain.newest.catalog_lsn
-    if looked is not None:
-        # What landed after the last reading of the catalog is held against the next one.
-        limit = min(limit, chain.number_after(max(looked, chain.kept_from)))
-    records = [m.number for m in catalog_links(chain, position) if m.number > 0]
+    limit = min(consumed, chain.newest.number - MANIFESTS_CHECKED_ON_OPEN, chain.number_after(position))
+    read_until = chain.newest.catalog_lsn
+    if read_until is not None:
+        # What landed after the last reading of the catalog is compared with the next one.
+        limit = min(limit, chain.number_after(max(read_until, chain.kept_from)))
+    records = [m.number for m in catalog_manifests(chain, position) if m.number > 0]
     limit = min([limit, *records])
     number = chain.first_number
     while number < limit and time_of(chain.manifest(number).created_at) < older_than:
@@ -63,52 +63,56 @@ def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetim
     return number
 
 
-def put_base(chain: Chain, number: int) -> None:
-    """Step 1: the chain begins at link `number` from now on."""
-    link = chain.manifest(number)
-    if link.previous_sha256 is None or number <= chain.first_number:
+def put_chain_start(chain: Chain, number: int) -> None:
+    """Step 1: let the chain begin at manifest `number` from now on."""
+    manifest = chain.manifest(number)
+    if manifest.previous_sha256 is None or number <= chain.first_number:
         return
-    base = Base(
-        chain.incarnation, number, link.start_lsn, link.previous_sha256, now_text(), _record_below(chain, number)
+    start = ChainStart(
+        chain.incarnation,
+        number,
+        manifest.start_lsn,
+        manifest.previous_sha256,
+        now_text(),
+        _record_below(chain, number),
     )
     with suppress(AlreadyExistsError):
-        chain.store.put_if_absent(chain.paths.base(chain.incarnation, number), base.to_bytes())
+        chain.store.put_if_absent(chain.paths.chain_start(chain.incarnation, number), start.to_bytes())
     failpoint("maintain.after_base")
 
 
 def below(chain: Chain, number: int) -> list[str]:
-    """The keys of what lies below link `number`: files first, then links from the oldest on, then bases."""
+    """Return the keys below manifest `number`: files first, then manifests from the oldest on, then chain starts."""
     paths, incarnation = chain.paths, chain.incarnation
-    base = chain.base
-    named = base is not None and base.number == number and base.names_catalog
-    kept = {base.catalog if base is not None and named else _record_below(chain, number)}
+    start = chain.start
+    kept = {start.catalog if start is not None and start.number == number else _record_below(chain, number)}
     keys = [k for k in chain.store.list(paths.data(incarnation)) if _number(k) < number]
     keys += [k for k in chain.store.list(paths.catalogs(incarnation)) if _number(k) < number and _number(k) not in kept]
     keys += [
         k for k in chain.store.list(paths.manifests(incarnation)) if 0 < _number(k) < number and _number(k) not in kept
     ]
-    return keys + [k for k in chain.store.list(paths.bases(incarnation)) if _number(k) < number]
+    return keys + [k for k in chain.store.list(paths.chain_starts(incarnation)) if _number(k) < number]
 
 
 def _record_below(chain: Chain, number: int) -> int | None:
-    """The link below `number` that stays for its record of the catalog: the newest one, unless a later link has one."""
-    newest = newest_link(chain)
+    """Return the manifest below `number` kept for its catalog record: the newest with one, if that is below."""
+    newest = newest_catalog_manifest(chain)
     return newest.number if newest is not None and newest.number < number else None
 
 
-def freed(chain: Chain, keys: list[str]) -> Freed:
-    """How much `keys` hold."""
-    total = Freed()
+def freed(chain: Chain, keys: list[str]) -> SpaceReclaimed:
+    """Return how much space `keys` take."""
+    total = SpaceReclaimed()
     for key in keys:
         try:
-            total = total.plus(Freed(1, chain.store.size(key)))
+            total = total.plus(SpaceReclaimed(1, chain.store.size(key)))
         except NotFoundError:
             continue
     return total
 
 
-def remove_below(chain: Chain, number: int) -> Freed:
-    """Steps 2 and 3; `number` must be that of a base."""
+def remove_below(chain: Chain, number: int) -> SpaceReclaimed:
+    """Steps 2 and 3: remove what lies below a chain start's `number`; returns the space reclaimed."""
     keys = below(chain, number)
     total = freed(chain, keys)
     for place, key in enumerate(keys):
@@ -120,5 +124,5 @@ def remove_below(chain: Chain, number: int) -> Freed:
 
 def _number(key: str) -> int:
     digits = key.rpartition("/")[2][:20]
-    # What has no number is not ours to judge.
+    # A name without a number is not ours to remove.
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else 1 << 63

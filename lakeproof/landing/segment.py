@@ -1,12 +1,12 @@
-"""Writing one segment: the Parquet files of one link, then the manifest that makes them visible.
+"""Writes one segment: its Parquet files, then the manifest that makes them visible.
 
-Decoding belongs to `lakeproof.pgoutput`, deciding when a segment ends to `lakeproof.drain`.
+`lakeproof.drain` decides when a segment ends.
 
     Batch → a buffer per table and schema version → row groups → files, synced → folder, synced → manifest
 
 Memory: at most `drain.segment_bytes` of Arrow data wait for a row group, over all tables, and at most `drain.segment_files`
 Parquet writers are open, however many tables a segment has: the one used least recently is finished, and a table that comes
-again gets another file. Nothing is visible before the manifest is: a crash leaves files that nobody names.
+again gets another file. Nothing is visible before the manifest is: a crash leaves files that no manifest names.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ROW, XID
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.decoded_size import DecodedCount
-from lakeproof.landing.logical_messages import NotesWriter
-from lakeproof.landing.manifest import COUNTS, DataFile, Kind, LandedCommit, Manifest, SchemaEntry
+from lakeproof.landing.logical_messages import LogicalMessageWriter
+from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
@@ -35,18 +37,18 @@ from lakeproof.storage.fields import now_text
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile
 
-# A row group is the unit a reader holds in memory; below 100 k rows zstd and the footer cost more per row.
+# A reader holds one row group in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
-# Values that repeat over a transaction; data columns are left plain (a dictionary that overflows is work for nothing).
-_DICTIONARY_COLUMNS = ["_lp_lsn", "_lp_op", "_lp_xid", "_lp_commit_time"]
-_STATISTICS_COLUMNS = ["_lp_lsn", "_lp_row"]
+# Values that repeat over a transaction. Data columns stay plain: building a dictionary that overflows is wasted work.
+_DICTIONARY_COLUMNS = [LSN, OP, XID, COMMIT_TIME]
+_STATISTICS_COLUMNS = [LSN, ROW]
 _WRITER = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """What a segment in the making may keep: decoded rows, and open files.
+    """Limits of an unfinished segment: decoded rows, and open files.
 
     Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
     """
@@ -57,7 +59,7 @@ class SegmentLimits:
 
 @dataclass(slots=True)
 class _Part:
-    """One file in the making: what waits for its next row group, and its counts."""
+    """One unfinished file: the rows that wait for its next row group, and its counts."""
 
     version: SchemaVersion
     schema_id: str
@@ -68,13 +70,13 @@ class _Part:
     writer: pq.ParquetWriter | None = None
     rows: int = 0
     decoded: DecodedCount = field(default_factory=DecodedCount)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
 
 
 class SegmentWriter:
-    """One segment of `chain`, from its end on. Made by one thread, used by that thread.
+    """Writes one segment of `chain`, from the chain's end on. Only the thread that created it uses it.
 
-    `writer` (32 hexadecimal digits) is in the names of the files, so that two writers never meet in one.
+    `writer` (32 hexadecimal digits) is in the names of the files, so that two writers never share one.
     """
 
     def __init__(self, chain: Chain, writer: str, limits: SegmentLimits | None = None) -> None:
@@ -85,14 +87,14 @@ class SegmentWriter:
         self._limits = limits or SegmentLimits()
         self._number = chain.next_number
         self._parts: dict[str, _Part] = {}
-        # Those with an open writer, the one used least recently first; and what waits, over all parts: with 10,000 of them
-        # nothing may look at each one for each one.
+        # Parts with an open writer, the least recently used first; and the waiting bytes of all parts. There may be 10,000
+        # parts, so no loop over all of them may run for each one.
         self._open: OrderedDict[str, None] = OrderedDict()
         self._waiting_bytes = 0
-        self._done: list[tuple[NewFile, DataFile]] = []
+        self._done: list[tuple[NewFile, SegmentFile]] = []
         self._made = 0
         self._schemas: list[SchemaEntry] = []
-        self._notes = NotesWriter(self._create)
+        self._messages = LogicalMessageWriter(self._create)
         self._first_us: int | None = None
         self._last_us: int | None = None
         self._last: LandedCommit | None = None
@@ -100,7 +102,7 @@ class SegmentWriter:
         self.transactions = 0
 
     def add(self, batch: Batch) -> None:
-        """Take in what was decoded; `_lp_row` is made to count over the whole segment.
+        """Add a decoded batch; `_lp_row` then counts over the whole segment.
 
         Rows may be written out at once; nothing is visible before `finish`.
         """
@@ -110,7 +112,7 @@ class SegmentWriter:
             self.rows += changes.rows.num_rows
         self.transactions += batch.transactions
         self.announce(batch.schemas)
-        self._notes.add(batch.notes)
+        self._messages.add(batch.logical_messages)
         if batch.first_commit_time_us is not None:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
@@ -119,15 +121,14 @@ class SegmentWriter:
             self._write_largest()
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
-        """Name versions that came into force, in stream order."""
+        """Add versions that came into force, in stream order."""
         self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in schemas]
 
     def finish(self, end: Lsn, catalog_lsn: Lsn | None = None) -> Manifest:
-        """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range without rows.
+        """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range if it has no rows.
 
-        `catalog_lsn` is the manifest's; where it is not given, its predecessor's.
-
-        Raises FencedError where another writer has the number. The writer is of no use afterwards.
+        `catalog_lsn` is the manifest's; by default its predecessor's. Raises FencedError if another writer has the number.
+        The writer can't be used afterwards.
         """
         if self._last is not None and self._last.end_lsn > end:
             raise InvariantError(
@@ -137,9 +138,9 @@ class SegmentWriter:
             # Room for one may be made by closing another.
             self._close(next(iter(self._parts)))
         files = [entry for _, entry in self._done]
-        noted = self._notes.finish(self._chain.paths.landing(self._chain.incarnation))
-        written = [file for file, _ in self._done] + ([noted[0]] if noted else [])
-        self._chain.store.settle([file.key for file in written])
+        message_file = self._messages.finish(self._chain.paths.landing(self._chain.incarnation))
+        written = [file for file, _ in self._done] + ([message_file[0]] if message_file else [])
+        self._chain.store.sync_names([file.key for file in written])
         failpoint("drain.after_data_files")
         manifest = Manifest(
             kind=Kind.SEGMENT if written else Kind.PROGRESS,
@@ -156,16 +157,16 @@ class SegmentWriter:
             last_commit_us=self._last_us if files else None,
             schemas=tuple(self._schemas),
             files=tuple(files),
-            notes=(noted[1],) if noted else (),
+            logical_messages=(message_file[1],) if message_file else (),
             catalog_lsn=self._chain.newest.catalog_lsn if catalog_lsn is None else catalog_lsn,
         )
-        # From here on the manifest may stand, whatever the answer is (a folder that could not be synced, a reply that was
-        # lost): the files are no longer ours to remove, and `sweep` decides about them.
-        self._done, self._notes = [], NotesWriter(self._create)
+        # From here on the manifest may exist, whatever the outcome (a folder that could not be synced, a lost reply): the
+        # files are no longer ours to remove, and `sweep` decides about them.
+        self._done, self._messages = [], LogicalMessageWriter(self._create)
         return self._chain.append(manifest)
 
     def abandon(self) -> None:
-        """Remove what was written and is not in the chain's hands; may be called at any time, any number of times."""
+        """Remove the files that the chain has not got yet; may be called at any time, any number of times."""
         for part in self._parts.values():
             if part.writer is not None:
                 with suppress(OSError):
@@ -174,7 +175,7 @@ class SegmentWriter:
                 part.file.abandon()
         for file, _ in self._done:
             file.abandon()
-        self._notes.abandon()
+        self._messages.abandon()
         self._parts.clear()
         self._open.clear()
         self._done.clear()
@@ -183,7 +184,7 @@ class SegmentWriter:
         rows = changes.rows
         if rows.num_rows == 0:
             return
-        if rows.column("_lp_lsn")[0].as_py() <= self._chain.end.value:
+        if rows.column(LSN)[0].as_py() <= self._chain.end.value:
             raise InvariantError(
                 f"segment {self._number}", "a change came again that the chain has already", "report this"
             )
@@ -192,27 +193,27 @@ class SegmentWriter:
         if part is None:
             part = self._parts[schema_id] = _Part(changes.version, schema_id)
         if base:
-            at = rows.schema.get_field_index("_lp_row")
-            rows = rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), pa.scalar(base, pa.int64())))
+            index = rows.schema.get_field_index(ROW)
+            shifted = pc.add(rows.column(index), pa.scalar(base, pa.int64()))
+            rows = rows.set_column(index, rows.schema.field(index), shifted)
         self._note_commit(rows)
         part.waiting.append(rows)
         part.waiting_rows += rows.num_rows
         part.waiting_bytes += rows.nbytes
         self._waiting_bytes += rows.nbytes
         part.rows += rows.num_rows
-        for name in COUNTS:
-            part.counts[name] += getattr(changes.counts, name)
+        part.counts += changes.counts
         if part.waiting_rows >= ROW_GROUP_ROWS or part.waiting_bytes >= ROW_GROUP_BYTES:
             self._write_group(part)
 
     def _note_commit(self, rows: pa.RecordBatch) -> None:
-        end = Lsn(rows.column("_lp_lsn")[-1].as_py())
+        end = Lsn(rows.column(LSN)[-1].as_py())
         if self._last is None or end > self._last.end_lsn:
-            xid, time = rows.column("_lp_xid")[-1].as_py(), rows.column("_lp_commit_time")[-1].value
+            xid, time = rows.column(XID)[-1].as_py(), rows.column(COMMIT_TIME)[-1].value
             self._last = LandedCommit(end, Xid(xid), time)
 
     def _write_largest(self) -> None:
-        """The parts with the most first, until half of the limit is free."""
+        """Write out the largest parts first, until half of the limit is free."""
         for part in sorted(self._parts.values(), key=lambda p: p.waiting_bytes, reverse=True):
             if 2 * self._waiting_bytes <= self._limits.buffered_bytes:
                 return
@@ -240,7 +241,7 @@ class SegmentWriter:
         return self._chain.store.create(f"{self._chain.paths.data(self._chain.incarnation)}/{name}")
 
     def _close(self, key: str) -> None:
-        """Finish a part's file, durably but for its name."""
+        """Finish a part's file, durably except for its name."""
         part = self._parts[key]
         if part.waiting:
             self._write_group(part)
@@ -248,7 +249,7 @@ class SegmentWriter:
             raise InvariantError(f"segment {self._number}", "a part of it has no rows", "report this")
         part.writer.close()
         part.file.finish()
-        entry = DataFile(
+        entry = SegmentFile(
             path=part.file.key.removeprefix(self._chain.paths.landing(self._chain.incarnation) + "/"),
             oid=part.version.oid,
             schema_id=part.schema_id,
@@ -257,7 +258,7 @@ class SegmentWriter:
             bytes=part.file.bytes_written,
             sha256=part.file.sha256,
             decoded=part.decoded.so_far,
-            **part.counts,
+            counts=part.counts,
         )
         self._done.append((part.file, entry))
         del self._parts[key]

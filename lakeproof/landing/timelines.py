@@ -1,8 +1,8 @@
-"""`timelines/<n>.json`: which later timelines a landing has followed its server to, and where they begin.
+"""`timelines/<n>.json`: the later timelines of its server that a landing has followed, and where they begin.
 
-Whether one may be followed is decided in `lakeproof.continuity.timeline`. A document is put before anything of its
-timeline is landed, and says how the server's history went: two standbys that were promoted apart have timelines of one
-number and two histories.
+`lakeproof.continuity.timeline` decides whether one may be followed. A document is put before anything of its timeline is
+landed, and records the server's history: two standbys that were promoted separately have timelines with the same number and
+different histories.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Followed:
     switches: tuple[Switch, ...]
 
     def left(self, timeline: int) -> Lsn | None:
-        """Where this history left `timeline`, None where it never was on it."""
+        """Return the position at which this history left `timeline`, None if it never was on it."""
         return next((s.at_lsn for s in self.switches if s.timeline == timeline), None)
 
 
 def newest_followed(chain: Chain) -> Followed | None:
-    """The latest timeline that the landing has followed; None where it stands on its head's."""
+    """Return the latest timeline that the landing has followed, None if it is still on its head's."""
     keys = chain.store.list(chain.paths.timelines(chain.incarnation))
     if not keys:
         return None
@@ -54,7 +54,7 @@ def newest_followed(chain: Chain) -> Followed | None:
 
 
 def follow(chain: Chain, followed: Followed) -> None:
-    """Put the document, durably; one that is there already says the same."""
+    """Put the document durably; raises LakeError if an existing one differs."""
     document = {
         "format": FORMAT,
         "timeline": followed.timeline,
@@ -66,8 +66,8 @@ def follow(chain: Chain, followed: Followed) -> None:
     try:
         chain.store.put_if_absent(key, canonical(document))
     except AlreadyExistsError:
-        found = newest_followed(chain)
-        if found != followed:
+        existing = newest_followed(chain)
+        if existing != followed:
             raise LakeError(
-                chain.paths.url(key), "it tells another history of the server", "see which server is right"
+                chain.paths.url(key), "it has another history of the server", "see which server is right"
             ) from None

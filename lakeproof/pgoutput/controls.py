@@ -1,6 +1,6 @@
-"""The messages of a batch that are read one by one: what shapes, truncates and marks the stream.
+"""Reads the messages of a batch that are read one by one: Relation, Truncate, logical messages and origins.
 
-The changes, which are many, belong to `tuples.py`.
+`tuples.py` reads the row changes, of which there are many.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import numpy as np
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
-from lakeproof.pgoutput.message_buffer import Ints, Wire
+from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
 from lakeproof.pgoutput.relations import RelationCache, Shape
-from lakeproof.pgoutput.rows import Note, SchemaInForce, has_position
-from lakeproof.pgoutput.transaction_positions import Places
+from lakeproof.pgoutput.rows import SchemaInForce, StreamMessage, has_position
+from lakeproof.pgoutput.tags import ROW_CHANGES, TRANSACTION_ENDS, tag_of
+from lakeproof.pgoutput.transaction_positions import TransactionPositions
 from lakeproof.schema import SchemaVersion
-
-CHANGES = b"IUD"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncatedTable:
     """One table of a Truncate message that the caller wants.
 
-    `ordinal` is its place among all of the message's tables (its seq), `row` among the wanted ones.
+    `ordinal` is its position among all of the message's tables (its seq), `row` among those that the caller wants.
     """
 
     message: int
@@ -37,54 +36,57 @@ class TruncatedTable:
 
 @dataclass(slots=True)
 class Controls:
-    """What the control messages of one batch say, by message index.
+    """The contents of one batch's control messages, by message index.
 
-    `shapes` lists for each table that got a new shape in this batch the shapes with the index they hold from, first the one
-    before the batch (at -1, None where there was none). `weights` is how many seqs each message takes.
+    For each table that got a new schema in this batch, `shapes` lists its schemas with the index from which each is in
+    force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs that each
+    message takes.
     """
 
     weights: Ints
     shapes: dict[Oid, list[tuple[int, Shape | None]]] = field(default_factory=dict)
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
-    said: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
+    messages: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
 
-    def schemas(self, places: Places, seq: Ints) -> list[SchemaInForce]:
-        """The versions that came into force, at their places."""
-        return [SchemaInForce(version, places.lsn_of(index), int(seq[index])) for index, version in self.brought]
+    def schemas(self, positions: TransactionPositions, seq: Ints) -> list[SchemaInForce]:
+        """Return the versions that came into force, each with its position."""
+        return [SchemaInForce(version, positions.lsn_of(index), int(seq[index])) for index, version in self.brought]
 
-    def notes(self, places: Places, seq: Ints) -> list[Note]:
-        """What was said, at its place."""
+    def logical_messages(self, positions: TransactionPositions, seq: Ints) -> list[StreamMessage]:
+        """Return the messages and origins, each with its transaction and seq."""
         return [
-            Note(said, places.transaction_of(index), int(seq[index]))
-            if isinstance(said, Origin) or said.transactional
-            else Note(said, None, 0)
-            for index, said in self.said
+            StreamMessage(message, positions.transaction_of(index), int(seq[index]))
+            if isinstance(message, Origin) or message.transactional
+            else StreamMessage(message, None, 0)
+            for index, message in self.messages
         ]
 
 
-def read_controls(wire: Wire, places: Places, relations: RelationCache) -> Controls:
-    """Read them in stream order, `relations` learning on the way; raises ProtocolError and what the resolver raises."""
-    is_change = wire.where(CHANGES)
+def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relations: RelationCache) -> Controls:
+    """Read them in stream order and update `relations`; raises ProtocolError and what the resolver raises."""
+    is_change = buffer.where(ROW_CHANGES)
     controls = Controls(is_change.astype(np.int64))
-    for index in np.flatnonzero(~is_change & ~wire.where(b"BC")).tolist():
-        match decode(wire.message(index)):
+    for index in np.flatnonzero(~is_change & ~buffer.where(TRANSACTION_ENDS)).tolist():
+        match decode(buffer.message(index)):
             case Relation() as relation:
-                _learn(controls, index, relation, relations, places.lsn_of(index))
+                _learn(controls, index, relation, relations, positions.lsn_of(index))
             case Truncate() as truncate:
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
-                if message.transactional and not places.inside[index]:
-                    raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
+                if message.transactional and not positions.inside[index]:
+                    raise ProtocolError(
+                        tag_of(LogicalMessage), 1, "a transactional message stands outside a transaction"
+                    )
                 if not message.transactional and not has_position(message.lsn):
-                    raise ProtocolError(b"M", 2, "the message has no position")
-                controls.said.append((index, message))
+                    raise ProtocolError(tag_of(LogicalMessage), 2, "the message has no position")
+                controls.messages.append((index, message))
             case Origin() as origin:
-                controls.said.append((index, origin))
+                controls.messages.append((index, origin))
             case TypeName():
                 pass
             case _:
-                wire.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")
+                buffer.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")
     return controls
 
 
@@ -104,7 +106,7 @@ def _truncate(controls: Controls, index: int, truncate: Truncate, relations: Rel
     for ordinal, oid in enumerate(truncate.relations):
         shape = relations.get(oid)
         if shape is None:
-            raise ProtocolError(b"T", 6 + 4 * ordinal, f"relation {oid} was never announced")
+            raise ProtocolError(tag_of(Truncate), 6 + 4 * ordinal, f"relation {oid} was never announced")
         if shape.version is not None:
             controls.truncated.append(TruncatedTable(index, ordinal, row, oid))
             row += 1

@@ -1,7 +1,8 @@
-"""One pgoutput message from its bytes, exactly.
+"""Decodes one pgoutput message from its bytes, exactly.
 
-Batches of messages belong to `batch.py`, whose oracle this is. Every read is bounded by the message, every count is checked
-before it is used, and every byte is consumed; all else is a ProtocolError. Nothing is guessed.
+`batch.py` decodes batches, and asks this module for the reason when it refuses a message. Every read is bounded by the
+message, every count is checked before it is used, and every byte is consumed; all else is a ProtocolError. Nothing is
+guessed.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ from lakeproof.pgoutput.messages import (
     Value,
     Values,
 )
+from lakeproof.pgoutput.tags import tag_of
 from lakeproof.schema import Identity
 
-# From 2000-01-01, PostgreSQL's epoch, back to 1970-01-01.
+# From 1970-01-01 to 2000-01-01, PostgreSQL's epoch.
 POSTGRES_EPOCH_US = 946_684_800_000_000
 TIME_US_MAX = (1 << 63) - 1
-# `w`, start, end and send time of an XLogData frame come before the message.
+# An XLogData frame has `w`, start, end and send time before the message.
 HEADER_BYTES = 25
-# Of a table; PostgreSQL's own limit (MaxHeapAttributeNumber).
+# PostgreSQL's own limit for a table (MaxHeapAttributeNumber).
 COLUMNS_MAX = 1600
 
 _I16 = struct.Struct(">h")
@@ -68,10 +70,9 @@ class ProtocolError(ValueError):
 
 
 def decode(payload: bytes, *, in_stream: bool = False) -> Message:
-    """The message in `payload` (without the XLogData header).
+    """Return the message in `payload` (without the XLogData header); raises ProtocolError.
 
-    `in_stream` says that it stands between Stream Start and Stream Stop, where changes carry an xid.
-    Raises ProtocolError.
+    `in_stream` is true between Stream Start and Stream Stop, where changes carry an xid.
     """
     reader = Reader(payload)
     read = _READERS.get(reader.tag)
@@ -84,106 +85,106 @@ def decode(payload: bytes, *, in_stream: bool = False) -> Message:
 
 
 def message_of(frame: bytes) -> bytes:
-    """The message in an XLogData frame; raises ProtocolError where the frame is none."""
+    """Return the message in an XLogData frame; raises ProtocolError for any other frame."""
     if len(frame) <= HEADER_BYTES or frame[:1] != b"w":
         raise ProtocolError(frame[:1], 0, "the frame is no XLogData with a message")
     return frame[HEADER_BYTES:]
 
 
 class Reader:
-    """Exact, bounded reads from one message; `at` is the offset of the next byte."""
+    """Exact, bounded reads from one message; `offset` is that of the next byte."""
 
-    __slots__ = ("_data", "at", "tag")
+    __slots__ = ("_data", "offset", "tag")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.tag = data[:1]
-        self.at = 1
+        self.offset = 1
         if not data:
             raise self.error("the message is empty")
 
     def error(self, reason: str) -> ProtocolError:
-        """A ProtocolError at the current offset."""
-        return ProtocolError(self.tag, self.at, reason)
+        """Return a ProtocolError at the current offset."""
+        return ProtocolError(self.tag, self.offset, reason)
 
     def octets(self, length: int) -> bytes:
-        """Exactly `length` bytes."""
+        """Read exactly `length` bytes."""
         if length < 0 or length > self.left:
             raise self.error(f"{length} bytes are announced, {self.left} are left")
-        start = self.at
-        self.at += length
-        return self._data[start : self.at]
+        start = self.offset
+        self.offset += length
+        return self._data[start : self.offset]
 
     @property
     def left(self) -> int:
-        """How many bytes are not read yet."""
-        return len(self._data) - self.at
+        """The number of bytes not read yet."""
+        return len(self._data) - self.offset
 
     def byte(self) -> bytes:
-        """One byte, as a letter."""
+        """Read one byte, as a letter."""
         return self.octets(1)
 
     def int8(self) -> int:
-        """One byte, unsigned."""
+        """Read one byte, unsigned."""
         return self.octets(1)[0]
 
     def int16(self) -> int:
-        """Two bytes, signed."""
+        """Read two bytes, signed."""
         return int(_I16.unpack(self.octets(2))[0])
 
     def int32(self) -> int:
-        """Four bytes, signed."""
+        """Read four bytes, signed."""
         return int(_I32.unpack(self.octets(4))[0])
 
     def oid(self) -> Oid:
-        """Four bytes, unsigned."""
+        """Read four bytes, unsigned."""
         return Oid(_U32.unpack(self.octets(4))[0])
 
     def xid(self) -> Xid:
-        """Four bytes, unsigned."""
+        """Read four bytes, unsigned."""
         return Xid(_U32.unpack(self.octets(4))[0])
 
     def lsn(self) -> Lsn:
-        """Eight bytes, unsigned."""
+        """Read eight bytes, unsigned."""
         return Lsn(_U64.unpack(self.octets(8))[0])
 
     def time_us(self) -> int:
-        """Eight bytes since PostgreSQL's epoch; given since the Unix epoch."""
+        """Read eight bytes since PostgreSQL's epoch; returns microseconds since the Unix epoch."""
         time_us = int(_I64.unpack(self.octets(8))[0]) + POSTGRES_EPOCH_US
         if time_us > TIME_US_MAX:
             raise self.error("the time lies beyond all calendars")
         return time_us
 
     def string(self) -> str:
-        """Bytes up to a zero byte, which is consumed."""
-        end = self._data.find(b"\0", self.at)
+        """Read bytes up to a zero byte, and consume that."""
+        end = self._data.find(b"\0", self.offset)
         if end < 0:
             raise self.error("a string has no end")
-        text = self.text(end - self.at)
-        self.at += 1
+        text = self.text(end - self.offset)
+        self.offset += 1
         return text
 
     def text(self, length: int) -> str:
-        """`length` bytes of UTF-8."""
-        start = self.at
+        """Read `length` bytes of UTF-8."""
+        start = self.offset
         try:
             return self.octets(length).decode("utf-8")
         except UnicodeDecodeError as exc:
-            self.at = start + exc.start
+            self.offset = start + exc.start
             raise self.error("the text is not UTF-8") from None
 
     def expect(self, value: int, what: str) -> None:
-        """One byte that has one value only."""
-        found = self.int8()
-        if found != value:
-            raise self.error(f"{what} is {found}, not {value}")
+        """Read one byte that may have one value only."""
+        given = self.int8()
+        if given != value:
+            raise self.error(f"{what} is {given}, not {value}")
 
-    def flags(self, known: int, what: str) -> int:
-        """One byte with known bits only."""
-        found = self.int8()
-        if found & ~known:
-            raise self.error(f"{what} {found} has unknown bits")
-        return found
+    def flags(self, allowed: int, what: str) -> int:
+        """Read one byte that may have the `allowed` bits only."""
+        given = self.int8()
+        if given & ~allowed:
+            raise self.error(f"{what} {given} has unknown bits")
+        return given
 
 
 def _xid_in_stream(reader: Reader, in_stream: bool) -> Xid | None:
@@ -366,24 +367,24 @@ def _rollback_prepared(reader: Reader, _in_stream: bool) -> Message:
 
 _READERS: Mapping[bytes, Callable[[Reader, bool], Message]] = MappingProxyType(
     {
-        b"B": _begin,
-        b"C": _commit,
-        b"O": _origin,
-        b"R": _relation,
-        b"Y": _type,
-        b"I": _insert,
-        b"U": _update,
-        b"D": _delete,
-        b"T": _truncate,
-        b"M": _message,
-        b"S": _stream_start,
-        b"E": _stream_stop,
-        b"c": _stream_commit,
-        b"A": _stream_abort,
-        b"b": _begin_prepare,
-        b"P": _prepare,
-        b"K": _commit_prepared,
-        b"r": _rollback_prepared,
-        b"p": _stream_prepare,
+        tag_of(Begin): _begin,
+        tag_of(Commit): _commit,
+        tag_of(Origin): _origin,
+        tag_of(Relation): _relation,
+        tag_of(TypeName): _type,
+        tag_of(Insert): _insert,
+        tag_of(Update): _update,
+        tag_of(Delete): _delete,
+        tag_of(Truncate): _truncate,
+        tag_of(LogicalMessage): _message,
+        tag_of(StreamStart): _stream_start,
+        tag_of(StreamStop): _stream_stop,
+        tag_of(StreamCommit): _stream_commit,
+        tag_of(StreamAbort): _stream_abort,
+        tag_of(BeginPrepare): _begin_prepare,
+        tag_of(Prepare): _prepare,
+        tag_of(CommitPrepared): _commit_prepared,
+        tag_of(RollbackPrepared): _rollback_prepared,
+        tag_of(StreamPrepare): _stream_prepare,
     }
 )

@@ -1,8 +1,7 @@
 """Every message of pgoutput, protocols 1 to 4, as frozen values.
 
-How they are read from bytes belongs to `decoder.py`, what they mean together to `batch.py` and `assemble.py`.
-`xid` of a change is that of its (sub)transaction, present inside the chunks of a streamed transaction only.
-Times are microseconds since the Unix epoch, UTC.
+`decoder.py` reads them from bytes. The `xid` of a change is that of its (sub)transaction, and is present only inside the
+chunks of a streamed transaction. Times are microseconds since the Unix epoch, UTC.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ class Unchanged(Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 
-# PostgreSQL's text, as octets where it is not UTF-8 (a database in SQL_ASCII has no encoding).
+# PostgreSQL's text, as bytes if it is not UTF-8 (a database in SQL_ASCII has no encoding).
 Value: TypeAlias = str | bytes | Unchanged | None
 Values: TypeAlias = tuple[Value, ...]
 
 
 class OldImage(Enum):
-    """Which old image a change brings: the identity's columns (the others are None and mean nothing), or the whole row."""
+    """The old image of a change: the identity's columns (the others are None and mean nothing), or the whole row."""
 
     KEY = "K"
     ROW = "O"
@@ -47,7 +46,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction ends. `commit_lsn` is where its commit record starts, `end_lsn` where that ends: its position."""
+    """A transaction ends. Its commit record starts at `commit_lsn` and ends at `end_lsn`, which is its position."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -74,7 +73,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table's shape, in force for its changes from here on. Sent again at will: an equal one means nothing."""
+    """A table's columns, in force for its changes from here on. The server may repeat it: an equal one means nothing."""
 
     oid: Oid
     namespace: str
@@ -96,7 +95,7 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A row arrives."""
+    """A row is inserted."""
 
     relation: Oid
     new: Values
@@ -105,7 +104,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A row changes. `old` and `old_image` are None where the identity did not change."""
+    """A row changes. `old` and `old_image` are None if the identity did not change."""
 
     relation: Oid
     old_image: OldImage | None
@@ -116,7 +115,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row goes."""
+    """A row is deleted."""
 
     relation: Oid
     old_image: OldImage
@@ -126,7 +125,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """All rows of each table go, in the message's order."""
+    """All rows of each table are deleted, in the message's order."""
 
     relations: tuple[Oid, ...]
     cascade: bool
@@ -136,7 +135,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """Bytes that someone wrote with `pg_logical_emit_message`; one that is not transactional stands between transactions."""
+    """Bytes written with `pg_logical_emit_message`; a message that is not transactional stands between transactions."""
 
     transactional: bool
     lsn: Lsn
@@ -170,7 +169,7 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """A streamed (sub)transaction never happened; where and when is told with `streaming = parallel` only."""
+    """A streamed (sub)transaction was rolled back; LSN and time are sent with `streaming = parallel` only."""
 
     xid: Xid
     subxid: Xid
@@ -213,7 +212,7 @@ class CommitPrepared:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPrepared:
-    """A prepared transaction never happened."""
+    """A prepared transaction was rolled back."""
 
     prepare_end_lsn: Lsn
     rollback_end_lsn: Lsn

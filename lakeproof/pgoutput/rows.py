@@ -1,6 +1,6 @@
-"""What comes out of a batch of messages: record batches with the columns of `lakeproof/landing/FORMAT.md`, and their place.
+"""The result of a decoded batch: record batches with the columns of `lakeproof/landing/FORMAT.md`, and their positions.
 
-How the rows are found in the bytes belongs to `batch.py` and its slow twin `assemble.py`; both end in `record_batch`.
+`batch.py` finds the rows in the bytes, and so does its slow twin in the tests; both end in `record_batch`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ROW, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
@@ -22,14 +24,14 @@ INSERT, BEFORE, UPDATE, DELETE, TRUNCATE = range(5)
 OPERATIONS = ("insert", "before", "update", "delete", "truncate")
 
 _HIDDEN = (
-    ("_lp_lsn", pa.int64()),
-    ("_lp_seq", pa.int64()),
-    ("_lp_row", pa.int64()),
-    ("_lp_op", pa.dictionary(pa.int8(), pa.string())),
-    ("_lp_xid", pa.int64()),
-    ("_lp_commit_time", pa.timestamp("us", "UTC")),
-    ("_lp_unchanged", pa.list_(pa.int16())),
-    ("_lp_text", pa.string()),
+    (LSN, pa.int64()),
+    (SEQ, pa.int64()),
+    (ROW, pa.int64()),
+    (OP, pa.dictionary(pa.int8(), pa.string())),
+    (XID, pa.int64()),
+    (COMMIT_TIME, pa.timestamp("us", "UTC")),
+    (UNCHANGED, pa.list_(pa.int16())),
+    (TEXT, pa.string()),
 )
 
 
@@ -43,20 +45,8 @@ class TransactionInfo:
 
 
 def has_position(lsn: Lsn) -> bool:
-    """Whether it can be one: columns carry positions as signed 64-bit numbers."""
+    """True if `lsn` can be a position: columns carry positions as signed 64-bit numbers."""
     return 0 < lsn.value < 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
-    """How many rows of each kind; `unchanged` counts the rows with at least one unchanged TOAST value."""
-
-    inserts: int
-    updates: int
-    deletes: int
-    truncates: int
-    befores: int
-    unchanged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInForce:
-    """A schema version, from the place in the stream where its Relation message stood."""
+    """A schema version, with the position of its Relation message."""
 
     version: SchemaVersion
     from_lsn: Lsn
@@ -78,27 +68,27 @@ class SchemaInForce:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What the stream says beside rows: a logical message, or where a transaction came from.
+class StreamMessage:
+    """A logical message, or the origin of a transaction, with its place in the stream.
 
-    `transaction` is None for a message that belongs to none: its own LSN, the end of its record, is its position. `seq` is
-    how many changes of the transaction came before it.
+    `transaction` is None for a message outside any transaction, whose position is its own LSN, the end of its record. `seq`
+    is the number of the transaction's changes before it.
     """
 
-    said: LogicalMessage | Origin
+    message: LogicalMessage | Origin
     transaction: TransactionInfo | None
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What some whole transactions, or a part of one, add up to.
+    """The decoded contents of some whole transactions, or of a part of one.
 
     `changes` has one entry per table and run of one schema version, ordered by its first row. `transactions` counts those
-    with at least one row. `end_lsn` is the last transaction's, None where the batch has none; the commit times are the least
+    with at least one row. `end_lsn` is the last transaction's, None if the batch has none; the commit times are the least
     and the greatest (µs since the Unix epoch). `schemas` are the versions that Relation messages brought, in stream order,
-    `notes` what else was said, in stream order. `next_seq` is the seq after the last change of the last transaction: the
-    next part's `first_seq`.
+    `logical_messages` the messages and origins, likewise. `next_seq` is the seq after the last change of the last
+    transaction: the next part's `first_seq`.
     """
 
     changes: list[TableChanges]
@@ -108,13 +98,13 @@ class Batch:
     first_commit_time_us: int | None
     last_commit_time_us: int | None
     schemas: list[SchemaInForce]
-    notes: list[Note]
+    logical_messages: list[StreamMessage]
     next_seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenColumns:
-    """The hidden columns of some rows but `_lp_text`: arrays of one length and of the types of `row_schema`."""
+    """The hidden columns of some rows except `_lp_text`: arrays of one length and of the types of `row_schema`."""
 
     lsn: pa.Array
     seq: pa.Array
@@ -126,18 +116,18 @@ class HiddenColumns:
 
 
 def operations(codes: pa.Array) -> pa.Array:
-    """`_lp_op` from an int8 array of the codes above."""
+    """Return `_lp_op` for an int8 array of the codes above."""
     return pa.DictionaryArray.from_arrays(codes, pa.array(OPERATIONS, pa.string()))
 
 
 def row_schema(version: SchemaVersion) -> pa.Schema:
-    """The Arrow schema of a landing file of this version."""
+    """Return the Arrow schema of a landing file of this version."""
     values = [(f"c{ordinal}", arrow_type(column)) for ordinal, column in enumerate(version.columns)]
     return pa.schema([*_HIDDEN, *values])
 
 
 def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterable[pa.Array | Cast]) -> pa.RecordBatch:
-    """Put the rows together; `columns` are typed already, or the texts (strings or binary) that are cast here."""
+    """Build the rows; `columns` are already typed, or texts (strings or binary) that are cast here."""
     values: list[pa.Array] = []
     unfit: list[tuple[Column, pa.Array, Cast]] = []
     for column, given in zip(version.columns, columns, strict=True):

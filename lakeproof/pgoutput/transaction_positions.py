@@ -1,6 +1,6 @@
-"""Where each message of a batch stands: its transaction's position, xid and commit time, and its seq.
+"""Finds for each message of a batch its transaction's position, xid and commit time, and its seq.
 
-What the changes carry belongs to `tuples.py`.
+The values that changes carry are not read here, but in `tuples.py`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import numpy as np
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.decoder import POSTGRES_EPOCH_US, TIME_US_MAX
-from lakeproof.pgoutput.message_buffer import Flags, Ints, Wire
+from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
+from lakeproof.pgoutput.messages import Begin, Commit, LogicalMessage
 from lakeproof.pgoutput.rows import TransactionInfo
+from lakeproof.pgoutput.tags import tag_of
 
 _BEGIN_BYTES = 21
 _COMMIT_BYTES = 26
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """One entry per message: `seq` is that of its (first) change, or of the next one where it is no change.
+class TransactionPositions:
+    """One entry per message.
 
-    What stands between transactions has `inside` False and no meaning elsewhere. `begins` are the indices of the messages
-    with which transactions begin, `number` is the ordinal of a message's transaction.
+    A message between transactions has `inside` False, and its other entries mean nothing. `begins` are the indices of the
+    messages with which transactions begin, `number` is the ordinal of a message's transaction.
     """
 
     lsn: Ints
@@ -35,7 +37,10 @@ class Places:
     begins: Ints
 
     def seq(self, weights: Ints, first_seq: int) -> tuple[Ints, int]:
-        """The seq of each message where it takes `weights[i]` of them, and the one after the last."""
+        """Return each message's seq (the next change's if it is no change), and the seq after the last.
+
+        Message i takes `weights[i]` seqs.
+        """
         through = np.cumsum(weights)
         before = through - weights
         if not self.begins.size:
@@ -44,60 +49,62 @@ class Places:
         return seq, int(seq[-1] + weights[-1])
 
     def transaction_of(self, index: int) -> TransactionInfo:
-        """The transaction of one message."""
+        """Return the transaction of one message."""
         return TransactionInfo(self.lsn_of(index), Xid(int(self.xid[index])), int(self.time_us[index]))
 
     def lsn_of(self, index: int) -> Lsn:
-        """The position of one message."""
+        """Return the position of one message."""
         return Lsn(int(self.lsn[index]))
 
 
-def whole_transactions(wire: Wire) -> Places:
-    """The places in a batch of whole transactions, each from its Begin to its Commit; raises ProtocolError for any other."""
-    is_begin, is_commit = wire.where(b"B"), wire.where(b"C")
+def whole_transactions(buffer: MessageBuffer) -> TransactionPositions:
+    """Return the positions in a batch of whole transactions, from Begin to Commit; raises ProtocolError otherwise."""
+    is_begin, is_commit = buffer.where(tag_of(Begin)), buffer.where(tag_of(Commit))
     started = np.cumsum(is_begin)
     depth: Ints = started - np.cumsum(is_commit)
     bad = np.flatnonzero((depth < 0) | (depth > 1))
     if bad.size:
-        wire.refuse(int(bad[0]), "transactions are nested, or a commit has no begin")
-    if len(wire) and depth[-1]:
-        wire.refuse(len(wire) - 1, "the batch ends inside a transaction")
+        buffer.refuse(int(bad[0]), "transactions are nested, or a commit has no begin")
+    if len(buffer) and depth[-1]:
+        buffer.refuse(len(buffer) - 1, "the batch ends inside a transaction")
     inside = (depth == 1) | is_commit
-    stray = np.flatnonzero(~inside & ~wire.where(b"M"))
+    stray = np.flatnonzero(~inside & ~buffer.where(tag_of(LogicalMessage)))
     if stray.size:
-        wire.refuse(int(stray[0]), "the message stands outside a transaction")
+        buffer.refuse(int(stray[0]), "the message stands outside a transaction")
     begins, commits = np.flatnonzero(is_begin), np.flatnonzero(is_commit)
-    lsn, xid, time_us = _ends(wire, begins, commits)
+    lsn, xid, time_us = _ends(buffer, begins, commits)
     number = np.maximum(started - 1, 0)
     if not begins.size:
-        nothing = np.zeros(len(wire), np.int64)
-        return Places(nothing, nothing, nothing, inside, number, begins)
-    return Places(lsn[number], xid[number], time_us[number], inside, number, begins)
+        nothing = np.zeros(len(buffer), np.int64)
+        return TransactionPositions(nothing, nothing, nothing, inside, number, begins)
+    return TransactionPositions(lsn[number], xid[number], time_us[number], inside, number, begins)
 
 
-def part_of(wire: Wire, transaction: TransactionInfo) -> Places:
-    """The places in a part of one transaction.
+def part_of(buffer: MessageBuffer, transaction: TransactionInfo) -> TransactionPositions:
+    """Return the positions in a part of one transaction.
 
     Its Begin may be the first message and its Commit the last; they must be those of `transaction`. Raises ProtocolError.
     """
-    size = len(wire)
-    begins, commits = np.flatnonzero(wire.where(b"B")), np.flatnonzero(wire.where(b"C"))
+    size = len(buffer)
+    begins, commits = np.flatnonzero(buffer.where(tag_of(Begin))), np.flatnonzero(buffer.where(tag_of(Commit)))
     for index in begins[begins > 0]:
-        wire.refuse(int(index), "a transaction begins inside a part of another")
+        buffer.refuse(int(index), "a transaction begins inside a part of another")
     for index in commits[commits < size - 1]:
-        wire.refuse(int(index), "a transaction ends inside a part of it")
-    _fixed_size(wire, begins, _BEGIN_BYTES)
-    _fixed_size(wire, commits, _COMMIT_BYTES)
+        buffer.refuse(int(index), "a transaction ends inside a part of it")
+    _fixed_size(buffer, begins, _BEGIN_BYTES)
+    _fixed_size(buffer, commits, _COMMIT_BYTES)
     times = _times(
-        wire, np.concatenate((begins, commits)), np.concatenate((wire.at[begins] + 9, wire.at[commits] + 18))
+        buffer,
+        np.concatenate((begins, commits)),
+        np.concatenate((buffer.start[begins] + 9, buffer.start[commits] + 18)),
     )
     if (
-        (wire.uint32(wire.at[begins] + 17) != transaction.xid).any()
-        or (wire.int64(wire.at[commits] + 10) != transaction.end_lsn.value).any()
+        (buffer.uint32(buffer.start[begins] + 17) != transaction.xid).any()
+        or (buffer.int64(buffer.start[commits] + 10) != transaction.end_lsn.value).any()
         or (times != transaction.commit_time_us).any()
     ):
-        wire.refuse(int(np.concatenate((begins, commits))[0]), "it belongs to another transaction")
-    return Places(
+        buffer.refuse(int(np.concatenate((begins, commits))[0]), "it belongs to another transaction")
+    return TransactionPositions(
         np.full(size, transaction.end_lsn.value, np.int64),
         np.full(size, transaction.xid, np.int64),
         np.full(size, transaction.commit_time_us, np.int64),
@@ -107,30 +114,30 @@ def part_of(wire: Wire, transaction: TransactionInfo) -> Places:
     )
 
 
-def _ends(wire: Wire, begins: Ints, commits: Ints) -> tuple[Ints, Ints, Ints]:
-    """Position, xid and commit time of each transaction, from its two ends, which must agree."""
-    _fixed_size(wire, begins, _BEGIN_BYTES)
-    _fixed_size(wire, commits, _COMMIT_BYTES)
-    begin, commit = wire.at[begins], wire.at[commits]
-    times = _times(wire, commits, commit + 18)
-    disagree = (wire.int64(begin + 1) != wire.int64(commit + 2)) | (_times(wire, begins, begin + 9) != times)
-    position = wire.int64(commit + 10)
-    bad = np.flatnonzero(disagree | (wire.octets[commit + 1] != 0) | (position <= 0))
+def _ends(buffer: MessageBuffer, begins: Ints, commits: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return position, xid and commit time of each transaction, from its Begin and Commit, which must agree."""
+    _fixed_size(buffer, begins, _BEGIN_BYTES)
+    _fixed_size(buffer, commits, _COMMIT_BYTES)
+    begin, commit = buffer.start[begins], buffer.start[commits]
+    times = _times(buffer, commits, commit + 18)
+    disagree = (buffer.int64(begin + 1) != buffer.int64(commit + 2)) | (_times(buffer, begins, begin + 9) != times)
+    position = buffer.int64(commit + 10)
+    bad = np.flatnonzero(disagree | (buffer.octets[commit + 1] != 0) | (position <= 0))
     if bad.size:
-        wire.refuse(int(commits[bad[0]]), "it does not agree with its begin, or has no position")
-    return position, wire.uint32(begin + 17), times
+        buffer.refuse(int(commits[bad[0]]), "it does not agree with its begin, or has no position")
+    return position, buffer.uint32(begin + 17), times
 
 
-def _times(wire: Wire, messages: Ints, at: Ints) -> Ints:
-    """The times at these offsets, since the Unix epoch."""
-    times = wire.int64(at)
+def _times(buffer: MessageBuffer, messages: Ints, offsets: Ints) -> Ints:
+    """Return the times at these offsets, since the Unix epoch."""
+    times = buffer.int64(offsets)
     bad = np.flatnonzero(times > TIME_US_MAX - POSTGRES_EPOCH_US)
     if bad.size:
-        wire.refuse(int(messages[bad[0]]), "the time lies beyond all calendars")
+        buffer.refuse(int(messages[bad[0]]), "the time lies beyond all calendars")
     return times + POSTGRES_EPOCH_US
 
 
-def _fixed_size(wire: Wire, messages: Ints, size: int) -> None:
-    bad = np.flatnonzero(wire.end[messages] - wire.at[messages] != size)
+def _fixed_size(buffer: MessageBuffer, messages: Ints, size: int) -> None:
+    bad = np.flatnonzero(buffer.end[messages] - buffer.start[messages] != size)
     if bad.size:
-        wire.refuse(int(messages[bad[0]]), f"it is not of {size} bytes")
+        buffer.refuse(int(messages[bad[0]]), f"it is not of {size} bytes")

@@ -1,14 +1,14 @@
-"""The tuples of one table's messages, walked row by row into cells: one compiled pass over the bytes.
+"""Walks the tuples of one table's messages row by row into cells, in one compiled pass over the bytes.
 
     message   I | oid | N | count | t len ...text... | n | u |
-    cells     start, size by column and row: a text's place, or NULL, or UNCHANGED (`lakeproof.values.spans`)
+    cells     start, size by column and row: a text's offset, or NULL, or UNCHANGED (`lakeproof.values.spans`)
 
-Every length is checked against its message's end before anything behind it is read, so nothing outside a message is touched.
-An unchanged value takes the text of the old image where that has one.
+Every length is checked against its message's end before anything after it is read, so nothing outside a message is touched.
+An unchanged value takes the text of the old image if that has one.
 
 Memory: 8 bytes per cell; a cell has at least one byte in its message, so at most 8 times the messages.
 
-What the texts mean belongs to `lakeproof.values`, the rows' place in the stream to `table_rows.py`.
+`lakeproof.values` gives the texts a meaning; `table_rows.py` adds each row's place in the stream.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lakeproof.pgoutput.message_buffer import Ints, Octets, Wire
+from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer, Octets
+from lakeproof.pgoutput.messages import Delete, Insert, Truncate
 from lakeproof.pgoutput.rows import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
+from lakeproof.pgoutput.tags import tags_of
 from lakeproof.values.compiled import compiled
 from lakeproof.values.spans import NULL, UNCHANGED
 
 _TEXT_TAG, _NULL_TAG, _UNCHANGED_TAG = b"tnu"
-_INSERT_TAG, _DELETE_TAG, _TRUNCATE_TAG = b"IDT"
+_INSERT_TAG, _DELETE_TAG, _TRUNCATE_TAG = tags_of(Insert, Delete, Truncate)
 _NEW, _KEY, _ROW = b"NKO"
 
-# What the loop answers with instead of a number of rows, by its negative.
+# The loop returns the negative of an index into these.
 _REASONS = (
     "",
     "the message ends in a tuple's count",
@@ -74,25 +76,27 @@ class Rows:
     unchanged: Ints
 
 
-def walk(wire: Wire, items: Ints, rows: int, columns: int) -> Rows:
-    """The rows of these messages, ascending, of one table with so many columns.
+def walk(buffer: MessageBuffer, items: Ints, rows: int, columns: int) -> Rows:
+    """Return the rows of these messages, ascending, of one table with so many columns.
 
-    Changes of 8 bytes at least; a Truncate message stands among `items` once for each row it makes of this table. `rows`
-    is how many there are altogether. Raises ProtocolError.
+    Changes have 8 bytes at least. A Truncate message is among `items` once for each of its rows of this table. `rows` is the
+    total number of rows. Raises ProtocolError.
     """
     message, operation = np.empty(rows, np.int64), np.empty(rows, np.uint8)
     start, size = np.empty((columns, rows), np.int32), np.empty((columns, rows), np.int32)
     missing, unchanged = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
-    failed, reason = _walk(wire.octets, wire.at, wire.end, items, message, operation, start, size, missing, unchanged)
+    failed, reason = _walk(
+        buffer.octets, buffer.start, buffer.end, items, message, operation, start, size, missing, unchanged
+    )
     if reason:
-        wire.refuse(int(failed), _REASONS[-reason])
+        buffer.refuse(int(failed), _REASONS[-reason])
     return Rows(message, operation, start, size, missing, unchanged)
 
 
 @compiled
 def _walk(
     octets: Octets,
-    at: Ints,
+    begins: Ints,
     end: Ints,
     items: Ints,
     message: Ints,
@@ -102,11 +106,11 @@ def _walk(
     missing: Ints,
     unchanged: Ints,
 ) -> tuple[int, int]:
-    """Fill the arrays; the message at which it failed and why, or (0, 0)."""
-    # Typed, since a bare 0 is a type of its own and would have what is called compiled twice.
+    """Fill the arrays; returns the message at which it failed and the reason, or (0, 0)."""
+    # Typed, since a bare 0 is a type of its own: the functions called with it would be compiled twice.
     row = np.int64(0)
     for item in items:
-        tag = octets[at[item]]
+        tag = octets[begins[item]]
         message[row] = item
         if tag == _TRUNCATE_TAG:
             operation[row] = TRUNCATE
@@ -114,11 +118,11 @@ def _walk(
             row += 1
             continue
         stop = end[item]
-        letter = octets[at[item] + 5]
+        letter = octets[begins[item] + 5]
         is_old = letter in (_KEY, _ROW)
         if (letter != _NEW and not is_old) or (tag == _INSERT_TAG and is_old) or (tag == _DELETE_TAG and not is_old):
             return item, _WRONG_LETTER
-        place = _tuple(octets, at[item] + 6, stop, row, start, size, missing, unchanged)
+        place = _tuple(octets, begins[item] + 6, stop, row, start, size, missing, unchanged)
         if place >= 0 and is_old and _has_unchanged(row, size):
             place = _OLD_UNCHANGED
         operation[row] = INSERT if tag == _INSERT_TAG else DELETE if tag == _DELETE_TAG else UPDATE
@@ -146,17 +150,17 @@ def _no_values(row: int, start: Cells, size: Cells, missing: Ints) -> None:
 
 @compiled
 def _has_unchanged(row: int, size: Cells) -> bool:
-    found = False
+    unchanged = False
     for column in range(len(size)):
-        found |= size[column, row] == UNCHANGED
-    return found
+        unchanged |= size[column, row] == UNCHANGED
+    return unchanged
 
 
 @compiled
 def _tuple(
     octets: Octets, place: int, stop: int, row: int, start: Cells, size: Cells, missing: Ints, unchanged: Ints
 ) -> int:
-    """The cells of the tuple that begins with its count at `place`; the place after it, or why not."""
+    """Fill the cells of the tuple whose count is at `place`; returns the offset after it, or a reason."""
     if place + 2 > stop:
         return _NO_COUNT
     if (np.int64(octets[place]) << 8) + np.int64(octets[place + 1]) != len(start):
@@ -204,7 +208,7 @@ def _second_tuple(
     missing: Ints,
     unchanged: Ints,
 ) -> int:
-    """The new tuple behind an old one, its unchanged values with the texts of the row above; as `_tuple`."""
+    """Read the new tuple after an old one; unchanged values take the texts of the row above. Returns as `_tuple`."""
     if place >= stop or octets[place] != _NEW:
         return _NO_NEW
     place = _tuple(octets, place + 1, stop, row, start, size, missing, unchanged)

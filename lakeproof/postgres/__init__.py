@@ -1,5 +1,23 @@
-"""The source's side: connections, server, slot, catalog, snapshot, stream and the checks of all of them.
+"""The source's side: connections, server, slot, catalog, snapshot, stream, and the checks of all of them.
 
-What the messages mean belongs to `lakeproof.pgoutput`, how a value is typed to `lakeproof.values`, and where rows go to
-`lakeproof.landing`; nothing in this room touches a file.
+Decoding messages (`lakeproof.pgoutput`), typing values (`lakeproof.values`) and writing files do not belong here: nothing in
+this room touches a file.
+
+    server.py                    which server, timeline, database
+    connection.py                open, pin settings, turn errors into ours
+    connection_timeouts.py       limits on every wait               connection_security.py   TLS and authentication
+    connection_channel.py        the messages of a COPY             connection_framing.py    their places, compiled
+    connection_protocol.py       a COPY's interface                 connection_libpq.py      libpq below psycopg
+    replication_slot.py          state, create, drop                replication_start.py     options, checks before a start
+    replication_stream.py        messages in, status out
+    copy_snapshot.py             a snapshot exact at an LSN         copy_blocks.py           COPY to Arrow batches
+    copy_text.py                 COPY's text format, compiled       copy_cost.py             what a snapshot costs
+    catalog_published.py         publications and their tables      catalog_tables.py        one published table, as a value
+    catalog_queries.py           the SQL of both                    catalog_unpublished.py   columns that are not sent
+    catalog_locks.py             who locks a published table        catalog_selection.py     names and patterns
+    catalog_fingerprint.py       read the fingerprint               catalog_births.py        where a table came from
+    catalog_relations.py         a Relation message's version       catalog_type_lines.py    a type as text
+    catalog_unchanged.py         a table since its snapshot
+    check_source.py              server, role, slot, publication    check_tables.py          single tables
+    check_findings.py            findings as values                 check_privileges.py      what a role lacks
 """

@@ -1,17 +1,17 @@
-"""What the catalog proves about where a table came from: who made it, under which rule of publication, what was altered.
+"""Reads what the catalog proves about a table's origin: its creation, its rule of publication, and later alterations.
 
-What is concluded belongs to `lakeproof.drain.born_tables` and `lakeproof.lake.planning.born_tables`; why it is enough,
-to decision 0023.
+Conclusions from it do not belong here (`lakeproof.drain.born_tables`, `lakeproof.lake.planning.born_tables`); decision 0023
+says why it is enough.
 
-A rule publishes tables that nobody has named: all of them, those of a schema, the partitions of a table. A table that is
-younger than its rule has been published for as long as it is there. Which of the two came first is told by xids: the rule
-was seen together with a *horizon*, an xid that no transaction had written with by then. That is not the end of an ordinary
-snapshot, beyond which transactions may well be at work; the locks that every writer holds on its own xid are looked at too.
+A rule publishes tables that nobody has named: all tables, those of a schema, the partitions of a table. A table younger than
+its rule has been published for all of its life. Xids tell which of the two came first: the rule was read together with a
+*horizon*, an xid that no transaction had written with by then. The end of an ordinary snapshot is no horizon, since
+transactions beyond it may be at work; so the locks that every writer holds on its own xid are read too.
 
 A table's lines in the catalog keep the xid that wrote them (`xmin`) and the number of the command in it (`cmin`). A line
-with the xid of the table's making, and written in that command or the one right after it, has not been touched since there
-were rows: an INSERT takes a number, too. ALTER, RENAME, SET SCHEMA, ATTACH and DETACH write the lines anew that they are
-about. (`cmin` and `cmax` share their place, so a line that somebody has begun to delete says nothing.)
+with the xid of the table's creation, written in that command or the one right after it, has not been touched since the table
+had rows: an INSERT takes a number too. ALTER, RENAME, SET SCHEMA, ATTACH and DETACH rewrite the lines that they concern.
+(`cmin` and `cmax` share a field, so a line that somebody has begun to delete says nothing.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 """)
 _NEXT = SQL("SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text AS xid")
 
-# A partitioned table stands for its partitions only where they go under their own names.
+# A partitioned table stands for its partitions only if these are published under their own names.
 _RULES = """
 SELECT 'a' || p.oid AS entry, p.oid::bigint AS publication
 FROM pg_catalog.pg_publication p WHERE p.puballtables AND p.pubname = ANY ({{names}}::name[])
@@ -52,7 +52,7 @@ FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_namespace s ON s
 WHERE p.pubname = ANY ({{names}}::name[])
 """
 
-# `original`: nobody has written this line since the table's making, `b` (its system columns, all of them the same).
+# `original`: nobody has written this line since the table's creation, `b` (its system columns, all of them the same).
 _ORIGINAL = "{line}.xmin = b.xid AND {line}.xmax = '0'::xid AND {line}.cmin::text::bigint - b.cid BETWEEN 0 AND 1"
 _ORIGINS = """
 WITH RECURSIVE making AS MATERIALIZED (
@@ -100,7 +100,7 @@ _ORIGINS_BY_SCHEMA = """
                            WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
                              AND d.refclassid = 'pg_catalog.pg_namespace'::regclass AND {schema_line})
 """
-# Of an enum whose labels are all from its making, which is told by the line of its array.
+# Enums whose labels are all from their creation, which the line of the enum's array shows.
 _LABELLED = SQL("""
 SELECT t.oid::bigint AS oid
 FROM pg_catalog.pg_type t
@@ -116,11 +116,11 @@ WHERE t.oid = ANY ({oids}::oid[]) AND t.typtype = 'e'
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A table's making, as its lines in the catalog have it.
+    """A table's creation, as its lines in the catalog show it.
 
-    `xid` is the full one (64 bits) of the transaction or subtransaction that made it; `own_file`: the rows are in the file
-    that it was made with. `named`: never renamed or moved since; `anchored` are the attribute numbers of the columns that
-    are as they were made; `has_dropped`: a column was dropped. `entries` are the rules that it has been under since.
+    `xid` is the full xid (64 bits) of the transaction or subtransaction that created it; `own_file`: the rows are in the
+    file that it was created with. `named`: never renamed or moved since; `anchored` are the attribute numbers of the columns
+    that are as they were created; `has_dropped`: a column was dropped. `entries` are the rules that publish it.
     """
 
     xid: int
@@ -132,16 +132,16 @@ class Origin:
 
 
 def read_rules(conn: Connection, names: Iterable[str]) -> dict[str, int]:
-    """The rules of these publications, by the catalog's line for each, with the publication's OID. Raises psycopg.Error."""
+    """Return the rules of these publications: the catalog's line of each → the publication's OID. Raises psycopg.Error."""
     by_schema = _RULES_BY_SCHEMA.format() if conn.info.server_version >= 150000 else ""
     query = SQL(_RULES.format(by_schema=by_schema))
     return {row["entry"]: int(row["publication"]) for row in rows(conn, query, {"names": list(names)})}
 
 
 def read_horizon(conn: Connection) -> int:
-    """An xid (64 bits) that nobody had written with when this was asked. Raises psycopg.Error.
+    """Return an xid (64 bits) that nobody had written with at the time of the call. Raises psycopg.Error.
 
-    Outside of a transaction: two statements, the writers first, then those that have ended.
+    Must run outside of a transaction: two statements, the writers first, then the ended ones.
     """
     writers = [int(row["xid"]) for row in rows(conn, _WRITERS)]
     ended = int(rows(conn, _NEXT)[0]["xid"])
@@ -150,7 +150,7 @@ def read_horizon(conn: Connection) -> int:
 
 
 def read_origins(conn: Connection, oids: Collection[Oid]) -> dict[Oid, Origin]:
-    """What is known of these tables' making; without those whose lines do not tell. Raises psycopg.Error."""
+    """Return the origins of these tables, without tables whose lines do not show theirs. Raises psycopg.Error."""
     if not oids:
         return {}
     by_schema = ""
@@ -163,7 +163,7 @@ def read_origins(conn: Connection, oids: Collection[Oid]) -> dict[Oid, Origin]:
 
 
 def never_relabelled(conn: Connection, enums: Collection[int]) -> set[int]:
-    """Those of these enums whose labels are as they were made. Raises psycopg.Error."""
+    """Return the enums among these whose labels are as they were created. Raises psycopg.Error."""
     return {int(row["oid"]) for row in rows(conn, _LABELLED, {"oids": sorted(enums)})} if enums else set()
 
 

@@ -1,19 +1,19 @@
-"""Reading the catalog's fingerprint: three queries, whatever the number of tables, none of which waits for a table's lock.
+"""Reads the catalog's fingerprint in three queries, for any number of tables; none of them waits for a table's lock.
 
-What a fingerprint is belongs to `lakeproof.catalog.fingerprint`; when it is read and what becomes of it to
-`lakeproof.drain.catalog_watch`.
+The fingerprint as a value does not belong here (`lakeproof.catalog.fingerprint`), nor does the time of a reading
+(`lakeproof.drain.catalog_watch`).
 
 A reading is made now, not at a place in the stream, and an ordinary snapshot has no LSN. So it comes with two positions:
 
-    settled   every commit that ends at or before it is in the reading
-    noticed   every commit in the reading ends at or before it
+    lower_lsn   every commit that ends at or before it is in the reading
+    upper_lsn   every commit in the reading ends at or before it
 
-A commit's record is in the WAL before the commit is visible (it waits for the disk, perhaps for a standby), so the WAL's end
-as asked for just before the reading is no lower bound. But who has written such a record holds the lock on its own xid until
-it is visible. So the WAL's end is taken together with, after it, the holders of such locks; it is settled once none of them
-is left, at once or at a later reading (`Settling`).
+A commit's record is in the WAL before the commit is visible (it waits for the disk, perhaps for a standby), so the end of
+WAL right before the reading is no lower bound. A transaction that has written its commit record keeps its xid lock until it
+becomes visible. So the end of WAL is read first, and then the holders of such locks; that end is a lower bound once none of
+these holders is left, at once or at a later reading (`CommitVisibility`).
 
-Only tables of pg_catalog are read, under one snapshot. Functions of the server that answer for now
+Only tables of pg_catalog are read, under one snapshot. The server's functions that answer for the present
 (`pg_get_publication_tables`, `pg_partition_tree`) would open and lock every table.
 """
 
@@ -35,15 +35,15 @@ from lakeproof.postgres.catalog_published import read_types
 from lakeproof.postgres.catalog_type_lines import type_line
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
 
-# OIDs below are PostgreSQL's own.
+# OIDs below this are PostgreSQL's own.
 _FIRST_NORMAL_OID = 16384
-# How long a reading waits for transactions that may just be committing. Those that take longer settle at a later one.
-_SETTLE_S = 0.1
-_SETTLE_STEP_S = 0.01
-# Readings whose writers have not all ended; beyond it the oldest is kept and the one after it forgotten.
-_UNSETTLED_MAX = 32
+# How long a reading waits for transactions that may just be committing; a later reading handles slower ones.
+_VISIBLE_S = 0.1
+_VISIBLE_STEP_S = 0.01
+# The limit of positions whose writers have not all ended; beyond it the second oldest is dropped.
+_WAITING_MAX = 32
 
-# Whoever is writing in this database, prepared transactions too.
+# All writers in this database, prepared transactions too.
 _WRITERS = SQL("""
 SELECT l.transactionid::text AS xid
 FROM pg_catalog.pg_locks l
@@ -62,8 +62,8 @@ SELECT p.oid::bigint AS oid, p.pubname::text AS name, p.pubowner::bigint AS owne
 FROM pg_catalog.pg_publication p WHERE p.pubname = ANY ({{names}}::name[])
 """
 
-# Which table stands in which publication: by its own line, by its schema, or because all do. As the server has it, a root
-# with publish_via_partition_root stands for its partitions, and without it the partitions for the root.
+# The tables of each publication: by their own line, by their schema, or because all are published. As the server does it, a
+# root with publish_via_partition_root stands for its partitions; without it the partitions stand for the root.
 _TABLES = """
 WITH RECURSIVE publishable AS MATERIALIZED (
   SELECT c.oid, c.relnamespace, c.relkind FROM pg_catalog.pg_class c
@@ -156,7 +156,7 @@ _BY_SCHEMA = """
   WHERE p.pubname = ANY ({{names}}::name[])
 """
 
-# What the columns' types are made of, as far as it is not built in.
+# The components of the columns' types, if they are not built in.
 _TYPES = SQL("""
 WITH RECURSIVE made AS (
   SELECT o.oid FROM pg_catalog.unnest({oids}::oid[]) AS o (oid)
@@ -195,89 +195,89 @@ WHERE t.oid >= 16384
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A fingerprint and its two positions; the rules of publication in force, and which of its tables were born.
+    """A fingerprint and its two positions, the rules of publication in force, and the tables born under them.
 
-    A rule is the catalog's line for it, with its publication's OID; by `horizon`, an xid, nobody had written yet
+    A rule is the catalog's line for it, with its publication's OID; no transaction had written with the xid `horizon` yet
     (`lakeproof.postgres.catalog_births`).
     """
 
     fingerprint: Fingerprint
-    settled: Lsn
-    noticed: Lsn
+    lower_lsn: Lsn
+    upper_lsn: Lsn
     rules: Mapping[str, int] = field(default_factory=dict)
     horizon: int = 0
     births: Mapping[Oid, Born] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Settling:
-    """Positions that were the WAL's end before a reading, each with the writers that were there, until they have ended.
+class CommitVisibility:
+    """Ends of WAL before readings, each with the writers of that moment, until these have ended.
 
-    `settled` is a position that all commits before it are known to be visible at.
+    All commits up to `lower_lsn` are visible.
     """
 
-    settled: Lsn
+    lower_lsn: Lsn
     _waiting: list[tuple[Lsn, frozenset[str]]] = field(default_factory=list)
 
-    def look(self, conn: Connection) -> None:
-        """Take the WAL's end and its writers; waits a little for those that may be committing. Raises psycopg.Error."""
-        deadline = time.monotonic() + _SETTLE_S
-        at, writers = _writers(conn)
-        self._waiting.append((at, writers))
+    def observe(self, conn: Connection) -> None:
+        """Add the end of WAL and its writers; wait a little for those that may be committing. Raises psycopg.Error."""
+        deadline = time.monotonic() + _VISIBLE_S
+        position, writers = _writers(conn)
+        self._waiting.append((position, writers))
         while writers and self._waiting[-1][1] & writers and time.monotonic() < deadline:
-            time.sleep(_SETTLE_STEP_S)
+            time.sleep(_VISIBLE_STEP_S)
             writers = _writers(conn)[1]
-        self._settle(writers)
+        self._update(writers)
 
-    def _settle(self, writers: frozenset[str]) -> None:
-        ended = [at for at, were in self._waiting if not were & writers]
-        self.settled = max([self.settled, *ended])
-        self._waiting = [(at, were) for at, were in self._waiting if at > self.settled]
-        if len(self._waiting) > _UNSETTLED_MAX:
+    def _update(self, writers: frozenset[str]) -> None:
+        ended = [position for position, pending in self._waiting if not pending & writers]
+        self.lower_lsn = max([self.lower_lsn, *ended])
+        self._waiting = [(position, pending) for position, pending in self._waiting if position > self.lower_lsn]
+        if len(self._waiting) > _WAITING_MAX:
             del self._waiting[1]
 
 
 def read(
     conn: Connection,
     names: Iterable[str],
-    settling: Settling,
+    visibility: CommitVisibility,
     births: Callable[[Fingerprint, Mapping[str, int]], Mapping[Oid, Born]] = lambda _fingerprint, _rules: {},
 ) -> Reading:
-    """The catalog as it is now, for the publications of these names; `births` is asked about it under the same snapshot.
+    """Read the catalog as it is now, for the publications of these names; `births` is called under the same snapshot.
 
     Raises as `source_errors`.
     """
     names = list(names)
     with source_errors("the source's catalog"):
-        settling.look(conn)
+        visibility.observe(conn)
         with one_snapshot(conn):
-            # The snapshot is taken by this statement, before the function is called: what it sees is in the WAL by then.
-            noticed = _position(rows(conn, _NOW)[0]["at"])
+            # This statement takes the snapshot before it calls the function: what the snapshot sees is in the WAL by then.
+            upper_lsn = _position(rows(conn, _NOW)[0]["at"])
             fingerprint = _fingerprint(conn, names, None)
             rules = read_rules(conn, names)
             born = births(fingerprint, rules)
-        return Reading(fingerprint, settling.settled, noticed, rules, read_horizon(conn), born)
+        return Reading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), born)
 
 
 def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid] | None = None) -> Fingerprint:
-    """The catalog as the transaction of `conn` sees it (of these tables, where given). Raises as `source_errors`."""
+    """Read the catalog as the transaction of `conn` sees it (only tables `only`, if given). Raises as `source_errors`."""
     with source_errors("the source's catalog"):
         return _fingerprint(conn, list(names), None if only is None else sorted(only))
 
 
 def existing(conn: Connection, oids: Iterable[Oid]) -> frozenset[Oid]:
-    """Those of these tables that the catalog has. Raises as `source_errors`."""
-    wanted = sorted(oids)
-    if not wanted:
+    """Return the tables among these that the catalog has. Raises as `source_errors`."""
+    sorted_oids = sorted(oids)
+    if not sorted_oids:
         return frozenset()
     with source_errors("the source's catalog"):
-        return frozenset(Oid(row["oid"]) for row in rows(conn, _EXISTING, {"oids": wanted}))
+        return frozenset(Oid(row["oid"]) for row in rows(conn, _EXISTING, {"oids": sorted_oids}))
 
 
 def _writers(conn: Connection) -> tuple[Lsn, frozenset[str]]:
-    # Two statements: the position first, then who holds an xid.
-    at = _position(rows(conn, _NOW)[0]["at"])
-    return at, frozenset(row["xid"] for row in rows(conn, _WRITERS))
+    # Two statements: the position first, then the holders of xids.
+    position = _position(rows(conn, _NOW)[0]["at"])
+    return position, frozenset(row["xid"] for row in rows(conn, _WRITERS))
 
 
 def _position(text: Any) -> Lsn:
@@ -295,10 +295,10 @@ def _fingerprint(conn: Connection, names: list[str], only: list[Oid] | None) -> 
         listed="r.prattrs::int2[]" if filters else "NULL::int2[]",
         by_schema=_BY_SCHEMA.format() if filters else "",
     )
-    found = [_table(row) for row in rows(conn, query, {"names": names, "only": only})]
+    tables = [_table(row) for row in rows(conn, query, {"names": names, "only": only})]
     return Fingerprint(
-        {table.oid: table for table in found},
-        _types(conn, found),
+        {table.oid: table for table in tables},
+        _types(conn, tables),
         {
             int(row["oid"]): PublicationFacts(
                 row["name"], int(row["owner"]), row["operations"], row["via_root"], row["all_tables"],
@@ -332,11 +332,11 @@ def _types(conn: Connection, tables: Iterable[TableFacts]) -> dict[int, TypeFact
     oids = sorted({c.type_oid for table in tables for c in table.columns if c.type_oid >= _FIRST_NORMAL_OID})
     if not oids:
         return {}
-    found = rows(conn, _TYPES, {"oids": oids})
-    lines = {oid: type_line(known) for oid, known in read_types(conn, [int(row["oid"]) for row in found]).items()}
+    types = rows(conn, _TYPES, {"oids": oids})
+    lines = {oid: type_line(type_) for oid, type_ in read_types(conn, [int(row["oid"]) for row in types]).items()}
     return {
         int(row["oid"]): TypeFacts(
             row["kind"], row["parts"] or "", tuple(int(o) for o in row["of"]), lines[int(row["oid"])]
         )
-        for row in found
+        for row in types
     }

@@ -1,6 +1,6 @@
-"""Who keeps everybody else away from a table of the publication, where a query of the catalog waited for it in vain.
+"""Names the holders of exclusive locks on published tables, if a query of the catalog timed out on one.
 
-The catalog itself is read by `catalog.py`.
+Reading the catalog does not belong here (`catalog_published.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _LOCKED_SHOWN = 5
 
 
 @contextmanager
-def locks_named(source: SourceConfig) -> Iterator[None]:
-    """The server opens every table of a publication to say what is published, and says of none that it waited for it."""
+def naming_lock_holders(source: SourceConfig) -> Iterator[None]:
+    """Name the locked tables if a query inside times out: the server opens a publication's tables without naming any."""
     try:
         yield
     except psycopg.errors.LockNotAvailable:
         thing = f"publication {source.publication}"
         with connect(source.dsn, "lakeproof locks") as conn, source_errors(thing):
-            found = rows(conn, queries.LOCKED)
-        told = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in found[:_LOCKED_SHOWN]]
-        who = f": locked are {', '.join(told)}" if told else ", and nothing is locked any more"
-        reason = f"a lock was not to be had in time on one of its tables{who}"
+            locked = rows(conn, queries.LOCKED)
+        holders = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in locked[:_LOCKED_SHOWN]]
+        detail = f": locked are {', '.join(holders)}" if holders else ", and nothing is locked any more"
+        reason = f"a lock on one of its tables could not be taken in time{detail}"
         raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None

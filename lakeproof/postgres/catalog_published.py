@@ -1,11 +1,11 @@
-"""What the source publishes, and the shape of each table: publications, columns, identities, leaves.
+"""Reads what the source publishes and each table's schema: publications, columns, identities, leaves.
 
-Whether that can be replicated is judged in `lakeproof.postgres.check_source`; what a type becomes in the lake in
-`lakeproof.values.types`. All reads are ordinary MVCC queries, so that under an imported snapshot they give the
-catalog as it was at that snapshot.
+Judging if that can be replicated does not belong here (`check_source.py`), nor does a type's form in the lake
+(`lakeproof.values.types`). All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it
+was at that snapshot.
 
-A source has one publication in its configuration, and sometimes a second one beside it, named after it with
-`_inserts` at its end, for tables without identity (see `lakeproof.commands.publish`); `publications_of` finds which exist.
+A source has one publication in its configuration, and sometimes a second one with the suffix `_inserts`, for tables without
+identity (see `lakeproof.commands.publish`); `publications_of` returns those that exist.
 """
 
 from __future__ import annotations
@@ -13,120 +13,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_locks import locks_named
+from lakeproof.postgres.catalog_locks import naming_lock_holders
+from lakeproof.postgres.catalog_tables import ACTIONS, Leaf, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, left_out
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
-from lakeproof.schema import Column, Identity, LeftOutColumn, SchemaVersion, identity_fits
+from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
-ACTIONS = ("insert", "update", "delete", "truncate")
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One relation with rows of its own: the table itself, or a partition.
-
-    `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` the catalog's estimate of its
-    blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number where `measured` gave it, with
-    `toast_pages` for what is stored out of line. What is kept by
-    another access method than `heap` may have no pages to be told apart by. `identity_columns` are those of its identity's
-    index.
-    """
-
-    oid: Oid
-    table: TableName
-    identity: Identity
-    relfilenode: int
-    pages: int
-    heap: bool = True
-    toast_pages: int = 0
-    identity_columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A table as its publications have it.
-
-    `row_filter` is SQL over its columns, None where all rows go; `actions` are some of insert, update, delete, truncate;
-    `leaves` hold its rows (of a partitioned root: the partitions), `outside` are partitions that send nothing, with what
-    they are; `left_out` are its columns that are not sent. Three are about publications of its updates or deletes:
-    `uncovered` are columns of its identity that are not published, `filtered_beyond` those that a filter reads though they
-    are not of its identity, `column_list` says whether there is one.
-    """
-
-    version: SchemaVersion
-    row_filter: str | None
-    actions: frozenset[str]
-    leaves: tuple[Leaf, ...]
-    partitioned: bool
-    unlogged: bool
-    publications: tuple[str, ...]
-    uncovered: tuple[str, ...] = ()
-    filtered_beyond: tuple[str, ...] = ()
-    column_list: bool = False
-    outside: Mapping[TableName, str] = field(default_factory=dict)
-    left_out: tuple[LeftOutColumn, ...] = ()
-
-    @property
-    def table(self) -> TableName:
-        """Its name."""
-        return self.version.table
-
-    @property
-    def pages(self) -> int:
-        """Blocks of all leaves together: a hint, not a bound."""
-        return sum(leaf.pages for leaf in self.leaves)
-
-    @property
-    def kept(self) -> str:
-        """What the lake has of it: `keyed` or `bag` (current equals the source), `history only`, or it is `refused`."""
-        if "insert" not in self.actions or not self.version.columns or self.changes_refused or self.unfit_leaves:
-            return "refused"
-        if self.actions != frozenset(ACTIONS):
-            return "history only"
-        return "keyed" if self.version.key else "bag"
-
-    @property
-    def changes_refused(self) -> bool:
-        """Whether PostgreSQL refuses the updates and deletes that the application makes in it, since it is published so."""
-        if not self.actions & {"update", "delete"}:
-            return False
-        # FULL is every column, and PostgreSQL takes no list for that, not even of all of them.
-        listed = self.column_list and self.version.identity is Identity.FULL
-        return listed or bool(self.uncovered or self.filtered_beyond) or not self.has_identity
-
-    @property
-    def unfit_leaves(self) -> tuple[Leaf, ...]:
-        """The partitions whose updates and deletes, published under the table's name, would not say which row they mean."""
-        if not self.partitioned or self.changes_refused or not self.actions & {"update", "delete"}:
-            return ()
-        own = [c.name for c in self.version.columns if c.identity]
-        return tuple(
-            leaf
-            for leaf in self.leaves
-            if not identity_fits(self.version.identity, own, leaf.identity, leaf.identity_columns)
-        )
-
-    @property
-    def has_identity(self) -> bool:
-        """Whether the source can tell which row an update or a delete means."""
-        return self.version.identity is Identity.FULL or any(c.identity for c in self.version.columns)
 
 
 def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
-    """The source's publications that exist, the main one first; empty where none does. Raises as `source_errors`."""
-    wanted = [source.publication, source.publication + INSERTS_SUFFIX]
+    """Return the source's existing publications, the main one first; empty if there is none. Raises as `source_errors`."""
+    candidates = [source.publication, source.publication + INSERTS_SUFFIX]
     with source_errors(f"publication {source.publication}"):
-        found = {row["pubname"] for row in rows(conn, queries.PUBLICATIONS, {"names": wanted})}
-    return [name for name in wanted if name in found]
+        existing = {row["pubname"] for row in rows(conn, queries.PUBLICATIONS, {"names": candidates})}
+    return [name for name in candidates if name in existing]
 
 
 def read_tables(
@@ -135,16 +44,16 @@ def read_tables(
     only: Collection[TableName] | None = None,
     refused: dict[TableName, DefiniteError] | None = None,
 ) -> dict[TableName, PublishedTable]:
-    """Every published table (of `only`, where given), by name in order.
+    """Return every published table (of `only`, if given), by name in order.
 
-    Raises SourceError where no publication exists, else as `source_errors`; and where two publications disagree about a
-    table's columns, or the configuration does not fit a table, SourceError or ConfigError, or puts it into `refused`.
+    Raises SourceError if no publication exists, else as `source_errors`. If two publications disagree about a table's
+    columns, or the configuration does not fit a table, it raises SourceError or ConfigError, or puts that into `refused`.
     """
     names = publications_of(conn, source)
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
     # A table may be dropped between two of these statements.
-    with source_errors(f"publication {source.publication}"), locks_named(source), one_snapshot(conn):
+    with source_errors(f"publication {source.publication}"), naming_lock_holders(source), one_snapshot(conn):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
         if only is not None:
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
@@ -163,9 +72,10 @@ def as_if_published(
     refused: dict[TableName, DefiniteError],
     without_generated: Collection[int] = (),
 ) -> dict[TableName, PublishedTable]:
-    """Tables that are not published (by OID) as they would be, with these actions, all columns and all rows.
+    """Return unpublished tables (by OID) as they would be published, with these actions, all columns and all rows.
 
-    Of some no generated column would be sent. Raises as `source_errors`; `refused` as in `read_tables`.
+    For the tables `without_generated`, no generated column would be sent. Raises as `source_errors`; `refused` as in
+    `read_tables`.
     """
     with source_errors("tables"), one_snapshot(conn):
         facts = _read_facts(conn, sorted(actions))
@@ -182,44 +92,44 @@ def as_if_published(
     return _published_tables(entries, facts, source, refused)
 
 
-def measured(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:
-    """The tables with the number of pages that their leaves have now. Raises as `source_errors`."""
-    given = list(tables)
-    oids = sorted({int(leaf.oid) for table in given for leaf in table.leaves})
+def with_sizes(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:
+    """Return the tables with the current number of pages of their leaves. Raises as `source_errors`."""
+    listed = list(tables)
+    oids = sorted({int(leaf.oid) for table in listed for leaf in table.leaves})
     with source_errors("sizes of tables"):
-        found = rows(conn, queries.PAGES, {"oids": oids})
-    pages = {int(row["oid"]): (int(row["pages"] or 0), int(row["toast_pages"] or 0)) for row in found}
+        sizes = rows(conn, queries.PAGES, {"oids": oids})
+    pages = {int(row["oid"]): (int(row["pages"] or 0), int(row["toast_pages"] or 0)) for row in sizes}
 
     def sized(leaf: Leaf) -> Leaf:
         own, toast = pages.get(int(leaf.oid), (0, 0))
         return replace(leaf, pages=own, toast_pages=toast)
 
-    return [replace(table, leaves=tuple(map(sized, table.leaves))) for table in given]
+    return [replace(table, leaves=tuple(map(sized, table.leaves))) for table in listed]
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Rows of the catalog by the table's OID, types by their own."""
+    """Rows of the catalog by the table's OID, and types by their own."""
 
     relations: Mapping[int, dict[str, Any]]
     columns: Mapping[int, list[dict[str, Any]]]
     indexes: Mapping[int, list[dict[str, Any]]]
     leaves: Mapping[int, list[dict[str, Any]]]
     types: Mapping[int, CatalogType]
-    # Before 18 pg_publication_tables lists generated columns (where there is no column list), but the stream has none.
+    # Before 18 pg_publication_tables lists generated columns (if there is no column list), but the stream has none.
     sends_generated: bool
 
     def is_sent(self, column: Mapping[str, Any], listed: Collection[str] | None) -> bool:
-        """Whether the stream has this column of a table whose publication lists these, or (None) all that it can send."""
+        """True if the stream has this column of a table whose publication lists `listed`, or (None) all that it can send."""
         if column["attgenerated"] and not self.sends_generated:
             return False
         return column["attgenerated"] != "v" if listed is None else column["attname"] in listed
 
     def identity_index(self, oid: int, identity: Identity) -> list[str]:
-        """The names of the identity index's columns in the index's order; empty where there is none."""
+        """Return the names of the identity index's columns in the index's order; empty if there is no index."""
         flag = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}.get(identity)
-        found = [row["columns"] for row in self.indexes[oid] if flag is not None and row[flag]]
-        return list(found[0]) if found else []
+        indexes = [row["columns"] for row in self.indexes[oid] if flag is not None and row[flag]]
+        return list(indexes[0]) if indexes else []
 
 
 def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
@@ -240,23 +150,23 @@ def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
     )
 
 
-def _by(found: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, Any]]]:
+def _by(lines: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, Any]]]:
     result: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in found:
+    for row in lines:
         result[int(row[name])].append(row)
     return result
 
 
 def read_types(conn: Connection, oids: Collection[int]) -> dict[int, CatalogType]:
-    """Types by their OID, an array's with its element; an OID that is no type (any more) is left out."""
+    """Return types by their OID, an array's with its element; an OID that is no type (any more) is left out."""
     if not oids:
         return {}
-    found = rows(conn, queries.TYPES, {"oids": sorted(oids)})
-    wanted = sorted({int(row["elem_oid"]) for row in found} - {0})
-    # One step down is enough: an array's element is no array, and one that is a domain over an array stays exact text.
-    below = rows(conn, queries.TYPES, {"oids": wanted}) if wanted else []
+    types = rows(conn, queries.TYPES, {"oids": sorted(oids)})
+    element_oids = sorted({int(row["elem_oid"]) for row in types} - {0})
+    # One step down is enough: an array's element is no array, and a domain over an array stays exact text.
+    below = rows(conn, queries.TYPES, {"oids": element_oids}) if element_oids else []
     elements = {int(row["oid"]): _type(row, {}) for row in below}
-    return {int(row["oid"]): _type(row, elements) for row in found}
+    return {int(row["oid"]): _type(row, elements) for row in types}
 
 
 def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogType:
@@ -322,7 +232,7 @@ def _published_table(
     changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
     return PublishedTable(
         version=version,
-        # pgoutput sends a row that any of the publications wants.
+        # pgoutput sends a row if any of the publications includes it.
         row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
         actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
         leaves=tuple(_leaf(row, facts) for row in facts.leaves[oid] if row["sent"]),
@@ -344,7 +254,7 @@ def _published_table(
 def _uncovered(
     identity: Identity, index: Sequence[str], columns: Sequence[Mapping[str, Any]], sent: set[str], facts: _Facts
 ) -> tuple[str, ...]:
-    """The identity's columns that the stream has not. Before 18 a generated column is not one of FULL's."""
+    """Return the identity's columns that the stream does not have. Before 18 FULL has no generated columns."""
     if identity is not Identity.FULL:
         return tuple(name for name in index if name not in sent)
     needed = [c["attname"] for c in columns if not c["attgenerated"] or facts.sends_generated]
@@ -352,7 +262,7 @@ def _uncovered(
 
 
 def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The columns that their filters read and that are not of the identity."""
+    """Return the columns that the filters read beyond those of the identity."""
     if identity is Identity.FULL:
         return ()
     read = {str(name) for e in entries for name in e["filtered_by"]}
@@ -374,7 +284,7 @@ def _leaf(row: dict[str, Any], facts: _Facts) -> Leaf:
 
 @contextmanager
 def configured(table: TableName) -> Iterator[None]:
-    """A ValueError inside is the configuration's mistake about `table`."""
+    """Raise a ValueError inside as the configuration's mistake about `table`."""
     try:
         yield
     except ValueError as error:
@@ -384,7 +294,7 @@ def configured(table: TableName) -> Iterator[None]:
 def key_of(
     identity: Identity, index: Sequence[str], columns: Sequence[Column], config: TableConfig, table: TableName
 ) -> tuple[str, ...]:
-    """What tells rows apart: the whole identity index, the configured columns under FULL, or nothing."""
+    """Return the columns that identify rows: the whole identity index, the configured ones under FULL, or none."""
     names = {c.name for c in columns}
     if identity is Identity.FULL:
         missing = [name for name in config.key if name not in names]
@@ -392,5 +302,5 @@ def key_of(
             reason = f"its configured key has columns that are not published: {', '.join(missing)}"
             raise ConfigError(f"table {table}", reason, "correct the table's key in the configuration")
         return config.key
-    # Part of a key tells nothing apart: a column list that leaves some of it out makes a bag.
+    # Part of a key identifies nothing: a column list that leaves some of the key out makes a bag.
     return tuple(index) if index and names.issuperset(index) else ()

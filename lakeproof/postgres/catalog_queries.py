@@ -1,7 +1,7 @@
-"""The SQL that `lakeproof.postgres.catalog_published` reads the catalog with.
+"""The SQL that reads the catalog for `catalog_published.py`, which explains the rows.
 
-What the rows mean is said there. Only tables of pg_catalog and functions that see the transaction's snapshot are
-asked for shapes: `pg_partition_tree` and `regclass` casts answer for now, not for the snapshot, and are not used.
+Functions that ignore the transaction's snapshot do not belong here: `pg_partition_tree` and `regclass` casts answer for the
+present. Only tables of pg_catalog and functions that see the snapshot are asked for schemas.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE p.pubname = ANY ({{names}}::name[])
 ORDER BY p.pubname, c.oid
 """
-# `attnames` has all columns where there is no list. What a filter reads stands in its parsed form alone: its dependencies
-# include the columns of a column list.
+# Without a column list, `attnames` has all columns. Only a filter's parsed form shows the columns that it reads: its
+# dependencies include the columns of a column list.
 _PUBLISHED_15 = SQL(
     _PUBLISHED.format(
         columns="""t.attnames::text[] AS attnames, t.rowfilter,
@@ -55,9 +55,9 @@ WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """)
 
-# Every line of one table, of dropped columns too, which keep their number; the order is that of the last writing. A new
+# Every line of one table, also those of dropped columns, which keep their number; in the order of the last write. A new
 # column is counted in pg_class; a rename leaves that line alone. ADD COLUMN writes both in one command, and the column's
-# once more two commands later if it has a default: a rename later in the same transaction is a later command.
+# line once more two commands later if it has a default: a rename later in the same transaction is a later command.
 LINES = SQL("""
 SELECT a.attnum, a.attname::text AS name, a.atttypid::bigint AS type_oid, a.atttypmod AS typmod,
        a.attgenerated::text AS generated, a.attisdropped AS dropped,
@@ -68,15 +68,15 @@ WHERE a.attrelid = {oid}::oid AND a.attnum > 0
 ORDER BY pg_catalog.age(a.xmin) DESC, a.cmin::text::bigint, a.attnum
 """)
 
-# The columns of its identity's indexes, by number.
+# The columns of the identity's indexes, by number.
 IDENTITY_NUMBERS = SQL("""
 SELECT i.indisprimary, i.indisreplident, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers
 FROM pg_catalog.pg_index i
 WHERE i.indrelid = {oid}::oid AND (i.indisprimary OR i.indisreplident) AND i.indimmediate AND i.indisvalid
 """)
 
-# A domain stands for the type below all domains, with the nearest modifier on the way there. A type with elements is an
-# array if it is its element's array type: int2vector, point and name have elements too.
+# A domain stands for the type below all domains, with the nearest modifier on the way. A type with elements is an array if
+# it is its element's array type: int2vector, point and name have elements too.
 TYPES = SQL("""
 WITH RECURSIVE down AS (
   SELECT t.oid AS of, t.typbasetype AS base, t.typtypmod AS typmod
@@ -127,7 +127,7 @@ LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
 ORDER BY 1, 2
 """)
 
-# The size now; unlike the catalog's own estimate it waits for whoever holds the relation exclusively.
+# The current size; unlike the catalog's estimate, it waits for an exclusive lock on the relation.
 PAGES = SQL("""
 SELECT c.oid::bigint AS oid,
        pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint AS pages,
@@ -135,7 +135,7 @@ SELECT c.oid::bigint AS oid,
 FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
 """)
 
-# `file_then` is the snapshot's, the other two columns are answered for now.
+# `file_then` is the snapshot's; the other two columns answer for the present.
 FILES = SQL("""
 SELECT c.oid::bigint AS oid, c.relfilenode::bigint AS file_then,
        pg_catalog.pg_relation_filenode(c.oid)::bigint AS file_now,
@@ -144,8 +144,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.oid = ANY ({oids}::oid[])
 """)
 
-# Who has an xid in the cluster: making a slot waits for each of them. A prepared transaction has no process. Read from
-# pg_locks, since pg_stat_activity hides the xids of other roles.
+# The holders of xids in the cluster: creating a slot waits for each of them. A prepared transaction has no process. Read
+# from pg_locks, since pg_stat_activity hides the xids of other roles.
 WRITERS = SQL("""
 SELECT l.pid, pg_catalog.min(l.transactionid::text) AS xid, p.gid,
        pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(a.xact_start)))::bigint AS age_s
@@ -157,7 +157,7 @@ GROUP BY l.pid, p.gid
 ORDER BY 4 DESC NULLS FIRST
 """)
 
-# Who keeps everybody else away from a table of this database.
+# The holders of exclusive locks on tables of this database.
 LOCKED = SQL("""
 SELECT n.nspname::text AS schema, c.relname::text AS name, l.pid
 FROM pg_catalog.pg_locks l
@@ -185,14 +185,14 @@ JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
 
-# All tables that are not the system's.
+# All tables but the system's.
 TABLES = SQL("""
 SELECT n.nspname::text AS schema, c.relname::text AS name
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 """)
 
-# What is a table to a person, in these schemas or (NULL) in all but the system's, each with what it is a partition of.
+# All tables in a person's sense, in these schemas or (NULL) in all but the system's, with the tables they are partitions of.
 USER_RELATIONS = SQL("""
 WITH RECURSIVE listed AS (
   SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relpersistence::text, c.relispartition
@@ -224,7 +224,7 @@ FROM listed l LEFT JOIN above a ON a.of = l.oid
 ORDER BY 1, 2
 """)
 
-# What this connection's role may do with each relation.
+# The rights of this connection's role on each relation.
 ACCESS = SQL("""
 SELECT c.oid::bigint AS oid, current_user::text AS role,
        pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AS may_use_schema,
@@ -234,7 +234,7 @@ SELECT c.oid::bigint AS oid, current_user::text AS role,
 FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[])
 """)
 
-# Those that send no generated column; before 18 there is no such column, and none can.
+# Publications that send no generated column; before 18 the setting does not exist, and none can.
 WITHOUT_GENERATED = SQL("""
 SELECT p.pubname::text FROM pg_catalog.pg_publication p
 WHERE p.pubname = ANY ({names}::name[]) AND pg_catalog.to_jsonb(p) ->> 'pubgencols' IS DISTINCT FROM 's'
@@ -246,5 +246,5 @@ SELECT pubname::text FROM pg_catalog.pg_publication WHERE puballtables AND (pubu
 
 
 def published(server_version: int) -> SQL:
-    """The query for the tables of publications; 14 has neither column lists nor row filters."""
+    """Return the query for the tables of publications; 14 has neither column lists nor row filters."""
     return _PUBLISHED_15 if server_version >= 150000 else _PUBLISHED_14

@@ -1,16 +1,16 @@
-"""What a Relation message stands for: its columns with their numbers and types, though the catalog may have gone on since.
+"""Turns a Relation message into a schema version with attribute numbers and types, though the catalog may have changed.
 
-Which readings lie around the message belongs to `lakeproof.drain.catalog_readings`, how they give the numbers to
-`lakeproof.catalog.attribute_numbers`.
+Choosing the readings around the message does not belong here (`lakeproof.drain.catalog_readings`), nor does deriving the
+numbers from them (`lakeproof.catalog.attribute_numbers`).
 
 The stream names columns and types as they were. Numbers come from two readings, one from before the message and one from
-after it; the catalog as it is now is always one from after it. A type that is gone is taken from a reading that had it.
+after it; the present catalog is always one from after it. A dropped type is taken from a reading that has it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,21 +29,21 @@ from lakeproof.values.types import CatalogType, make_column, unknown_column
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What is known from around a message: a reading from before it, one from after it, and the version before it.
+class ReadingsAround:
+    """The context of a message: a reading from before it, one from after it, and the schema version before it.
 
-    `known` is what the last message about the table, on the same connection, stood for; `known_is_newer`: than `before`.
+    `previous` is the version of the last message about the table on the same connection; `previous_is_newer` than `before`.
     """
 
     before: Fingerprint | None = None
     after: Fingerprint | None = None
-    known: SchemaVersion | None = None
-    known_is_newer: bool = True
+    previous: SchemaVersion | None = None
+    previous_is_newer: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """The catalog's lines of one table as they are now, its identity's index by numbers, and types."""
+    """The catalog's present lines of one table, its identity's index by numbers, and types."""
 
     lines: Sequence[Mapping[str, Any]]
     index: tuple[int, ...]
@@ -51,16 +51,20 @@ class _Now:
 
 
 def version_of(
-    conn: Connection, source: SourceConfig, relation: Relation, around: Around | None = None, *, strict: bool = False
+    conn: Connection,
+    source: SourceConfig,
+    relation: Relation,
+    around: ReadingsAround | None = None,
+    *,
+    strict: bool = False,
 ) -> SchemaVersion:
-    """The schema version that a Relation message stands for.
+    """Return the schema version of a Relation message.
 
-    A column whose number can't be told gets attnum 0 and kind exact_text; one that came and went between two readings has
-    its number below zero. What the configuration says of a column that it does not fit, or of a key that is not there, does
-    not count: one table must not stop the stream of all, and `check` says so. `strict`: it raises ConfigError. Raises as
-    `source_errors`.
+    A column with an unknown number gets attnum 0 and kind exact_text; a column that came and went between two readings has
+    its number below zero. Configuration that does not fit a column, or a key that does not exist, is ignored: one table must
+    not stop the whole stream, and `check` reports it. With `strict` it raises ConfigError. Raises as `source_errors`.
     """
-    around = around or Around()
+    around = around or ReadingsAround()
     table = TableName(relation.namespace or "pg_catalog", relation.name)
     with source_errors(f"table {table}"), one_snapshot(conn):
         now = _read_now(conn, relation)
@@ -70,16 +74,17 @@ def version_of(
     config = source.table_config(table)
     indexed = relation.identity in (Identity.DEFAULT, Identity.INDEX)
     columns: list[Column] = []
-    for one, number in zip(relation.columns, numbers, strict=True):
-        type_ = now.types.get(int(one.type_oid)) or _type_then(around, int(one.type_oid))
-        flagged = one.identity and indexed
+    for column, number in zip(relation.columns, numbers, strict=True):
+        type_ = now.types.get(int(column.type_oid)) or _type_then(around, int(column.type_oid))
+        flagged = column.identity and indexed
         if number == UNKNOWN or type_ is None:
-            lost = unknown_column(one.name, one.type_oid, one.typmod, identity=flagged)
+            lost = unknown_column(column.name, column.type_oid, column.typmod, identity=flagged)
             columns.append(replace(lost, attnum=number))
             continue
         with configured(table):
-            columns.append(_column(one.name, type_, one.typmod, number, config, identity=flagged, strict=strict))
-    config = config if strict else _with_a_key_that_is_there(config, columns)
+            build = partial(make_column, column.name, type_, column.typmod, attnum=number, identity=flagged)
+            columns.append(_configured(build, config, strict=strict))
+    config = config if strict else _without_missing_key(config, columns)
     index = _index(relation, columns, [now.index, *_indexes_then(around, relation)])
     key = key_of(relation.identity, index, columns, config, table)
     return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
@@ -88,9 +93,9 @@ def version_of(
 def version_in(
     source: SourceConfig, reading: Fingerprint, oid: Oid, builtin: Mapping[int, CatalogType]
 ) -> SchemaVersion:
-    """The version of a table in a reading; `builtin` are the types of its columns that are not the reading's.
+    """Return the version of a table in a reading; `builtin` has the types of its columns that the reading has not.
 
-    What the configuration says and does not fit does not count, as in `version_of`.
+    Configuration that does not fit is ignored, as in `version_of`.
     """
     table = reading.tables[oid]
     config, identity = source.table_config(table.table), Identity(table.identity)
@@ -99,38 +104,29 @@ def version_in(
         numbers = next(_index_in(table), ())
     columns: list[Column] = []
     for c in reading.sent(table):
-        known = reading.types.get(c.type_oid)
-        type_ = builtin[c.type_oid] if known is None else type_of_line(known.line)
-        columns.append(_column(c.name, type_, c.typmod, c.attnum, config, identity=c.attnum in numbers))
-    config = _with_a_key_that_is_there(config, columns)
+        facts = reading.types.get(c.type_oid)
+        type_ = builtin[c.type_oid] if facts is None else type_of_line(facts.line)
+        build = partial(make_column, c.name, type_, c.typmod, attnum=c.attnum, identity=c.attnum in numbers)
+        columns.append(_configured(build, config))
+    config = _without_missing_key(config, columns)
     names = {column.attnum: column.name for column in columns}
     key = key_of(identity, [names.get(number, "") for number in numbers], columns, config, table.table)
     return SchemaVersion(table.table, oid, identity, tuple(columns), key)
 
 
-def _column(
-    name: str,
-    type_: CatalogType,
-    typmod: int,
-    attnum: int,
-    config: TableConfig,
-    *,
-    identity: bool,
-    strict: bool = False,
-) -> Column:
-    """As configured; raises ValueError, or passes that over, when the configuration does not fit."""
-    make = partial(make_column, name, type_, typmod, attnum=attnum, identity=identity)
+def _configured(build: Callable[..., Column], config: TableConfig, *, strict: bool = False) -> Column:
+    """Make a column as configured; if the configuration does not fit, raise ValueError (`strict`) or ignore it."""
     try:
-        return make(table=config)
+        return build(table=config)
     except ValueError:
         if strict:
             raise
-        return make()
+        return build()
 
 
-def _with_a_key_that_is_there(config: TableConfig, columns: Sequence[Column]) -> TableConfig:
-    there = {c.name for c in columns}.issuperset(config.key)
-    return config if there else config.model_copy(update={"key": ()})
+def _without_missing_key(config: TableConfig, columns: Sequence[Column]) -> TableConfig:
+    exists = {c.name for c in columns}.issuperset(config.key)
+    return config if exists else config.model_copy(update={"key": ()})
 
 
 def _read_now(conn: Connection, relation: Relation) -> _Now:
@@ -142,31 +138,35 @@ def _read_now(conn: Connection, relation: Relation) -> _Now:
     return _Now(rows(conn, queries.LINES, {"oid": oid}), index[0] if index else (), types)
 
 
-def _before(around: Around, oid: Oid) -> Columns | None:
-    """The columns at some point before: what this connection had last, or a reading."""
+def _before(around: ReadingsAround, oid: Oid) -> Columns | None:
+    """Return the columns at some point before: those of this connection's last message, or of a reading."""
     read = None if around.before is None else _columns(around.before, around.before.tables.get(oid))
-    known = () if around.known is None else around.known.columns
-    if not known or not (around.known_is_newer or read is None) or min(column.attnum for column in known) <= UNKNOWN:
-        # Which one a column was that came and went need not be known.
+    previous = () if around.previous is None else around.previous.columns
+    if (
+        not previous
+        or not (around.previous_is_newer or read is None)
+        or min(column.attnum for column in previous) <= UNKNOWN
+    ):
+        # It need not be known which column came and went.
         return read
-    given = tuple(NumberedColumn(c.attnum, c.name, int(c.type_oid)) for c in known)
-    return Columns(given, max([0 if read is None else read.last, *(column.attnum for column in given)]))
+    numbered = tuple(NumberedColumn(c.attnum, c.name, int(c.type_oid)) for c in previous)
+    return Columns(numbered, max([0 if read is None else read.last, *(column.attnum for column in numbered)]))
 
 
-def _after(around: Around, relation: Relation, now: _Now) -> Columns | None:
-    """The columns at some point after: a reading's, or those of now; None where the table is gone."""
-    found = None if around.after is None else _columns(around.after, around.after.tables.get(relation.oid))
-    if found is None and now.lines:
-        found = _columns_now(around, relation, now)
-    if found is None:
+def _after(around: ReadingsAround, relation: Relation, now: _Now) -> Columns | None:
+    """Return the columns at some point after: a reading's, or the present ones; None if the table is gone."""
+    columns = None if around.after is None else _columns(around.after, around.after.tables.get(relation.oid))
+    if columns is None and now.lines:
+        columns = _columns_now(around, relation, now)
+    if columns is None:
         return None
-    there = found.unsent.union(found.numbers)
+    existing = columns.unsent.union(columns.numbers)
     dropped = [int(line["attnum"]) for line in now.lines if line["dropped"]]
     named = {int(line["attnum"]): line["name"] for line in now.lines if line["as_added"]}
     return replace(
-        found,
-        dropped=tuple(n for n in dropped if n <= found.last and n not in there),
-        as_added=frozenset(c.attnum for c in found.columns if named.get(c.attnum) == c.name),
+        columns,
+        dropped=tuple(n for n in dropped if n <= columns.last and n not in existing),
+        as_added=frozenset(c.attnum for c in columns.columns if named.get(c.attnum) == c.name),
     )
 
 
@@ -174,12 +174,12 @@ def _columns(reading: Fingerprint, table: TableFacts | None) -> Columns | None:
     if table is None:
         return None
     sent = reading.sent(table)
-    given = tuple(NumberedColumn(c.attnum, c.name, c.type_oid) for c in sent)
-    return Columns(given, table.last, frozenset(c.attnum for c in table.columns).difference(c.attnum for c in sent))
+    numbered = tuple(NumberedColumn(c.attnum, c.name, c.type_oid) for c in sent)
+    return Columns(numbered, table.last, frozenset(c.attnum for c in table.columns).difference(c.attnum for c in sent))
 
 
-def _columns_now(around: Around, relation: Relation, now: _Now) -> Columns:
-    """Those of now, as far as the publications send them, by what the readings have of these."""
+def _columns_now(around: ReadingsAround, relation: Relation, now: _Now) -> Columns:
+    """Return the present columns that the publications send, judged by the readings."""
     lines = [
         ColumnFacts(int(r["attnum"]), r["name"], int(r["type_oid"]), int(r["typmod"]), r["generated"], "", None)
         for r in sorted(now.lines, key=lambda r: int(r["attnum"]))
@@ -189,23 +189,23 @@ def _columns_now(around: Around, relation: Relation, now: _Now) -> Columns:
     for reading in (around.after, around.before):
         table = None if reading is None else reading.tables.get(relation.oid)
         if reading is not None and table is not None:
-            found = _columns(reading, replace(table, columns_text=json.dumps(lines), last=last))
-            if found is not None:
-                return found
+            columns = _columns(reading, replace(table, columns_text=json.dumps(lines), last=last))
+            if columns is not None:
+                return columns
     names = {column.name for column in relation.columns}
-    given = tuple(NumberedColumn(c.attnum, c.name, c.type_oid) for c in lines if c.name in names)
-    return Columns(given, last, frozenset(c.attnum for c in lines if c.name not in names))
+    numbered = tuple(NumberedColumn(c.attnum, c.name, c.type_oid) for c in lines if c.name in names)
+    return Columns(numbered, last, frozenset(c.attnum for c in lines if c.name not in names))
 
 
-def _type_then(around: Around, oid: int) -> CatalogType | None:
+def _type_then(around: ReadingsAround, oid: int) -> CatalogType | None:
     for reading in (around.before, around.after):
         if reading is not None and oid in reading.types:
             return type_of_line(reading.types[oid].line)
     return None
 
 
-def _indexes_then(around: Around, relation: Relation) -> Iterator[tuple[int, ...]]:
-    """The numbers of the identity index's columns, in its order, in each reading."""
+def _indexes_then(around: ReadingsAround, relation: Relation) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of the identity index's columns, in its order, in each reading."""
     for reading in (around.after, around.before):
         table = None if reading is None else reading.tables.get(relation.oid)
         if table is not None and table.identity == relation.identity.value:
@@ -218,9 +218,9 @@ def _index_in(table: TableFacts) -> Iterator[tuple[int, ...]]:
 
 
 def _index(relation: Relation, columns: Sequence[Column], indexes: Sequence[Sequence[int]]) -> list[str]:
-    """The identity index's columns by name, in its order; in the table's order where no index has those that are flagged.
+    """Return the names of the identity index's columns, in its order; in the table's order if no index fits the flags.
 
-    One that is not sent has no name.
+    A column that is not sent has the empty name.
     """
     flagged = {column.attnum for column in columns if column.identity}
     names = {column.attnum: column.name for column in columns}

@@ -1,9 +1,10 @@
-"""Which tables of a database a source's configuration selects: the catalog's answer to names and patterns.
+"""Finds the tables of a database that a source's configuration selects, by names and patterns.
 
-What is published belongs to `catalog`, whether a table could be, to `table_checks`.
+Publications do not belong here (`catalog_published.py`), nor does judging tables (`check_tables.py`).
 
-A pattern means ordinary and partitioned tables. A partition goes with its root: it is none of them if an ancestor is
-selected. The answer is of now: a table that is made later is selected from then on, and is published by the next `apply`.
+A pattern selects ordinary and partitioned tables. A partition goes with its root: a pattern does not select it if an
+ancestor is selected. The answer is the present one: a table created later is selected then, and the next `apply`
+publishes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """An ordinary, partitioned or foreign table, what it is a partition of (at any remove), and why it sends no changes."""
+    """An ordinary, partitioned or foreign table, all tables that it is a partition of, and why it sends no changes."""
 
     table: TableName
     ancestors: tuple[TableName, ...]
@@ -32,35 +33,35 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What patterns match: `matched` with the pattern, `unfit` with what keeps a table out.
+    """The matches of patterns: `matched` tables with the pattern, `unfit` tables with the reason that keeps them out.
 
-    `idle` are the patterns that match nothing, `others` the tables beside the selected ones: without partitions, and without
-    those that `exclude` names.
+    `unmatched` patterns match nothing; `others` are the tables beside the selected ones, without partitions and those that
+    `exclude` names.
     """
 
     matched: Mapping[TableName, TablePattern]
     unfit: Mapping[TableName, str]
-    idle: tuple[TablePattern, ...]
+    unmatched: tuple[TablePattern, ...]
     others: tuple[TableName, ...]
 
 
 def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> list[Relation]:
     """Return the relations of these schemas, by default of all but the system's, by name. Raises as `source_errors`."""
-    wanted = None if schemas is None else sorted(schemas)
+    names = None if schemas is None else sorted(schemas)
     with source_errors("tables"):
-        found = rows(conn, queries.USER_RELATIONS, {"schemas": wanted})
+        lines = rows(conn, queries.USER_RELATIONS, {"schemas": names})
     return [
         Relation(
             TableName(row["schema"], row["name"]),
             tuple(map(TableName, row["ancestor_schemas"], row["ancestor_names"])),
             _unfit(row),
         )
-        for row in found
+        for row in lines
     ]
 
 
 def select(conn: Connection, source: SourceConfig) -> Selected:
-    """Look at all tables of the schemas that the configuration speaks of. Raises as `source_errors`."""
+    """Search all tables of the schemas that the configuration mentions. Raises as `source_errors`."""
     selection = source.selection
     schemas = {table.schema for table in selection.tables} | {pattern.schema for pattern in selection.patterns}
     matched, unfit, others = dict[TableName, TablePattern](), dict[TableName, str](), list[TableName]()
@@ -89,25 +90,25 @@ def with_matches(conn: Connection, source: SourceConfig) -> SourceConfig:
     if not source.patterns:
         return source
     selected = select(conn, source)
-    for pattern in selected.idle:
+    for pattern in selected.unmatched:
         raise no_match(pattern)
     return source.model_copy(update={"tables": (*source.tables, *sorted(selected.matched))})
 
 
 def no_match(pattern: TablePattern) -> SourceError:
-    """What is said of a pattern that matches nothing."""
+    """Return the error about a pattern that matches nothing."""
     return SourceError(f"tables {pattern}", "no table matches", "correct it (case counts), create one, or take it out")
 
 
 def unpublished(conn: Connection, source: SourceConfig) -> tuple[TableName, ...]:
-    """Return the tables that patterns match and that are in none of the source's publications. Raises as `source_errors`."""
+    """Return the tables that match patterns and are in none of the source's publications. Raises as `source_errors`."""
     if not source.patterns:
         return ()
     matched = select(conn, source).matched
     names = publications_of(conn, source)
     with source_errors(f"publication {source.publication}"):
-        found = rows(conn, queries.published(conn.info.server_version), {"names": names})
-    published = {TableName(row["schema"], row["name"]) for row in found}
+        lines = rows(conn, queries.published(conn.info.server_version), {"names": names})
+    published = {TableName(row["schema"], row["name"]) for row in lines}
     return tuple(sorted(matched.keys() - published))
 
 

@@ -1,7 +1,6 @@
-"""A type of the catalog as one line of text, so that a fingerprint keeps how its values were read when it is gone.
+"""A catalog type as one line of text: a fingerprint keeps it, so values can be read after the type is dropped.
 
-Reading types belongs to `lakeproof.postgres.catalog_published`, what becomes of them in the lake to
-`lakeproof.values.types`.
+Reading types does not belong here (`catalog_published.py`), nor does their form in the lake (`lakeproof.values.types`).
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from lakeproof.names import Oid
 from lakeproof.values.types import CatalogType
 
 
-def type_line(known: CatalogType) -> str:
-    """The type, with its element, as JSON."""
-    return json.dumps(_fields(known), separators=(",", ":"), ensure_ascii=False)
+def type_line(type_: CatalogType) -> str:
+    """Return the type, with its element, as JSON."""
+    return json.dumps(_fields(type_), separators=(",", ":"), ensure_ascii=False)
 
 
 def type_of_line(line: str) -> CatalogType:
-    """The inverse of `type_line`; raises ValueError for another text."""
+    """Parse the form of `type_line`; raise ValueError for another text."""
     try:
         return _type(json.loads(line))
     except (TypeError, ValueError) as error:
         raise ValueError(f"it is no line of a type ({type(error).__name__})") from None
 
 
-def _fields(known: CatalogType) -> list[Any]:
-    element = None if known.element is None else _fields(known.element)
-    base = [int(known.base_oid), known.base_typmod, known.base_typtype]
-    return [int(known.oid), known.schema, known.name, known.typtype, *base, element]
+def _fields(type_: CatalogType) -> list[Any]:
+    element = None if type_.element is None else _fields(type_.element)
+    base = [int(type_.base_oid), type_.base_typmod, type_.base_typtype]
+    return [int(type_.oid), type_.schema, type_.name, type_.typtype, *base, element]
 
 
 def _type(fields: list[Any]) -> CatalogType:

@@ -1,12 +1,13 @@
-"""Whether tables still are as a snapshot saw them: the catalog then against the catalog now, without waiting for any lock.
+"""Checks if tables still are as a snapshot saw them, by the catalog then and the catalog now; it waits for no lock.
 
-Rewritten files are compared under a chunk's lock (`lakeproof.postgres.copy_snapshot`); what a change means for the
-stream belongs to `lakeproof.catalog.differences`.
+Rewritten files do not belong here: they are compared under a chunk's lock (`copy_snapshot.py`). What a change means for the
+stream is in `lakeproof.catalog.differences`.
 
-A copy reads its columns by their names: one that was dropped and made again under its name would be read as NULLs, without
-an error. So a copy counts only if afterwards the catalog still says of its table what it said at the snapshot. That may be
-asked from outside, after the copy and for many tables at once: whatever came between is seen then too. It must not be asked
-by a function of the server that opens the tables: that one waits behind an ALTER that waits for our own chunk's lock.
+A copy reads its columns by their names: a column that was dropped and created again under its name would be read as
+NULLs, without an error. So a copy counts only if afterwards the catalog still has the same entries for its table as at
+the snapshot. This may be checked from outside, after the copy and for many tables at once: it sees whatever came in
+between. It must not use a function of the server that opens the tables: that waits behind an ALTER that waits for our
+own chunk's lock.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from lakeproof.postgres.catalog_fingerprint import read_at_snapshot
 from lakeproof.postgres.catalog_published import publications_of
 from lakeproof.postgres.connection import Connection
 
-_Shape: TypeAlias = tuple[object, ...]
+_Facts: TypeAlias = tuple[object, ...]
 
 
-def shapes(conn: Connection, source: SourceConfig, tables: Collection[Oid] | None = None) -> Fingerprint:
-    """The catalog as `conn` sees it: now, or at its transaction's snapshot. Raises as `source_errors`."""
+def read_catalog(conn: Connection, source: SourceConfig, tables: Collection[Oid] | None = None) -> Fingerprint:
+    """Read the catalog as `conn` sees it: now, or at its transaction's snapshot. Raises as `source_errors`."""
     return read_at_snapshot(conn, publications_of(conn, source), tables)
 
 
-def moved(then: Fingerprint, now: Fingerprint, table: Oid) -> str | None:
-    """What has become of the table, None where it is as it was; a file written anew is no difference here."""
+def change_since(then: Fingerprint, now: Fingerprint, table: Oid) -> str | None:
+    """Return what happened to the table, None if it is as it was; a rewritten file is no change here."""
     before, after = then.tables.get(table), now.tables.get(table)
     if before is None or after is None:
         return "it was dropped, or is not published any more"
@@ -47,15 +48,15 @@ def moved(then: Fingerprint, now: Fingerprint, table: Oid) -> str | None:
     return None
 
 
-def _columns(at: Fingerprint, table: TableFacts) -> _Shape:
-    types = at.types_of(column.type_oid for column in table.columns)
+def _columns(reading: Fingerprint, table: TableFacts) -> _Facts:
+    types = reading.types_of(column.type_oid for column in table.columns)
     return table.kind, table.identity, table.key, table.columns_text, types
 
 
-def _partitions(table: TableFacts) -> _Shape:
+def _partitions(table: TableFacts) -> _Facts:
     return tuple((leaf.oid, leaf.identity, leaf.attached, leaf.links) for leaf in table.leaves)
 
 
-def _published(at: Fingerprint, table: TableFacts) -> _Shape:
+def _published(reading: Fingerprint, table: TableFacts) -> _Facts:
     about = sorted({entry.publication for entry in table.entries})
-    return table.entries, tuple(at.publications[publication] for publication in about)
+    return table.entries, tuple(reading.publications[publication] for publication in about)

@@ -1,7 +1,7 @@
-"""The columns that the publication of a table does not send: generated ones, and those that its column list leaves out.
+"""The columns that a table's publication does not send: generated ones, and those outside its column list.
 
-What the stream has of a table belongs to `lakeproof.postgres.catalog_published`; what is said of these columns to
-`table_checks.py`.
+The columns that the stream has do not belong here (`catalog_published.py`), nor do the findings about the others
+(`check_tables.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeproof.schema import LeftOutColumn
 # From this version on a publication can send stored generated columns; virtual ones it never can.
 SENDS_GENERATED = 180000
 
-# Not read with the shape of a table: pg_get_expr waits for whoever holds the table exclusively, and answers for now.
+# Not read with a table's schema: pg_get_expr waits for an exclusive lock on the table, and answers for the present.
 _EXPRESSIONS = SQL("""
 SELECT d.adrelid::bigint AS oid, a.attname::text AS name, pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
 FROM pg_catalog.pg_attrdef d
@@ -28,7 +28,7 @@ WHERE d.adrelid = ANY ({oids}::oid[]) AND a.attgenerated <> '' AND NOT a.attisdr
 
 
 def left_out(columns: Iterable[Mapping[str, Any]], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:
-    """Those of a table's columns, as the catalog has them, that are not `sent`."""
+    """Return the catalog's columns of a table that are not `sent`."""
     kinds = {"s": "stored", "v": "virtual"}
     return tuple(
         LeftOutColumn(str(row["attname"]), kinds.get(row["attgenerated"], ""))
@@ -38,9 +38,9 @@ def left_out(columns: Iterable[Mapping[str, Any]], sent: Collection[str]) -> tup
 
 
 def generated_expressions(conn: Connection, oids: Collection[Oid]) -> dict[tuple[Oid, str], str]:
-    """Return what each generated column is computed by, by the table's OID and its name. Raises as `source_errors`."""
+    """Return each generated column's expression, by the table's OID and the column's name. Raises as `source_errors`."""
     if not oids:
         return {}
     with source_errors("generated columns"):
-        found = rows(conn, _EXPRESSIONS, {"oids": sorted(oids)})
-    return {(Oid(int(row["oid"])), str(row["name"])): str(row["expression"]) for row in found}
+        expressions = rows(conn, _EXPRESSIONS, {"oids": sorted(oids)})
+    return {(Oid(int(row["oid"])), str(row["name"])): str(row["expression"]) for row in expressions}

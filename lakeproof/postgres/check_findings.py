@@ -1,6 +1,6 @@
-"""What a check found out: a thing, the reason and the remedy, with a severity.
+"""The findings of a check: a thing, the reason and the remedy, with a severity.
 
-Finding things belongs to `checks.py` and `table_checks.py`.
+The checks themselves do not belong here (`check_source.py`, `check_tables.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakeproof.names import TableName
 
 
 class Severity(Enum):
-    """`ERROR` stops the pipeline, `WARNING` may do so later or surprise a reader, `NOTE` is good to know."""
+    """`ERROR` stops the pipeline, `WARNING` may stop it later or surprise a reader, `NOTE` is good to know."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,57 +23,58 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found; `table` is set where it is about one table alone."""
+    """One finding; `table` is set if it is about one table alone."""
 
     severity: Severity
     thing: str
     reason: str
     remedy: str
     table: TableName | None = None
-    # An error that may be none when it is looked at again: the server can't be reached, a lock was not to be had.
+    # An error that may be gone at the next check: the server can't be reached, a lock was not free in time.
     transient: bool = False
+    about_slot: bool = False
 
     def __str__(self) -> str:
         return f"{self.thing}: {self.reason}; {self.remedy}"
 
 
 def error(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
-    """A finding that stops the pipeline."""
+    """Return a finding that stops the pipeline."""
     return Finding(Severity.ERROR, thing, reason, remedy, table)
 
 
 def warning(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
-    """A finding that lets it run."""
+    """Return a finding that lets the pipeline run."""
     return Finding(Severity.WARNING, thing, reason, remedy, table)
 
 
 def note(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
-    """A finding that is no fault."""
+    """Return a finding that is no fault."""
     return Finding(Severity.NOTE, thing, reason, remedy, table)
 
 
-def from_error(found: LakeproofError) -> Finding:
-    """An error as a finding."""
-    return replace(error(found.thing, found.reason, found.remedy), transient=isinstance(found, TransientError))
+def from_error(failure: LakeproofError) -> Finding:
+    """Return an error as a finding."""
+    return replace(error(failure.thing, failure.reason, failure.remedy), transient=isinstance(failure, TransientError))
 
 
 def refusals(findings: Iterable[Finding]) -> dict[TableName, TableError]:
-    """The tables that can't go on, each with all that is wrong about it; raise as `refuse` where an error is about none."""
+    """Return the refused tables, each with all its errors; raise as `refuse` if an error is about no single table."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if any(finding.table is None for finding in errors):
         refuse(errors)
-    found: dict[TableName, TableError] = {}
+    refused: dict[TableName, TableError] = {}
     for finding in errors:
-        if finding.table is not None and finding.table in found:
-            first = found[finding.table]
-            found[finding.table] = TableError(first.thing, first.reason, f"{first.remedy} | also {finding}")
+        if finding.table is not None and finding.table in refused:
+            first = refused[finding.table]
+            refused[finding.table] = TableError(first.thing, first.reason, f"{first.remedy} | also {finding}")
         elif finding.table is not None:
-            found[finding.table] = TableError(finding.thing, finding.reason, finding.remedy)
-    return found
+            refused[finding.table] = TableError(finding.thing, finding.reason, finding.remedy)
+    return refused
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Raise one SourceError that names every finding that is an error; do nothing where none is."""
+    """Raise one SourceError that names every finding that is an error; do nothing if none is."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if not errors:
         return

@@ -1,6 +1,6 @@
-"""What a role lacks to run what `apply` or `teardown` runs: asked before anything is changed.
+"""The privileges that a role lacks for `apply` or `teardown`, checked before anything is changed.
 
-What it needs to follow a source is judged in `checks.py` and `table_checks.py`.
+The privileges for following a source do not belong here (`check_source.py`, `check_tables.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROLE = SQL("""
 SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create
 """)
-# Who has the owner's privileges is taken for the owner, and a superuser for everybody.
+# A role with the owner's privileges counts as the owner, and a superuser as everybody.
 _PUBLICATIONS = SQL("""
 SELECT p.pubname::text AS name FROM pg_catalog.pg_publication p
 WHERE p.pubname = ANY ({names}::name[]) AND NOT pg_catalog.pg_has_role(p.pubowner, 'USAGE') ORDER BY 1
@@ -35,7 +35,7 @@ WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') ORDER BY 1, 2
 
 
 def role_name(conn: Connection) -> str:
-    """The role of this connection. Raises as `source_errors`."""
+    """Return the role of this connection. Raises as `source_errors`."""
     with source_errors("the role"):
         return str(rows(conn, _ROLE)[0]["role"])
 
@@ -43,7 +43,7 @@ def role_name(conn: Connection) -> str:
 def lacks_for_publishing(
     conn: Connection, tables: Iterable[TableName], existing: Sequence[str], *, creates: bool
 ) -> list[str]:
-    """What the role lacks to publish `tables`, some of it in publications that exist; `creates`: one is to be made.
+    """Return what the role lacks to publish `tables`, some of it in existing publications; `creates`: one is created.
 
     Raises as `source_errors`.
     """
@@ -61,11 +61,11 @@ def lacks_for_publishing(
 
 
 def not_owned(conn: Connection, publications: Sequence[str]) -> list[str]:
-    """Those of the publications that the role may not alter or drop. Raises as `source_errors`."""
+    """Return the publications that the role may not alter or drop. Raises as `source_errors`."""
     with source_errors("the role's privileges"):
         return [str(row["name"]) for row in rows(conn, _PUBLICATIONS, {"names": list(publications)})]
 
 
 def as_identifier(name: str) -> str:
-    """The name as a person writes it in SQL: in quotes where it needs them."""
+    """Return the name as a person writes it in SQL: quoted if needed."""
     return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'

@@ -1,12 +1,13 @@
-"""Everything that can be wrong with a source before a pipeline runs on it, gathered without stopping at the first.
+"""Checks everything that can be wrong with a source before a pipeline runs, without stopping at the first finding.
 
-Single tables are judged in `table_checks.py`; whether slot and landing meet in `lakeproof.continuity.gap`. Nothing here
-changes anything on the source.
+Single tables do not belong here (`check_tables.py`), nor does the question if slot and landing meet
+(`lakeproof.continuity.gap`). Nothing here changes anything on the source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from psycopg.sql import SQL
@@ -54,9 +55,9 @@ _HOLDER = SQL("SELECT application_name FROM pg_catalog.pg_stat_replication WHERE
 
 
 def examine(conn: Connection, source: SourceConfig, only: Iterable[TableName] | None = None) -> list[Finding]:
-    """All findings about the source: server, role, slot, publication and published tables (of `only`, where given).
+    """Return all findings about the source: server, role, slot, publication and published tables (of `only`, if given).
 
-    Raises TransientError where the connection is lost meanwhile.
+    Raises TransientError if the connection is lost meanwhile.
     """
     chosen = None if only is None else frozenset(only)
     return [
@@ -68,17 +69,18 @@ def examine(conn: Connection, source: SourceConfig, only: Iterable[TableName] | 
 
 
 def examine_server(conn: Connection, source: SourceConfig) -> list[Finding]:
-    """The findings that do not depend on the publication: server, role and slot."""
-    return [*_gather(lambda: _server(conn, source)), *_gather(lambda: _slot(conn, source))]
+    """Return the findings that do not depend on the publication: server, role and slot."""
+    about_slot = [replace(finding, about_slot=True) for finding in _gather(lambda: _slot(conn, source))]
+    return [*_gather(lambda: _server(conn, source)), *about_slot]
 
 
 def _gather(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
-        found.extend(check())
+        findings.extend(check())
     except DefiniteError as refusal:
-        found.append(from_error(refusal))
-    return found
+        findings.append(from_error(refusal))
+    return findings
 
 
 def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
@@ -110,19 +112,19 @@ def _exists(conn: Connection, source: SourceConfig) -> bool:
     return name_problem(source.slot) is None and read_slot(conn, source.slot) is not None
 
 
-def _room(what: str, setting: str, free: int, needed: int) -> Iterator[Finding]:
+def _room(resource: str, setting: str, free: int, needed: int) -> Iterator[Finding]:
     remedy = f"raise {setting} and restart the server, or end what is not needed"
     if free < 1:
-        yield error("server", f"there is no free {what}: {setting} is reached", remedy)
+        yield error("server", f"there is no free {resource}: {setting} is reached", remedy)
     elif free < needed:
-        reason = f"there is one free {what}: a snapshot or a proof needs another beside the drain's"
+        reason = f"there is one free {resource}: a snapshot or a proof needs another beside the drain's"
         yield warning("server", reason, remedy)
 
 
 def _limits(settings: dict[str, Any], source: SourceConfig) -> Iterator[Finding]:
     if settings["max_slot_wal_keep_size"] != "-1":
         reason = f"max_slot_wal_keep_size is {settings['max_slot_wal_keep_size']} MB: a slot further behind is lost"
-        yield note("server", reason, "watch `lakeproof status`; raise it where the disk allows")
+        yield note("server", reason, "watch `lakeproof status`; raise it if the disk allows")
     else:
         reason = "max_slot_wal_keep_size is unlimited: while nobody drains, the slot keeps WAL until the disk is full"
         yield warning(
@@ -160,17 +162,17 @@ def _slot(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
 
 def _holder(conn: Connection, state: SlotState) -> Finding:
     with source_errors(f"slot {state.name}"):
-        found = rows(conn, _HOLDER, {"pid": state.active_pid})
-    name = (found[0]["application_name"] or "") if found else ""
+        senders = rows(conn, _HOLDER, {"pid": state.active_pid})
+    name = (senders[0]["application_name"] or "") if senders else ""
     if name.startswith(_OUR_NAME):
         return note(f"slot {state.name}", f"it is in use by {name!r}, process {state.active_pid}", "that is a drain")
-    who = f" ({name})" if name else ""
-    reason = f"it is in use by process {state.active_pid}{who}, which is no drain"
+    application = f" ({name})" if name else ""
+    reason = f"it is in use by process {state.active_pid}{application}, which is no drain"
     return error(f"slot {state.name}", reason, "end that process, or name another slot in the configuration")
 
 
 def _may_publish(conn: Connection, source: SourceConfig, only: frozenset[TableName] | None) -> Iterator[Finding]:
-    """A note where something is to be published still, and the role may not."""
+    """Yield a note if something is still to be published and the role may not do it."""
     existing = publications_of(conn, source)
     published = read_tables(conn, source, refused={}) if existing else {}
     new = [t for t in source.tables if t not in published and (only is None or t in only)]
@@ -178,7 +180,7 @@ def _may_publish(conn: Connection, source: SourceConfig, only: frozenset[TableNa
         return
     lacking = lacks_for_publishing(conn, new, existing, creates=source.publication not in existing)
     if lacking:
-        reason = f"it can't run what `lakeproof apply` runs: it has not {', nor '.join(lacking)}"
+        reason = f"it can't run what `lakeproof apply` runs: it lacks {' and '.join(lacking)}"
         remedy = f"let the owner run `lakeproof plan {source.name} | psql …`"
         yield note(f"role {role_name(conn)}", reason, remedy)
 
@@ -188,12 +190,12 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
     with source_errors(f"publication {source.publication}"):
-        found = rows(conn, _PUBLICATION, {"names": names})
-    for row in found:
+        publications = rows(conn, _PUBLICATION, {"names": names})
+    for row in publications:
         thing = f"publication {row['pubname']}"
         if row["puballtables"] and (row["pubupdate"] or row["pubdelete"]):
             reason = (
-                "it is FOR ALL TABLES: a table made later without a primary key or identity is published at once, "
+                "it is FOR ALL TABLES: a table created later without a primary key or identity is published at once, "
                 "and the application's own UPDATE and DELETE on it then fail"
             )
             yield warning(thing, reason, "publish named tables, as `lakeproof plan` does")

@@ -1,6 +1,6 @@
-"""What can be wrong with single tables: missing, unpublished, without identity, unreadable, with names the lake can't hold.
+"""Checks single tables: missing, unpublished, without identity, unreadable, or with names that the lake can't hold.
 
-The server, the role, the slot and the publication as such are judged in `checks.py`.
+The server, the role, the slot and the publication as a whole do not belong here (`check_source.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.errors import DefiniteError
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import Leaf, PublishedTable, publications_of, read_tables, read_types
+from lakeproof.postgres.catalog_published import publications_of, read_tables, read_types
 from lakeproof.postgres.catalog_selection import no_match, select
+from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, generated_expressions
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, warning
 from lakeproof.postgres.check_privileges import as_identifier
@@ -27,7 +28,7 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.schema import Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
-# What a person who knows nothing of the values may begin with: the widest decimal, with decimals to spare.
+# A first choice for a person who does not know the values: the widest decimal, with decimals to spare.
 _PIN = (38, 10)
 _OTHERS_SHOWN = 10
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
@@ -45,17 +46,17 @@ _KINDS = {
 def table_findings(
     conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
 ) -> Iterator[Finding]:
-    """The findings about the published tables and those the configuration names. Raises as `read_tables`."""
+    """Yield the findings about the published tables and those that the configuration names. Raises as `read_tables`."""
     refused: dict[TableName, DefiniteError] = {}
     published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
     for name, refusal in refused.items():
         if only is None or name in only:
             yield replace(from_error(refusal), table=name)
-    wanted = set(source.tables) | set(source.table) if only is None else set(only)
-    wanted -= published.keys() | refused.keys()
-    facts = named_facts(conn, wanted)
-    near = meant(conn, wanted - facts.keys())
-    for name in sorted(wanted):
+    named = set(source.tables) | set(source.table) if only is None else set(only)
+    named -= published.keys() | refused.keys()
+    facts = named_facts(conn, named)
+    near = suggestions(conn, named - facts.keys())
+    for name in sorted(named):
         problem = candidate_problem(name, facts.get(name), near.get(name))
         if problem is not None:
             yield problem
@@ -63,7 +64,7 @@ def table_findings(
             reason = f"it is not in publication {source.publication}"
             yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
     if only is None and source.selection:
-        yield from _selection(conn, source, published.keys() | refused.keys() | wanted)
+        yield from _selection(conn, source, published.keys() | refused.keys() | named)
     if publications_of(conn, source) and not published and not refused:
         remedy = "name tables in the configuration and run `lakeproof apply`"
         yield error(f"publication {source.publication}", "it has no table", remedy)
@@ -72,7 +73,7 @@ def table_findings(
     types = _text_types(conn, chosen)
     expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
     for table in chosen:
-        yield from shape_findings(table, source)
+        yield from schema_findings(table, source)
         yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
         yield from _actions(table)
         yield from _bare_numerics(table, source.table_config(table.table), types)
@@ -80,9 +81,9 @@ def table_findings(
 
 
 def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableName]) -> Iterator[Finding]:
-    """What patterns match that is not published, and what lies beside the selected tables, unnamed."""
+    """Yield findings about unpublished matches of patterns, and about unnamed tables beside the selected ones."""
     selected = select(conn, source)
-    for pattern in selected.idle:
+    for pattern in selected.unmatched:
         yield from_error(no_match(pattern))
     for table, reason in selected.unfit.items():
         yield note(f"table {table}", f"{reason}: a pattern leaves it out", "name it in `exclude`", table)
@@ -101,39 +102,39 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
         yield note(f"schema {schema}", reason, f"to follow them, name them in `tables`, or all of them by {every}")
 
 
-def shape_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
-    """What is found about a table by its columns, identity and partitions, without asking the server again."""
+def schema_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
+    """Yield the findings about a table's columns, identity and partitions, without asking the server again."""
     yield from _identity(table, source)
     yield from _columns(table)
     yield from _leaves(table)
 
 
 def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, dict[str, Any]]:
-    """What the catalog says about relations of these names, whether published or not. Raises as `source_errors`."""
+    """Return the catalog's facts about relations of these names, published or not. Raises as `source_errors`."""
     names = sorted(tables)
     if not names:
         return {}
     with source_errors("tables"):
-        found = rows(
+        relations = rows(
             conn,
             queries.NAMED,
             {"schemas": [table.schema for table in names], "names": [table.name for table in names]},
         )
-    return {TableName(row["schema"], row["name"]): row for row in found}
+    return {TableName(row["schema"], row["name"]): row for row in relations}
 
 
-def meant(conn: Connection, tables: Collection[TableName]) -> dict[TableName, TableName]:
-    """The table that was probably meant by each name that is no table's. Raises as `source_errors`."""
+def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableName, TableName]:
+    """Return the table that was probably meant by each name that is no table's. Raises as `source_errors`."""
     if not tables:
         return {}
     with source_errors("tables"):
-        known = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
-    near = {table: nearest(table.key, known) for table in tables}
-    return {table: known[key] for table, key in near.items() if key is not None}
+        existing = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
+    near = {table: nearest(table.key, existing) for table in tables}
+    return {table: existing[key] for table, key in near.items() if key is not None}
 
 
 def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: TableName | None = None) -> Finding | None:
-    """Why a relation could never be published, None where it could; `near` is the one that was probably meant."""
+    """Return why a relation could never be published, None if it could; `near` is the table that was probably meant."""
     thing = f"table {table}"
     out = "take it out of the configuration"
     if facts is None:
@@ -161,14 +162,16 @@ def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
         yield error(thing, f"{risky} are published, but {why}: the application's own fail", remedy, table.table)
     if table.version.identity is Identity.FULL and not config.key:
         reason = "its identity is FULL: it is kept as a multiset of rows"
-        yield note(thing, reason, "name a `key` for it in the configuration where columns tell rows apart", table.table)
+        yield note(
+            thing, reason, "name a `key` for it in the configuration if some columns identify its rows", table.table
+        )
     if config.key and table.version.identity is not Identity.FULL:
         reason = "the configured key is not used: its identity is an index, whose columns are the key"
         yield warning(thing, reason, "take `key` out of the configuration", table.table)
 
 
 def _why_refused(table: PublishedTable) -> tuple[str, str]:
-    """Why PostgreSQL refuses the application's updates and deletes of it, and what to do."""
+    """Return why PostgreSQL refuses the application's updates and deletes of the table, and the remedy."""
     identity = table.version.identity
     if table.column_list and identity is Identity.FULL:
         return "its identity is FULL, with which there can be no column list", (
@@ -195,10 +198,10 @@ def _why_refused(table: PublishedTable) -> tuple[str, str]:
 def _actions(table: PublishedTable) -> Iterator[Finding]:
     missing = [a for a in ("update", "delete", "truncate") if a not in table.actions]
     if missing == ["update", "delete"] and not table.has_identity:
-        reason = "it has no identity and its inserts only are published: an UPDATE or DELETE on it would go unseen"
-        yield note(f"table {table.table}", reason, "give it a primary key where rows change", table.table)
+        reason = "it has no identity and only its inserts are published: an UPDATE or DELETE on it would not be seen"
+        yield note(f"table {table.table}", reason, "give it a primary key if rows change", table.table)
     elif missing:
-        reason = f"its publication leaves out {', '.join(missing)}: the lake will keep what the source changed that way"
+        reason = f"its publication leaves out {', '.join(missing)}: the lake will not follow these changes"
         yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
 
 
@@ -207,16 +210,18 @@ def _columns(table: PublishedTable) -> Iterator[Finding]:
     columns = table.version.columns
     if not columns:
         yield error(thing, "it has no published column", "add a column, or take the table out", table.table)
-    renamed = [f"{name} is {there}" for name, there in lake_names(columns).items() if name != there]
+    renamed = [f"{name} is {lake_name}" for name, lake_name in lake_names(columns).items() if name != lake_name]
     if renamed:
-        reason = f"Spark can't tell some of its columns from others or from the lake's own: there {', '.join(renamed)}"
-        yield note(thing, reason, "rename them in the source where readers should see their names", table.table)
+        reason = (
+            f"Spark can't tell some of its columns from others or from the lake's own: in the lake {', '.join(renamed)}"
+        )
+        yield note(thing, reason, "rename them in the source if readers should see their names", table.table)
 
 
 def left_out_findings(
     table: PublishedTable, expressions: Mapping[tuple[Oid, str], str], source: str, server_version: int
 ) -> Iterator[Finding]:
-    """The columns of a table that are not sent, with what a view would have for them."""
+    """Yield findings about the columns of a table that are not sent, with the lines of a view that computes them."""
     thing, may_send = f"table {table.table}", server_version >= SENDS_GENERATED
     by_list = [
         c for c in table.left_out if not c.generated or (table.column_list and may_send and c.generated == "stored")
@@ -243,7 +248,7 @@ def left_out_findings(
 
 
 def _is_not_sent(kind: str, count: int, server_version: int) -> str:
-    """Why generated columns of a kind do not come."""
+    """Return why generated columns of a kind are not sent."""
     are = "is a generated column" if count == 1 else "are generated columns"
     if server_version < SENDS_GENERATED:
         return f"{are}, which PostgreSQL before 18 does not send"
@@ -253,21 +258,21 @@ def _is_not_sent(kind: str, count: int, server_version: int) -> str:
 
 
 def _computed(column: LeftOutColumn, expression: str | None) -> str:
-    """The line of a view that has the column, in PostgreSQL's words; its name alone if the table is gone by now."""
+    """Return the line of a view that has the column, in PostgreSQL's words; only its name if the table is gone by now."""
     if expression is None:
         return column.name
     return f"{expression} AS {as_identifier(column.name)}"
 
 
 def _text_types(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, CatalogType]:
-    """The types of the columns that are kept as exact text."""
+    """Return the types of the columns that are kept as exact text."""
     oids = {int(c.type_oid) for table in tables for c in table.version.columns if c.kind == EXACT_TEXT}
     with source_errors("types"):
         return read_types(conn, oids)
 
 
 def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[int, CatalogType]) -> Iterator[Finding]:
-    """The columns that are text for want of a precision, with the lines that give them one."""
+    """Yield a note about columns that are text for want of a precision, with the configuration that gives them one."""
     bare = [
         column.name
         for column in table.version.columns
@@ -286,13 +291,13 @@ def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[in
 
 
 def yaml_text(text: str) -> str:
-    """A key in a flow mapping: as it is, or in JSON's quotes, which YAML reads too."""
+    """Return a key in a flow mapping: as it is, or in JSON's quotes, which YAML reads too."""
     return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
 def _leaves(table: PublishedTable) -> Iterator[Finding]:
-    for name, what in table.outside.items():
-        reason = f"its partition {name} is {what}, so neither the copy nor the stream has its rows"
+    for name, kind in table.outside.items():
+        reason = f"its partition {name} is {kind}, so neither the copy nor the stream has its rows"
         remedy = "detach it, or know that the lake leaves it out"
         yield warning(f"table {table.table}", reason, remedy, table.table)
     for leaf in table.unfit_leaves:
@@ -312,7 +317,7 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
 
 
 def _described(leaf: Leaf) -> str:
-    """A partition's identity, for people."""
+    """Return a partition's identity, for people."""
     if leaf.identity_columns:
         return f"its index of ({', '.join(leaf.identity_columns)})"
     return {Identity.FULL: "FULL", Identity.NOTHING: "NOTHING"}.get(leaf.identity, "an index that it does not have")
@@ -327,7 +332,7 @@ def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dic
 
 
 def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Iterator[Finding]:
-    """SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
+    """Check SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
     names = {int(table.version.oid): table.table, **{int(leaf.oid): leaf.table for leaf in table.leaves}}
     for oid, name in names.items():
         row = access.get(oid)

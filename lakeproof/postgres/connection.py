@@ -1,7 +1,7 @@
-"""Connections to a source, ordinary and replicating, with every setting that shapes a value pinned.
+"""Opens connections to a source, ordinary and replicating, with every setting that shapes a value pinned.
 
-What is asked over them belongs to the other modules of this room. Each error of libpq and of the server becomes one of
-`lakeproof.errors`, without the password and without a row's value: only the primary message travels, never a DETAIL.
+What is asked over them does not belong here. Each error of libpq and of the server becomes one of `lakeproof.errors`,
+without the password and without a row's value: only the primary message is passed on, never a DETAIL.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.postgres.connection_security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
-from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, PatientConnection
+from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, TimedConnection
 from lakeproof.values.cast import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 OLDEST_VERSION = 140000
 _CONNECT_TIMEOUT_S = 10
-# Even pg_publication_tables waits for whoever holds a table exclusively: rather an error to be tried again than for ever.
+# Even reading pg_publication_tables blocks on an exclusively locked table. Fail and retry rather than block for ever.
 LOCK_TIMEOUT_S = 10.0
-# Found dead within half a minute, where the kernel's default is two hours.
+# A dead connection is noticed within half a minute; the kernel's default is two hours.
 _KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
 
-# What has to be in force on every connection. The server's own are PINNED_SETTINGS; none of them ends a transaction of ours.
+# The settings that must be in force on every connection: the values' PINNED_SETTINGS, and no limit on our transactions.
 _IN_FORCE = {**PINNED_SETTINGS, "transaction_timeout": "0"}
-# NULL for what this server does not have: transaction_timeout came with PostgreSQL 17.
+# NULL for a setting that this server does not have: transaction_timeout came with PostgreSQL 17.
 _SETTINGS = SQL("""
 SELECT s.name, pg_catalog.current_setting(s.name, true) AS value FROM pg_catalog.unnest({names}::text[]) AS s (name)
 """)
 
-# What libpq itself says where the server could not be talked to: nothing is wrong with what was asked for.
+# libpq's own words if it could not talk to the server: nothing is wrong with the request.
 _UNREACHABLE = (
     "connection refused",
     "timeout expired",
@@ -54,32 +54,32 @@ _UNREACHABLE = (
     "too many clients",
     "too many connections",
     "remaining connection slots",
-    # In every language; so is the next.
+    # This word is the same in every language; so is the next.
     "max_wal_senders",
     "pg_use_reserved_connections",
     "terminating connection",
     "ssl syscall error",
     "host is down",
     "broken pipe",
-    # A socket's, where the server is stopped; a file that a DSN names is missed in other words.
+    # A socket's, if the server is stopped; libpq uses other words for a missing file that a DSN names.
     "failed: no such file or directory",
     "connection is lost",
     "connection is closed",
     ASKED_TO_STOP,
 )
 
-# A server may refuse a connection in any language, and libpq keeps the SQLSTATE to itself. Two blanks stand between the
-# severity and what the server said, and nowhere in libpq's own words.
+# A server may refuse a connection in any language, and libpq does not pass on the SQLSTATE. Two blanks separate the
+# severity from the server's message; libpq's own messages contain no two blanks.
 _SERVER_SAID = re.compile(r'failed: [^:"]+:  (?P<text>.+)')
-# What a person must put right names itself: a role, a database, a setting, in any language in quotes; a file; or by these
-# words. What passes (starting, shutting down, recovering, full) names nothing.
+# A message about something that a person must correct names it: a role, a database or a setting in quotes (in any
+# language), a file, or one of these words. Messages about passing states (starting, recovering, full) name nothing.
 _NAMES_SOMETHING = re.compile(
     r"""["«»„“”「」]|pg_hba|certifi|zertifi|wal[\ -]?sender|replication\ role|authenticat|permission|password
     |invalid|unsupported|specified|not\ allowed|not\ found|no\ such""",
     re.IGNORECASE | re.VERBOSE,
 )
 
-# What libpq says if it does not even ask → what to do.
+# libpq's words if it does not even ask the server → the remedy.
 _REFUSALS: Mapping[str, str] = {
     CLEAR_PASSWORD: UNVERIFIED_REMEDY,
     "could not translate host name": "check the host's name in the DSN, or the resolver of this machine",
@@ -92,21 +92,21 @@ _REFUSALS: Mapping[str, str] = {
 }
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
-# a rolled back transaction, a busy slot, a lock not to be had in time, a cancelled statement.
+# a rolled back transaction, a busy slot, a lock timeout, a cancelled statement.
 _TRANSIENT_STATES = frozenset({"55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
 _TRANSIENT_CLASSES = frozenset({"08", "40", "53"})
-# Class 53 too, but a person has to make room.
+# Also of class 53, but a person has to make room.
 _DEFINITE_STATES = frozenset({"53400"})
 
 
 def connect(
     dsn: SecretStr, application_name: str = "lakeproof", *, lock_timeout_s: float = LOCK_TIMEOUT_S
 ) -> Connection:
-    """Open an ordinary connection in autocommit mode; whoever waits for a lock longer than `lock_timeout_s` gets an error.
+    """Open an ordinary connection in autocommit mode.
 
-    How long answers are waited for over it says the patience in force (`lakeproof.postgres.connection_timeouts`).
-    Raises SourceError where the DSN, the role or the database is wrong, TransientError where the server can't be
-    reached just now.
+    A statement fails if it waits for a lock longer than `lock_timeout_s`. The timeout in force limits every wait for an
+    answer on this connection (`lakeproof.postgres.connection_timeouts`). Raises SourceError if the DSN, the role or the
+    database is wrong, TransientError if the server can't be reached just now.
     """
     return _open(dsn, application_name, {}, f"-c lock_timeout={max(1, int(lock_timeout_s * 1000))}ms")
 
@@ -114,14 +114,14 @@ def connect(
 def connect_replication(dsn: SecretStr, application_name: str = "lakeproof") -> Connection:
     """Open a walsender connection in the DSN's database (`replication=database`).
 
-    It speaks the simple protocol only: statements without parameters (`execute(SQL(...).format(Literal(...)))`), the
+    It speaks only the simple protocol: statements without parameters (`execute(SQL(...).format(Literal(...)))`), the
     replication commands, and through `.pgconn` COPY BOTH. Raises as `connect`.
     """
     return _open(dsn, application_name, {"replication": "database"}, "")
 
 
 def describe(dsn: SecretStr) -> str:
-    """`user@host:port/database` for messages, never a password."""
+    """Return `user@host:port/database` for messages, never a password."""
     try:
         parts = _parse(dsn)
     except SourceError:
@@ -141,7 +141,7 @@ def source_errors(thing: str) -> Iterator[None]:
 
 
 def translate(error: psycopg.Error, thing: str) -> LakeproofError:
-    """The LakeproofError that says what `error` says about `thing`: transient or definite by its SQLSTATE."""
+    """Return `error` as a LakeproofError about `thing`: transient or definite by its SQLSTATE."""
     state = error.sqlstate
     reason = _first_line(error.diag.message_primary or str(error))
     if state is None:
@@ -153,16 +153,18 @@ def translate(error: psycopg.Error, thing: str) -> LakeproofError:
             thing, f"PostgreSQL could not give a value: {name} (SQLSTATE {state})", "correct it in the source"
         )
     if state == "55P03":
-        return TransientError(thing, "a lock was not to be had in time", "let the ALTER or LOCK finish, then try again")
+        return TransientError(
+            thing, "a lock could not be taken in time", "let the ALTER or LOCK finish, then try again"
+        )
     if state in _TRANSIENT_STATES or (state[:2] in _TRANSIENT_CLASSES and state not in _DEFINITE_STATES):
         return TransientError(thing, f"{reason} (SQLSTATE {state})", "try again")
     return SourceError(thing, f"{reason} (SQLSTATE {state})", _REMEDIES.get(state, _remedy_of_class(state)))
 
 
 def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """All rows of `query`, its `{name}` placeholders filled in with literals, each row a dict by column name.
+    """Return all rows of `query`, its `{name}` placeholders filled in with literals; each row is a dict by column name.
 
-    Works on both makes of connection. Raises psycopg.Error; wrap in `source_errors`.
+    Works on both kinds of connection. Raises psycopg.Error; wrap in `source_errors`.
     """
     filled = query.format(**{k: Literal(v) for k, v in values.items()}) if values and isinstance(query, SQL) else query
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -171,7 +173,7 @@ def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, Any] | No
 
 @contextmanager
 def one_snapshot(conn: Connection) -> Iterator[None]:
-    """Statements inside see one state of the database, as they do anyway in an open transaction. Raises psycopg.Error."""
+    """Let the statements inside see one state of the database; an open transaction stays as it is. Raises psycopg.Error."""
     if conn.info.transaction_status != TransactionStatus.IDLE:
         yield
         return
@@ -191,9 +193,9 @@ def set_for_session(conn: Connection, settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def unconverted(conn: Connection) -> Iterator[None]:
-    """A database in SQL_ASCII sends the octets it has, rather than end with an error at those that are not UTF-8.
+    """Let a database in SQL_ASCII send its bytes as they are, rather than fail at bytes that are not UTF-8.
 
-    psycopg gives bytes for text then, so it is undone where the block fails; where it does not, it lasts.
+    psycopg then returns bytes for text, so the setting is undone if the block fails; if it does not fail, it lasts.
     """
     if conn.info.parameter_status("server_encoding") != "SQL_ASCII":
         yield
@@ -208,7 +210,7 @@ def unconverted(conn: Connection) -> Iterator[None]:
 
 
 def close_quietly(conn: Connection | None) -> None:
-    """Close, whatever state it is in; a connection that is already broken is no news."""
+    """Close the connection in whatever state it is; ignore one that is already broken."""
     if conn is not None:
         with suppress(psycopg.Error, OSError):
             conn.close()
@@ -228,7 +230,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
     }
     thing = f"source {describe(dsn)}"
     try:
-        conn = PatientConnection.open(make_conninfo("", **own))
+        conn = TimedConnection.open(make_conninfo("", **own))
     except psycopg.Error as error:
         raise _refused(error, thing, str(parts.get("password") or "")) from None
     except UnicodeError:
@@ -242,9 +244,9 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
 
 
 def _pin(conn: Connection, thing: str) -> None:
-    """What was asked for with a connection may not be in force: libpq sends PGTZ after it, a pooler may send none of it.
+    """Check the settings in force, and set the wrong ones: libpq sends PGTZ after ours, and a pooler may send none of them.
 
-    One question where all is as it should be.
+    Costs one query if all settings are right.
     """
     if conn.info.server_version < OLDEST_VERSION:
         reason = f"PostgreSQL {conn.info.server_version // 10000} is not supported"
@@ -261,10 +263,10 @@ def _pin(conn: Connection, thing: str) -> None:
 
 
 def _not_in_force(conn: Connection) -> dict[str, str]:
-    found = {row["name"]: row["value"] for row in rows(conn, _SETTINGS, {"names": list(_IN_FORCE)})}
-    # DateStyle has a second part (`ISO, MDY`), which only says how a text is read; an empty search_path may be `""`.
-    given = {name: value.split(",")[0].strip('"') for name, value in found.items() if value is not None}
-    return {name: value for name, value in _IN_FORCE.items() if given.get(name, value) != value}
+    settings = {row["name"]: row["value"] for row in rows(conn, _SETTINGS, {"names": list(_IN_FORCE)})}
+    # DateStyle has a second part (`ISO, MDY`), which only affects how a text is read; an empty search_path may be `""`.
+    values = {name: value.split(",")[0].strip('"') for name, value in settings.items() if value is not None}
+    return {name: value for name, value in _IN_FORCE.items() if values.get(name, value) != value}
 
 
 def _parse(dsn: SecretStr) -> dict[str, Any]:
@@ -274,9 +276,9 @@ def _parse(dsn: SecretStr) -> dict[str, Any]:
     try:
         parts = conninfo_to_dict(text)
     except (psycopg.Error, UnicodeError):
-        # libpq's message quotes the place it stumbled at, which may be inside the password.
+        # libpq's message quotes the position of the mistake, which may be inside the password.
         raise SourceError("the source's dsn", bad, remedy) from None
-    # A '/' or '@' left raw in a URI's password moves its tail into these.
+    # An unescaped '/' or '@' in a URI's password moves its tail into these.
     ports = str(parts.get("port") or "0").split(",")
     names = f"{parts.get('host') or ''}{parts.get('dbname') or ''}" if "://" in text[:14] else ""
     if "@" in names or not all(port.isdigit() or not port for port in ports):
@@ -306,9 +308,9 @@ def _lost(thing: str, reason: str) -> LakeproofError:
     lower = reason.lower()
     if any(words in lower for words in _UNREACHABLE):
         return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")
-    said = _SERVER_SAID.search(reason)
-    if said and not _NAMES_SOMETHING.search(said["text"]):
-        return TransientError(thing, reason, "try again; where it stays so, see the server's log")
+    answer = _SERVER_SAID.search(reason)
+    if answer and not _NAMES_SOMETHING.search(answer["text"]):
+        return TransientError(thing, reason, "try again; if it persists, see the server's log")
     remedy = next((text for words, text in _REFUSALS.items() if words in lower), None)
     if remedy is not None:
         return SourceError(thing, reason, remedy)
@@ -319,9 +321,9 @@ def _lost(thing: str, reason: str) -> LakeproofError:
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Where several addresses were tried, psycopg lists each; the last is the one that decided.
-    wanted = [line for line in lines if "failed:" in line or "error" in line.lower()] or lines
-    return wanted[0].removeprefix("- ") if wanted else "the connection was lost"
+    # If several addresses were tried, psycopg lists each; the last one decided.
+    errors = [line for line in lines if "failed:" in line or "error" in line.lower()] or lines
+    return errors[0].removeprefix("- ") if errors else "the connection was lost"
 
 
 def _remedy_of_class(state: str) -> str:

@@ -1,10 +1,10 @@
-"""The messages of a COPY, received into one buffer: from the socket itself, or through libpq where that is encrypted.
+"""Receives the messages of a COPY into one buffer: from the socket, or through libpq if it is encrypted.
 
-What a message means, how long to wait and when to pause belong to `stream.py` and `copy.py`.
+The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`).
 
-Why past libpq. It gives one message per call, each in memory of its own, and reads 16 kB at a time at most. That was half of
-what a drain and a snapshot cost. libpq still connects, authenticates and runs every other statement, and after the end of
-the COPY the connection is its own again.
+Why past libpq. It returns one message per call, each in memory of its own, and reads at most 16 kB at a time. That was half
+of the cost of a drain and of a snapshot. libpq still connects, authenticates and runs every other statement, and after the
+end of the COPY it owns the connection again.
 
 Nothing here blocks: every wait is the caller's.
 """
@@ -14,18 +14,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 import psycopg
 from psycopg.errors import Diagnostic
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL
 
 from lakeproof.errors import SourceError
-from lakeproof.pgoutput.decoder import HEADER_BYTES
-from lakeproof.pgoutput.message_buffer import PADDING_BYTES, Octets, Wire
+from lakeproof.pgoutput.message_buffer import PADDING_BYTES, MessageBuffer, Octets
 from lakeproof.postgres.connection import Connection, rows
 from lakeproof.postgres.connection_libpq import (
     ENVELOPE_BYTES,
@@ -34,97 +32,24 @@ from lakeproof.postgres.connection_libpq import (
     start_copy,
     wait_readable,
 )
+from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, ROOM_BYTES, Channel, CopyProtocol
 
-# What is read before it has to be taken, as a rule; a larger message gets a buffer of its size.
-ROOM_BYTES = 1 << 20
-# A fetch of fewer bytes has emptied the socket, as a rule; libpq reads 16 kB at most.
-LARGE_FETCH_BYTES = 12_000
-# What one fetch through libpq takes at most, as a rule.
+# The usual limit of one fetch through libpq.
 _LIBPQ_FETCH_BYTES = 1 << 17
 _SLICE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A make of COPY: what the server answers with, and what a data message begins with (`tag`, in `header` bytes)."""
-
-    response: bytes
-    status: ExecStatus
-    tag: int
-    header: int
-    last: bytes
-
-
-# The server ends a stream with CommandComplete and closes; after rows it is ready for the next statement.
-STREAM = Form(b"W", ExecStatus.COPY_BOTH, ord("w"), HEADER_BYTES, b"cCZ")
-ROWS = Form(b"H", ExecStatus.COPY_OUT, -1, 0, b"Z")
-
-
-class Channel(Protocol):
-    """One COPY.
-
-    `controls` are the CopyData messages that are no data, for the caller to take out; `ended` says that the server has ended
-    the COPY without an error.
-    """
-
-    controls: list[bytes]
-    ended: bool
-
-    @property
-    def idle(self) -> bool:
-        """Whether the server is ready for the next statement: nothing was begun, or all of it was received."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes received and not taken yet, of whole messages."""
-        ...
-
-    @property
-    def full(self) -> bool:
-        """Whether what is there has to be taken before more can be fetched."""
-        ...
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits to be sent; `fetch` sends it."""
-        ...
-
-    def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
-        """Send the statement and wait for COPY to begin.
-
-        Raises psycopg.Error where the server refuses (the connection can then be used), InterruptedError where
-        `give_up()` turns true.
-        """
-        ...
-
-    def fetch(self) -> int:
-        """Receive what is there, without waiting; its bytes. Raises psycopg.Error for an end with an error.
-
-        And SourceError for what is no message of PostgreSQL's.
-        """
-        ...
-
-    def take(self) -> Wire:
-        """What was received since the last time."""
-        ...
-
-    def send(self, message: bytes) -> None:
-        """Send one CopyData message, as far as there is room now."""
-        ...
-
-
 def open_channel(
     conn: Connection,
-    form: Form,
+    protocol: CopyProtocol,
     on_notice: Callable[[Diagnostic], None] | None = None,
     *,
     room_bytes: int = ROOM_BYTES,
 ) -> Channel:
-    """The fastest channel that this connection allows; it is full with about `room_bytes`, or one message that is larger."""
+    """Return the fastest channel for this connection; it is full at about `room_bytes`, or with one larger message."""
     if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
-        return LibpqChannel(conn, form, room_bytes)
-    return SocketChannel(conn.pgconn.socket, form, on_notice, room_bytes)
+        return LibpqChannel(conn, protocol, room_bytes)
+    return SocketChannel(conn.pgconn.socket, protocol, on_notice, room_bytes)
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
@@ -134,18 +59,18 @@ def _is_gss_encrypted(conn: Connection) -> bool:
 
 @final
 class SocketChannel:
-    """Past libpq, for a connection in the clear. libpq must be idle, and must not be used before the COPY's end."""
+    """A channel past libpq, for an unencrypted connection. libpq must be idle and unused until the end of the COPY."""
 
     def __init__(
-        self, socket: int, form: Form, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
+        self, socket: int, protocol: CopyProtocol, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
     ) -> None:
-        # Imported here, since it brings the compiler with it, which only a process that copies should pay.
+        # Imported here, since it imports the compiler: only a process that copies should pay for that.
         from lakeproof.postgres.connection_framing import find_messages, warm_up
 
-        # Before the server begins to send: another thread may be compiling, and one thread at a time can load a loop.
+        # Before the server begins to send: another thread may be compiling, and only one thread at a time can load a loop.
         warm_up()
         self._find = find_messages
-        self._form = form
+        self._protocol = protocol
         self._on_notice = on_notice
         self._socket = socket
         self._begun = False
@@ -189,7 +114,7 @@ class SocketChannel:
         if self._waiting:
             self._send(b"")
         if self.full:
-            # What came with the server's first answer, too: it has to be taken before there is room again.
+            # Also what came with the server's first answer: it has to be taken before there is room again.
             return LARGE_FETCH_BYTES
         if self._filled == self._room_bytes:
             self._make_room()
@@ -205,20 +130,20 @@ class SocketChannel:
         self._scan()
         return count
 
-    def take(self) -> Wire:
-        at, end = self._at[: self._count].copy(), self._end[: self._count].copy()
+    def take(self) -> MessageBuffer:
+        start, end = self._start[: self._count].copy(), self._end[: self._count].copy()
         rest = self._octets[self._scanned : self._filled]
         if 2 * self._scanned >= self._room_bytes:
             octets = self._octets
-            room_bytes = max(self._least_room_bytes, self._wanted(rest))
+            room_bytes = max(self._least_room_bytes, self._message_size(rest))
             self._set_room(np.empty(room_bytes + PADDING_BYTES, np.uint8))
         else:
-            # What comes in small pieces is kept for a while: not each with a megabyte of its own.
+            # Small pieces are kept for a while: they must not each keep a megabyte.
             octets = np.empty(self._scanned + PADDING_BYTES, np.uint8)
             octets[: self._scanned] = self._octets[: self._scanned]
         self._octets[: len(rest)] = rest
         self._count, self._scanned, self._filled = 0, 0, len(rest)
-        return Wire(octets, at, end)
+        return MessageBuffer(octets, start, end)
 
     def send(self, message: bytes) -> None:
         self._send(_message(b"d", message))
@@ -235,20 +160,20 @@ class SocketChannel:
     def _set_room(self, octets: Octets) -> None:
         self._octets = octets
         self._room_bytes = len(octets) - PADDING_BYTES
-        least = ENVELOPE_BYTES + self._form.header + 1
-        self._at = np.empty(self._room_bytes // least + 1, np.int64)
-        self._end = np.empty_like(self._at)
+        least = ENVELOPE_BYTES + self._protocol.header + 1
+        self._start = np.empty(self._room_bytes // least + 1, np.int64)
+        self._end = np.empty_like(self._start)
 
     def _make_room(self) -> None:
-        """The buffer holds the beginning of one message only, behind messages that were dealt with."""
+        """Make room for the message whose beginning is all that the buffer holds, behind messages already handled."""
         rest = self._octets[self._scanned : self._filled]
-        if self._wanted(rest) > self._room_bytes:
-            self._set_room(np.empty(self._wanted(rest) + PADDING_BYTES, np.uint8))
+        if self._message_size(rest) > self._room_bytes:
+            self._set_room(np.empty(self._message_size(rest) + PADDING_BYTES, np.uint8))
         self._octets[: len(rest)] = rest.copy()
         self._scanned, self._filled = 0, len(rest)
 
-    def _wanted(self, rest: Octets) -> int:
-        """The bytes of the message that begins here, as far as is known."""
+    def _message_size(self, rest: Octets) -> int:
+        """Return the size of the message that begins here, as far as it is known."""
         if len(rest) < ENVELOPE_BYTES:
             return ENVELOPE_BYTES
         length = int.from_bytes(rest[1:ENVELOPE_BYTES].tobytes(), "big")
@@ -257,21 +182,28 @@ class SocketChannel:
         return 1 + length
 
     def _scan(self) -> None:
-        form = self._form
+        protocol = self._protocol
         while True:
             self._scanned, self._count, other = self._find(
-                self._octets, self._scanned, self._filled, form.tag, form.header, self._at, self._end, self._count
+                self._octets,
+                self._scanned,
+                self._filled,
+                protocol.tag,
+                protocol.header,
+                self._start,
+                self._end,
+                self._count,
             )
             if not other:
                 return
-            size = self._wanted(self._octets[self._scanned : self._filled])
+            size = self._message_size(self._octets[self._scanned : self._filled])
             kind = self._octets[self._scanned : self._scanned + 1].tobytes()
             body = self._octets[self._scanned + ENVELOPE_BYTES : self._scanned + size].tobytes()
             self._scanned += size
             self._take_in(kind, body)
 
     def _take_in(self, kind: bytes, body: bytes) -> None:
-        """A message that is no data."""
+        """Handle a message that is no data."""
         if kind == b"d":
             self.controls.append(body)
         elif kind == b"E":
@@ -279,25 +211,25 @@ class SocketChannel:
         elif kind == b"N":
             if self._on_notice is not None:
                 self._on_notice(Diagnostic(_fields(body)))
-        elif kind == self._form.response and not self._begun:
+        elif kind == self._protocol.response and not self._begun:
             self._begun = True
         elif kind in b"cCZ":
             if kind == b"Z":
                 self._asked = False
             if kind == b"Z" and self._error is not None:
                 raise self._error
-            self.ended = self.ended or (self._error is None and kind in self._form.last)
+            self.ended = self.ended or (self._error is None and kind in self._protocol.last)
         elif kind not in b"SA":
             raise _unknown(kind, len(body))
 
 
 @final
 class LibpqChannel:
-    """Through libpq's own buffer, for a connection whose bytes only libpq can read."""
+    """A channel through libpq's own buffer, for a connection whose bytes only libpq can read."""
 
-    def __init__(self, conn: Connection, form: Form, room_bytes: int) -> None:
+    def __init__(self, conn: Connection, protocol: CopyProtocol, room_bytes: int) -> None:
         self._pgconn = conn.pgconn
-        self._form = form
+        self._protocol = protocol
         self._room_bytes = room_bytes
         self._data = bytearray()
         self._ends: list[int] = []
@@ -318,12 +250,12 @@ class LibpqChannel:
         return len(self._data) >= self._room_bytes
 
     def start(self, query: bytes, give_up: Callable[[], bool] | None = None) -> None:
-        start_copy(self._pgconn, query, self._form.status, give_up)
+        start_copy(self._pgconn, query, self._protocol.status, give_up)
 
     def fetch(self) -> int:
         received = 0
         while not self.ended and received < _LIBPQ_FETCH_BYTES:
-            # One TLS record at a time, and a walsender makes one of each message: to pause after each would be all it does.
+            # This reads one TLS record, and a walsender makes one per message: a pause after each would take all the time.
             self._pgconn.consume_input()
             got = self._get()
             received += got
@@ -338,8 +270,8 @@ class LibpqChannel:
             self._pgconn.get_copy_data,
             self._data,
             self._ends.append,
-            self._form.tag,
-            self._form.header,
+            self._protocol.tag,
+            self._protocol.header,
         )
         received = 0
         count, view = get(1)
@@ -358,13 +290,13 @@ class LibpqChannel:
             self.ended = True
         return received
 
-    def take(self) -> Wire:
+    def take(self) -> MessageBuffer:
         end = np.array(self._ends, np.int64)
-        at = np.concatenate([np.zeros(min(1, len(end)), np.int64), end[:-1]]) + self._form.header
+        start = np.concatenate([np.zeros(min(1, len(end)), np.int64), end[:-1]]) + self._protocol.header
         self._data += bytes(PADDING_BYTES)
         octets = np.frombuffer(self._data, np.uint8)
         self._data, self._ends = bytearray(), []
-        return Wire(octets, at, end)
+        return MessageBuffer(octets, start, end)
 
     def send(self, message: bytes) -> None:
         self._pgconn.put_copy_data(message)
@@ -376,18 +308,18 @@ def _message(kind: bytes, body: bytes) -> bytes:
 
 
 def _fields(body: bytes) -> dict[int, bytes | None]:
-    """An error's or a notice's fields by their letters, which are psycopg's numbers for them."""
+    """Return the fields of an error or a notice by their letters, which are psycopg's numbers for them."""
     return {field[0]: field[1:] for field in body.split(b"\0") if field}
 
 
 def _error(body: bytes) -> psycopg.Error:
     fields = _fields(body)
-    told = Diagnostic(fields)
+    diagnostic = Diagnostic(fields)
     try:
-        kind: type[psycopg.Error] = psycopg.errors.lookup(told.sqlstate or "")
+        kind: type[psycopg.Error] = psycopg.errors.lookup(diagnostic.sqlstate or "")
     except KeyError:
         kind = psycopg.DatabaseError
-    return kind(told.message_primary or "the server told no reason", info=fields)
+    return kind(diagnostic.message_primary or "the server gave no reason", info=fields)
 
 
 def _unknown(kind: bytes, size: int) -> SourceError:

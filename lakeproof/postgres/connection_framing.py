@@ -1,8 +1,8 @@
-"""Where the messages of a COPY stand in bytes from a socket: one compiled pass over their lengths.
+"""Finds the messages of a COPY in bytes from a socket: one compiled pass over their lengths.
 
-Reading the socket, and all messages but those of the data, belong to `channel.py`.
+Reading the socket does not belong here, nor do messages other than data (`connection_channel.py`).
 
-    d len w header message │ d len w header message │ N len … │ d le        kind, length of what follows with itself, body
+    d len w header message │ d len w header message │ N len … │ d le        kind, length of itself and the rest, body
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _DATA = ord("d")
 
 @compiled
 def find_messages(
-    octets: Octets, start: int, stop: int, tag: int, header: int, at: Ints, end: Ints, count: int
+    octets: Octets, start: int, stop: int, tag: int, header: int, begin: Ints, end: Ints, count: int
 ) -> tuple[int, int, bool]:
-    """Note data messages from `start` on, as many as there are in a row and as there is room for.
+    """Record the places of data messages from `start` on, as long as they follow one another and there is room.
 
-    A data message's body begins with the byte `tag` (any byte where that is negative) and has more than `header` bytes,
-    which are left out of its place. Gives where it stopped, the new count, and whether a message of another kind stands
-    there, which is whole or has a length that can't be.
+    A data message's body begins with the byte `tag` (any byte if `tag` is negative) and has more than `header` bytes,
+    which its place leaves out. Returns the position of the end, the new count, and true if a message of another kind
+    begins there that is complete or has an impossible length.
     """
-    while count < len(at) and start + ENVELOPE_BYTES <= stop:
+    while count < len(begin) and start + ENVELOPE_BYTES <= stop:
         length = (
             np.int64(octets[start + 1]) << 24
             | np.int64(octets[start + 2]) << 16
@@ -39,7 +39,7 @@ def find_messages(
             break
         if octets[start] != _DATA or not whole or length <= 4 + header or (tag >= 0 and octets[body] != tag):
             return start, count, True
-        at[count] = body + header
+        begin[count] = body + header
         end[count] = follows
         count += 1
         start = follows

@@ -1,7 +1,7 @@
 """The libpq conversation below psycopg's cursors: sending a query, waiting for the socket, reading COPY data.
 
-What the bytes are belongs to `lakeproof.postgres.replication_stream` and `lakeproof.postgres.copy_blocks`. Nothing here
-blocks inside libpq: its blocking calls hold the interpreter's lock, so that no other thread would run meanwhile.
+The meaning of the bytes does not belong here. Nothing here blocks inside libpq: its blocking calls hold the interpreter's
+lock, so no other thread would run meanwhile.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-# How long a wait may last before whoever waits looks at clock and stop flag again.
+# The longest wait before the clock and the stop flag are checked again.
 _SLICE_S = 0.5
 _END_TIMEOUT_S = 10.0
-# Kind and length stand before each message; PostgreSQL sends none of more than that.
+# Kind and length precede each message; PostgreSQL sends no longer ones.
 ENVELOPE_BYTES = 5
 MESSAGE_BYTES_MAX = 1 << 30
 
 
 def wait_readable(socket: int, timeout_s: float, *, unsent: bool = False) -> bool:
-    """Wait until the socket has something to read (or, with `unsent`, room to write); says whether it has."""
+    """Wait until the socket can be read (or, with `unsent`, written); True if it can."""
     events = select.POLLIN | (select.POLLOUT if unsent else 0)
     poll = select.poll()
     poll.register(socket, events)
@@ -34,7 +34,7 @@ def wait_readable(socket: int, timeout_s: float, *, unsent: bool = False) -> boo
 def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Callable[[], bool] | None = None) -> None:
     """Send `query` and wait until the server begins to copy.
 
-    Raises psycopg.Error where it refuses, InterruptedError where `give_up()` turns true.
+    Raises psycopg.Error if it refuses, InterruptedError if `give_up()` turns true.
     """
     pgconn.nonblocking = 1
     pgconn.send_query(query)
@@ -48,7 +48,7 @@ def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Call
         pgconn.consume_input()
     result = pgconn.get_result()
     if result is None or result.status != expected:
-        # The connection stays usable after a refusal, once what belongs to it is read.
+        # The connection stays usable after a refusal, once its remaining results are read.
         end_of_copy(pgconn, refused=True)
         raise_result(pgconn, result)
 
@@ -56,7 +56,7 @@ def start_copy(pgconn: PGconn, query: bytes, expected: ExecStatus, give_up: Call
 def end_of_copy(pgconn: PGconn, *, refused: bool = False) -> None:
     """Read the results after the last COPY data until the connection is idle again.
 
-    Raises the psycopg.Error that one of them is, unless `refused` says that the error is known.
+    Raises the psycopg.Error of a failed result, unless `refused`: the caller has the error then.
     """
     failed: PGresult | None = None
     deadline = time.monotonic() + _END_TIMEOUT_S
@@ -76,7 +76,7 @@ def end_of_copy(pgconn: PGconn, *, refused: bool = False) -> None:
 
 
 def raise_result(pgconn: PGconn, result: PGresult | None) -> NoReturn:
-    """Raise the psycopg.Error that `result` stands for; OperationalError where the connection has none to give."""
+    """Raise `result` as a psycopg.Error; OperationalError if the connection has no error to give."""
     if result is not None and result.status == ExecStatus.FATAL_ERROR:
         raise psycopg.errors.error_from_result(result, encoding="utf-8")
     raise psycopg.OperationalError(pgconn.get_error_message("utf-8") or "the server gave an unexpected answer")

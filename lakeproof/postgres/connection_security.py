@@ -1,9 +1,9 @@
-"""What a connection shows to the network: whether it is encrypted, and which ways of authentication it takes part in.
+"""The exposure of a connection: its encryption, and the ways of authentication that it accepts.
 
-Opening connections belongs to `connection.py`.
+Opening connections does not belong here (`connection.py`).
 
-libpq asks for TLS and goes on without it if the server, or whoever answers in its place, says no; and it sends the password
-in the clear to whoever asks for it so. The second is refused unless the DSN speaks of it.
+libpq asks for TLS and continues without it if the server, or whoever answers in its place, refuses; and it sends the
+password in the clear to whoever asks for that. The second is refused unless the DSN allows it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-# These look at who answers, so what is sent to it may be a password in the clear.
+# These modes verify the server, so it may get a password in the clear.
 _VERIFIED = ("verify-ca", "verify-full")
 _REQUIRE_AUTH_SINCE = 160000
 CLEAR_PASSWORD = "cleartext password"  # noqa: S105  libpq's words, or what it was asked for
@@ -26,7 +26,7 @@ UNVERIFIED_REMEDY = (
 
 
 def authentication(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is added to a DSN's parts: no password in the clear, unless it or libpq's environment speaks of it."""
+    """Return the additions to a DSN's parts: no password in the clear, unless it or libpq's environment mentions that."""
     mode = parts.get("sslmode") or os.environ.get("PGSSLMODE") or ""
     spoken_of = (
         "require_auth" in parts or "PGREQUIREAUTH" in os.environ or "service" in parts or "PGSERVICE" in os.environ

@@ -1,14 +1,13 @@
-"""How long whoever asks a server waits for its answer, and that a stop ends the wait.
+"""Limits every wait for a server's answer, and ends the wait if a stop is requested.
 
-What is asked belongs to the callers; how a stream is listened to, to `stream.py`, which has a clock of its own.
+What is asked does not belong here; a replication stream has a clock of its own (`replication_stream.py`).
 
-A server, or a proxy before it, may keep a connection and say nothing more: TCP sees no fault, no statement's timeout is
-ever heard of, and libpq waits for ever. Whoever has to last sets a patience, and every connection that is made within it
-has it:
+A server, or a proxy before it, may keep a connection open and stay silent: TCP sees no fault, no statement timeout is ever
+reported, and libpq waits for ever. A caller that must not hang sets a timeout, and every connection opened inside has it:
 
-    with within(Patience(silence_s=300, stop=stop)):
-        conn = connect(dsn)          # gives up after 300 s, or when asked to stop
-    conn.execute(...)                # so does each question over it, wherever it is asked
+    with use_timeout(Timeout(silence_s=300, stop=stop)):
+        conn = connect(dsn)          # gives up after 300 s, or if asked to stop
+    conn.execute(...)                # so does each statement on it, wherever it is run
 
 Giving up closes the connection and raises psycopg.OperationalError, which becomes a TransientError like a lost network.
 """
@@ -28,17 +27,17 @@ import psycopg
 from lakeproof.events import Stop
 
 T = TypeVar("T")
-# What giving up says; `connection.py` knows both as no fault of what was asked for.
+# The messages of giving up; `connection.py` treats both as no fault of the request.
 ASKED_TO_STOP = "asked to stop while it was waited for"
 SILENT = "connection timeout: no answer for {:g} s"
-# How often a wait for a thread looks whether it is over.
+# How often a wait for a thread checks if it is over.
 _LOOK_S = 0.05
 _READY_NONE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """An answer is waited for `silence_s` seconds; where `stop` is asked for, `grace_s` seconds more."""
+class Timeout:
+    """Wait at most `silence_s` seconds for an answer, or `grace_s` seconds once `stop` is requested."""
 
     silence_s: float
     stop: Stop | None = None
@@ -47,128 +46,128 @@ class Patience:
 
 @dataclass(slots=True)
 class Wait:
-    """One wait within a patience; `begun` is when something was last heard."""
+    """One wait within a timeout; `begun` is when the server last sent something."""
 
-    patience: Patience
+    timeout: Timeout
     begun: float = field(default_factory=time.monotonic)
     stopped: float | None = None
 
-    def over(self) -> str | None:
-        """Why it is to be given up by now, None where it goes on."""
-        now, stop = time.monotonic(), self.patience.stop
+    def give_up_reason(self) -> str | None:
+        """Return the reason to give up now, None to go on."""
+        now, stop = time.monotonic(), self.timeout.stop
         if stop is not None and stop.requested:
             self.stopped = self.stopped or now
-            if now - self.stopped >= self.patience.grace_s:
+            if now - self.stopped >= self.timeout.grace_s:
                 return ASKED_TO_STOP
-        return SILENT.format(self.patience.silence_s) if now - self.begun >= self.patience.silence_s else None
+        return SILENT.format(self.timeout.silence_s) if now - self.begun >= self.timeout.silence_s else None
 
 
-_IN_FORCE: ContextVar[Patience | None] = ContextVar("patience", default=None)
+_IN_FORCE: ContextVar[Timeout | None] = ContextVar("timeout", default=None)
 
 
 @contextmanager
-def within(patience: Patience) -> Iterator[None]:
-    """Connections that this thread makes inside have `patience`, also later on."""
-    before = _IN_FORCE.set(patience)
+def use_timeout(timeout: Timeout) -> Iterator[None]:
+    """Give `timeout` to the connections that this thread opens inside; they keep it afterwards."""
+    before = _IN_FORCE.set(timeout)
     try:
         yield
     finally:
         _IN_FORCE.reset(before)
 
 
-class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up by the patience it was made with; without one it waits like any other."""
+class TimedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that gives up by the timeout it was opened with; without one it waits like any other."""
 
-    patience: Patience | None = None
+    timeout: Timeout | None = None
 
     @classmethod
-    def open(cls, conninfo: str) -> PatientConnection:
+    def open(cls, conninfo: str) -> TimedConnection:
         """Connect, in autocommit mode and without prepared statements; raises psycopg.Error."""
-        patience = _IN_FORCE.get()
+        timeout = _IN_FORCE.get()
 
-        def connected() -> PatientConnection:
+        def connected() -> TimedConnection:
             return cls.connect(conninfo, autocommit=True, prepare_threshold=None)
 
-        if patience is None:
+        if timeout is None:
             return connected()
-        # A host's name may take long to resolve, and nothing ends that but a thread that waits beside it.
-        conn = aside(connected, Wait(patience).over, lambda late: late.close())
-        conn.patience = patience
+        # A host's name may take long to resolve; only a thread that waits beside it can end that wait.
+        conn = in_thread(connected, Wait(timeout).give_up_reason, lambda late: late.close())
+        conn.timeout = timeout
         return conn
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Run one of psycopg's conversations with the server, as long as patience lasts."""
-        if self.patience is None:
+        """Run one of psycopg's conversations with the server within the timeout."""
+        if self.timeout is None:
             return super().wait(gen, *args, **kwargs)
         try:
-            return super().wait(_watched(gen, Wait(self.patience)), *args, **kwargs)
+            return super().wait(_watched(gen, Wait(self.timeout)), *args, **kwargs)
         except _GivenUpError:
-            # Its answer may still come, and would be taken for that of the next question.
+            # The answer may still come, and would be taken for that of the next question.
             self.pgconn.finish()
             raise
 
 
 class _GivenUpError(psycopg.OperationalError):
-    """Patience is over."""
+    """The timeout is over."""
 
 
 def _watched(gen: Generator[Any, Any, T], wait: Wait) -> Generator[Any, Any, T]:
-    """The same conversation; psycopg looks in ten times a second where nothing comes."""
+    """Run the same conversation; psycopg returns ten times a second if nothing comes."""
     try:
-        wanted = next(gen)
+        awaited = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield awaited
             if ready == _READY_NONE:
-                why = wait.over()
+                why = wait.give_up_reason()
                 if why is not None:
                     raise _GivenUpError(why)
             else:
                 wait.begun = time.monotonic()
-            wanted = gen.send(ready)
+            awaited = gen.send(ready)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
 @dataclass(slots=True)
-class _Errand(Generic[T]):
-    """What a thread was sent for: one result, or one error."""
+class _ThreadCall(Generic[T]):
+    """The result of a call in another thread: one result, or one error."""
 
     over: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     results: list[T] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    unwanted: bool = False
+    abandoned: bool = False
 
 
-def aside(call: Callable[[], T], given_up: Callable[[], str | None], discard: Callable[[T], object]) -> T:
-    """What `call` gives, made in a thread beside this one until `given_up()` says why it is no longer waited for.
+def in_thread(call: Callable[[], T], given_up: Callable[[], str | None], discard: Callable[[T], object]) -> T:
+    """Run `call` in a thread beside this one and return its result; stop waiting once `given_up()` returns a reason.
 
-    Raises what `call` raises; psycopg.OperationalError where it was given up: what comes all the same goes to `discard`.
-    A thread that is left ends with its call, or with the process.
+    Raises what `call` raises; psycopg.OperationalError if it was given up. A result that comes too late goes to
+    `discard`. An abandoned thread ends with its call, or with the process.
     """
-    errand: _Errand[T] = _Errand()
+    pending: _ThreadCall[T] = _ThreadCall()
     context = copy_context()
 
     def run() -> None:
         try:
-            errand.results.append(context.run(call))
+            pending.results.append(context.run(call))
         except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
-            errand.errors.append(error)
-        with errand.lock:
-            errand.over.set()
-            late = errand.unwanted
-        for result in errand.results if late else ():
+            pending.errors.append(error)
+        with pending.lock:
+            pending.over.set()
+            late = pending.abandoned
+        for result in pending.results if late else ():
             discard(result)
 
-    threading.Thread(target=run, name="lakeproof-aside", daemon=True).start()
-    while not errand.over.wait(_LOOK_S):
+    threading.Thread(target=run, name="lakeproof-in-thread", daemon=True).start()
+    while not pending.over.wait(_LOOK_S):
         why = given_up()
         if why is not None:
-            with errand.lock:
-                errand.unwanted = not errand.over.is_set()
-            if errand.unwanted:
+            with pending.lock:
+                pending.abandoned = not pending.over.is_set()
+            if pending.abandoned:
                 raise _GivenUpError(why)
-    for error in errand.errors:
+    for error in pending.errors:
         raise error
-    return errand.results[0]
+    return pending.results[0]

@@ -1,10 +1,9 @@
 """COPY … TO STDOUT into typed Arrow batches, a bounded block of whole rows at a time.
 
-Which statement is copied belongs to `lakeproof.postgres.copy_snapshot`, where a block's values stand to `copy_text.py`.
+The statement to copy does not belong here (`copy_snapshot.py`), nor do the places of values in a block (`copy_text.py`).
 The texts go through `lakeproof.values.cast`, as the stream's do.
 
-The server sends one row per CopyData message, so a block is cut between rows and grows to the row where one is larger than
-`BLOCK_BYTES`; receiving them is the business of `channel.py`.
+The server sends one row per CopyData message, so a block is cut between rows. A row larger than `BLOCK_BYTES` makes it grow.
 """
 
 from __future__ import annotations
@@ -17,39 +16,40 @@ from psycopg.sql import Composed
 
 from lakeproof.errors import SourceError
 from lakeproof.hidden_columns import TEXT
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connection import Connection, close_quietly
-from lakeproof.postgres.connection_channel import LARGE_FETCH_BYTES, ROWS, open_channel
+from lakeproof.postgres.connection_channel import open_channel
 from lakeproof.postgres.connection_libpq import wait_readable
+from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, ROWS
 from lakeproof.postgres.copy_text import split
 from lakeproof.schema import Column
 from lakeproof.values.cast import cast_column, text_overflow
 from lakeproof.values.spans import cast_spans
 from lakeproof.values.types import arrow_type
 
-# Rows of about 100 bytes make 160,000 rows: enough for Arrow's and Parquet's columns to be cheap, little against memory.
+# 160,000 rows of about 100 bytes: enough to make Arrow's and Parquet's columns cheap, little memory.
 BLOCK_BYTES = 16 << 20
 _WAIT_SLICE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole rows in COPY's text format, each a message; they can be split once."""
+    """Whole rows in COPY's text format, one per message; a block can be split once."""
 
-    wire: Wire
+    buffer: MessageBuffer
 
     @property
     def rows(self) -> int:
-        """How many."""
-        return len(self.wire)
+        """The number of rows."""
+        return len(self.buffer)
 
 
 def copy_blocks(
     conn: Connection, query: Composed, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
 ) -> Generator[Block, None, None]:
-    """Run `COPY (query) TO STDOUT`: its rows, in blocks of about `block_bytes`.
+    """Run `COPY (query) TO STDOUT` and yield its rows in blocks of about `block_bytes`.
 
-    Raises psycopg.Error, and InterruptedError where `give_up()` turns true. Left in the middle of the COPY, in whatever way,
+    Raises psycopg.Error, and InterruptedError if `give_up()` turns true. Left in the middle of the COPY, in whatever way,
     it closes the connection: a caller that may leave uses `contextlib.closing`.
     """
     channel = open_channel(conn, ROWS, room_bytes=block_bytes)
@@ -71,26 +71,26 @@ def copy_blocks(
         if len(last):
             yield Block(last)
     finally:
-        # libpq knows nothing of a COPY in the clear: asked anything now, it would wait for an answer among the rows.
+        # libpq knows nothing of a COPY past it: a query now would wait for its answer among the rows.
         if not channel.idle:
             close_quietly(conn)
 
 
 def batch_schema(columns: Sequence[Column]) -> pa.Schema:
-    """`_lp_text`, then `c0`, `c1`, … typed by `columns`."""
+    """Return the schema: `_lp_text`, then `c0`, `c1`, … typed by `columns`."""
     fields = [pa.field(f"c{i}", arrow_type(column)) for i, column in enumerate(columns)]
     return pa.schema([pa.field(TEXT, pa.string()), *fields])
 
 
 def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
-    """A block as a batch of `batch_schema(columns)`.
+    """Return a block as a batch of `batch_schema(columns)`.
 
-    Raises CastError for a text that is not one of its type, pa.ArrowInvalid for bytes that are not UTF-8.
+    Raises CastError for a text that does not fit its type, pa.ArrowInvalid for bytes that are not UTF-8.
     """
     if not columns:
         return pa.record_batch([pa.nulls(block.rows, pa.string())], schema=batch_schema(columns))
     values, unfit = [], []
-    for spans, column in zip(split(block.wire, len(columns)), columns, strict=True):
+    for spans, column in zip(split(block.buffer, len(columns)), columns, strict=True):
         typed = cast_spans(spans, column)
         if typed is None:
             texts = spans.texts().cast(pa.string())

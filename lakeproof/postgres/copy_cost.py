@@ -1,6 +1,6 @@
-"""What a running snapshot costs its source: dead rows that must stay, WAL that must be kept, locks and who waits for them.
+"""The cost of a running snapshot to its source: dead rows and WAL that it must keep, locks, waiting sessions.
 
-Limiting it belongs to the configuration (`sources.<name>.snapshot`), telling it to `lakeproof.snapshot.progress`.
+Limiting the cost does not belong here (`sources.<name>.snapshot` in the configuration), nor does showing it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCost:
-    """`xmin_age` transactions whose dead rows VACUUM must leave, WAL that the slot keeps, tables locked (ACCESS SHARE).
+    """`xmin_age` transactions whose dead rows VACUUM must keep, WAL that the slot keeps, tables locked (ACCESS SHARE).
 
-    `waiting` are the sessions that wait for a lock on one of these. None where the server does not tell.
+    `waiting` sessions wait for a lock on one of these tables. A value is None if the server does not report it.
     """
 
     xmin_age: int | None
@@ -42,7 +42,7 @@ class SnapshotCost:
 
 
 def snapshot_cost(conn: Connection, slot: str, pids: Collection[int]) -> SnapshotCost:
-    """Of the snapshot that `slot` made and these backends hold. Raises as `source_errors`."""
+    """Return the cost of the snapshot that `slot` made and these backends hold. Raises as `source_errors`."""
     with source_errors("the cost of the snapshot"):
         [row] = rows(conn, _COST, {"slot": slot, "pids": sorted(pids)})
     return SnapshotCost(row["xmin_age"], row["retained"], int(row["locks"]), int(row["waiting"]))

@@ -1,26 +1,25 @@
-"""A snapshot that is exact at an LSN: a slot made with it, shared by several connections, copied in chunks.
+"""A snapshot that is exact at an LSN: created with a slot, shared by several connections, copied in chunks.
 
-Writing chunks belongs to `lakeproof.snapshot.copying`, choosing tables to `bootstrap` beside it, COPY's bytes to
-`lakeproof.postgres.copy_blocks`.
+Writing chunks and choosing tables do not belong here (`lakeproof.snapshot`), nor do COPY's bytes (`copy_blocks.py`).
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
     each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files ─ COPY chunk
                   ROLLBACK ─ BEGIN … (the next chunk)
-    now and then: the catalog at the snapshot against the catalog now (`shapes.py`), always before a table counts
+    now and then: the catalog at the snapshot against the catalog now (`catalog_unchanged.py`), always before a table counts
 
-Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, where the slot's
-stream begins. An ordinary snapshot has no LSN: with six writers the LSN read beside it was right in 3 of 60 tries.
+Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, at which the slot's
+stream begins. An ordinary snapshot has no LSN: with six writers, the LSN read beside it was right in 3 of 60 tries.
 
-Why the lock. A rewriting ALTER or a TRUNCATE that commits between C and the copy shows the table as empty under the
-snapshot, CLUSTER moves every row's ctid: chunks would be wrong without an error. ACCESS SHARE keeps them out from here on,
-and `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now if one came before.
+Why the lock. After a rewriting ALTER or a TRUNCATE that commits between C and the copy, the snapshot sees the table as
+empty, and CLUSTER moves every row's ctid: chunks would be wrong without an error. ACCESS SHARE keeps these commands out
+from here on; if one came before, `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now.
 
-Why each chunk has its own, and nothing is read beside it that waits for a table. A lock held by one connection for the whole
-table would not help another: an ALTER that waits for the first makes the second wait behind it, for ever. And an
-application's ALTER now waits for a chunk, not for a table.
+Why each chunk takes the lock by itself, and reads nothing beside it that waits for a table. If one connection held the lock
+for the whole table, it would not help the others: an ALTER that waits for the first makes the second wait behind the ALTER,
+for ever. And so an application's ALTER waits for a chunk, not for a table.
 
-Known weakness: making the slot waits for every transaction that is writing at that moment, a forgotten prepared one
-for ever; so it has a timeout and then names them.
+Known weakness: creating the slot waits for every transaction that is writing at that moment, for ever if one was prepared
+and forgotten; so it has a timeout, and its error names them.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import Leaf, PublishedTable
-from lakeproof.postgres.catalog_unchanged import moved, shapes
+from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
+from lakeproof.postgres.catalog_unchanged import change_since, read_catalog
 from lakeproof.postgres.connection import (
     Connection,
     close_quietly,
@@ -58,7 +57,7 @@ from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.values.cast import CastError
 
 _BLOCKERS_SHOWN = 10
-# What SET TRANSACTION SNAPSHOT says of one whose transaction has ended: no file of its, since 16 and before; or no process.
+# The errors of SET TRANSACTION SNAPSHOT after the exporting transaction's end: no file (up to 16), or no process.
 _SNAPSHOT_GONE = (
     psycopg.errors.UndefinedObject,
     psycopg.errors.InvalidParameterValue,
@@ -66,13 +65,13 @@ _SNAPSHOT_GONE = (
 )
 
 
-class TableMovedError(TableError):
-    """The table was rewritten, truncated or altered after the snapshot, or is locked: it needs one at a later point."""
+class TableChangedError(TableError):
+    """The table was rewritten, truncated or altered after the snapshot, or is locked: it needs a later snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Pages [from_page, to_page) of one leaf of a table; `to_page` None is open-ended."""
+    """Pages [from_page, to_page) of a leaf of a table; `to_page` None is open-ended."""
 
     table: PublishedTable
     leaf: Leaf
@@ -84,8 +83,8 @@ class Chunk:
 class SnapshotSession:
     """A slot with its snapshot, held open from `__enter__` to `__exit__`.
 
-    `consistent_point` is the snapshot's LSN; `snapshot_name` what `SET TRANSACTION SNAPSHOT` takes in the same
-    database. A temporary slot goes with the session, also with a killed process; a lasting one stays.
+    `consistent_point` is the snapshot's LSN; `snapshot_name` is the argument for `SET TRANSACTION SNAPSHOT` in the same
+    database. A temporary slot goes with the session, also if the process is killed; a lasting slot stays.
     `lock_timeout_s` limits the wait for writing transactions, and for a table's lock.
     """
 
@@ -121,7 +120,7 @@ class SnapshotSession:
         self.close()
 
     def close(self) -> None:
-        """End the snapshot; those who have imported it keep it until their transactions end."""
+        """End the snapshot; transactions that have imported it keep it until they end."""
         holder, self._holder = self._holder, None
         if holder is None:
             return
@@ -133,7 +132,7 @@ class SnapshotSession:
 
     @property
     def pids(self) -> list[int]:
-        """The backend that holds the snapshot, while one does."""
+        """The backend that holds the snapshot, while there is one."""
         return [] if self._holder is None else [self._holder.info.backend_pid]
 
     def import_into(self, conn: Connection) -> None:
@@ -149,11 +148,11 @@ class SnapshotSession:
                 raise TransientError(thing, "the connection that held it was lost", "try again") from None
 
     def open(self, application_name: str = "lakeproof snapshot") -> Connection:
-        """A new ordinary connection for `guard`, with this session's lock timeout."""
+        """Open an ordinary connection for `guard`, with this session's lock timeout."""
         return connect(self._dsn, application_name, lock_timeout_s=self._lock_timeout_s)
 
     def connect(self, application_name: str = "lakeproof snapshot") -> Connection:
-        """A new ordinary connection inside this snapshot that may stay there for as long as it takes."""
+        """Open an ordinary connection inside this snapshot, which may stay there for any time."""
         conn = self.open(application_name)
         try:
             self.import_into(conn)
@@ -164,10 +163,10 @@ class SnapshotSession:
 
     @contextmanager
     def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
-        """A transaction on `conn` in which the rows of `leaves` are as at the snapshot: locks them, then compares files.
+        """Hold a transaction on `conn` that sees `leaves` as at the snapshot: lock them, then compare their files.
 
-        `conn` is idle and in autocommit mode, and is so again afterwards. Raises TableMovedError where a file is not what
-        it was or the lock was not to be had, else as `source_errors`.
+        `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is another
+        one now or the lock could not be taken, else as `source_errors`.
         """
         self.import_into(conn)
         try:
@@ -180,13 +179,15 @@ class SnapshotSession:
 
     @contextmanager
     def guard(self, conn: Connection, source: SourceConfig, table: PublishedTable) -> Iterator[None]:
-        """`hold` of the whole table, in which its columns, filter and partitions are as at the snapshot too."""
+        """`hold` the whole table, and check that its columns, filter and partitions are as at the snapshot too."""
         with self.hold(conn, table, table.leaves):
             only = [table.version.oid]
             with self.open() as outside:
-                reason = moved(shapes(conn, source, only), shapes(outside, source, only), table.version.oid)
+                reason = change_since(
+                    read_catalog(conn, source, only), read_catalog(outside, source, only), table.version.oid
+                )
             if reason is not None:
-                raise table_moved(table.table, reason)
+                raise table_changed(table.table, reason)
             yield
 
     def _begin(self, holder: Connection) -> None:
@@ -198,7 +199,7 @@ class SnapshotSession:
         except psycopg.errors.LockNotAvailable:
             raise _blocked(self._dsn, self.slot, self._lock_timeout_ms) from None
         except psycopg.errors.DuplicateObject:
-            reason = "it was made by someone else meanwhile"
+            reason = "another process has created it meanwhile"
             raise TransientError(
                 f"slot {self.slot}", reason, "see whether another bootstrap runs, then try again"
             ) from None
@@ -210,40 +211,40 @@ class SnapshotSession:
 
     def _lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
         names = dict.fromkeys([table.table, *(leaf.table for leaf in leaves)])
-        wanted = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
+        relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
         try:
             conn.execute(SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")))
-            conn.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(wanted))
-            # From here on only an index that is being rebuilt may be waited for, which does not wait for us.
+            conn.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations))
+            # From here on only an index that is being rebuilt can be waited for, and that does not wait for us.
             conn.execute(SQL("SET LOCAL lock_timeout = 0"))
         except psycopg.errors.LockNotAvailable:
-            # Most often a rewrite that goes on: at a later point the table may be there.
-            raise TableMovedError(
+            # Most often by a running rewrite: at a later point the table may be free.
+            raise TableChangedError(
                 f"table {table.table}",
-                f"its lock was not to be had within {self._lock_timeout_ms / 1000:g} s",
+                f"its lock could not be taken within {self._lock_timeout_ms / 1000:g} s",
                 "let the ALTER or LOCK finish, then run `lakeproof bootstrap` for it again",
             ) from None
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise table_moved(table.table, "it, or a partition, was dropped or renamed") from None
+            raise table_changed(table.table, "it, or a partition, was dropped or renamed") from None
         except psycopg.Error as error:
             raise translate(error, f"table {table.table}") from None
 
     def _compare_files(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
         with source_errors(f"table {table.table}"):
-            found = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in leaves]})
-        now = {int(row["oid"]): row for row in found}
+            files = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in leaves]})
+        now = {int(row["oid"]): row for row in files}
         for leaf in leaves:
             row = now.get(int(leaf.oid))
             if row is None or not row["same_name"]:
-                raise table_moved(table.table, f"{leaf.table} was renamed or replaced")
+                raise table_changed(table.table, f"{leaf.table} was renamed or replaced")
             if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
-                raise table_moved(table.table, f"{leaf.table} was rewritten or truncated")
+                raise table_changed(table.table, f"{leaf.table} was rewritten or truncated")
 
 
 def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
-    """The table in ctid ranges of `chunk_pages` pages, leaf by leaf, the last of each leaf open-ended.
+    """Return the table in ctid ranges of `chunk_pages` pages, leaf by leaf; the last range of each leaf is open-ended.
 
-    The page counts are hints (see `measured`): a leaf that has grown since ends in a larger last chunk. One that is no heap
+    The page counts are hints (see `with_sizes`): if a leaf has grown since, its last chunk is larger. A leaf that is no heap
     is a single chunk.
     """
     result = []
@@ -257,9 +258,9 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
 ) -> Generator[Block, None, None]:
-    """The chunk's rows as blocks for `typed`, over a connection that guards its leaf.
+    """Yield the chunk's rows as blocks for `typed`, over a connection that guards its leaf.
 
-    Raises TableError where this table can't be copied, TransientError where the connection is lost, InterruptedError as
+    Raises TableError if this table can't be copied, TransientError if the connection is lost, InterruptedError as
     `copy_blocks`.
     """
     with _table_errors(chunk):
@@ -267,7 +268,7 @@ def copy_chunk(
 
 
 def typed(block: Block, chunk: Chunk) -> pa.RecordBatch:
-    """A block of the chunk's rows with columns `_lp_text`, `c0`, …; any thread may do this. Raises TableError."""
+    """Return a block of the chunk's rows with columns `_lp_text`, `c0`, …; any thread may do this. Raises TableError."""
     with _table_errors(chunk):
         return typed_batch(block, chunk.table.version.columns)
 
@@ -289,52 +290,52 @@ def _table_errors(chunk: Chunk) -> Iterator[None]:
         )
         raise TableError(thing, reason, remedy) from None
     except psycopg.Error as error:
-        known = translate(error, thing)
-        if isinstance(known, TransientError):
-            raise known from None
+        translated = translate(error, thing)
+        if isinstance(translated, TransientError):
+            raise translated from None
         if (error.sqlstate or "")[:2] == "42" and not isinstance(error, psycopg.errors.InsufficientPrivilege):
-            # A column or the table is not there by its name: what was altered was there when the snapshot was made.
-            raise table_moved(chunk.table.table, "it was altered") from None
-        raise TableError(known.thing, known.reason, known.remedy) from None
+            # The table or a column is unknown by its name: it was altered since the snapshot, which saw it.
+            raise table_changed(chunk.table.table, "it was altered") from None
+        raise TableError(translated.thing, translated.reason, translated.remedy) from None
 
 
 def chunk_query(chunk: Chunk) -> Composed:
-    """The SELECT of a chunk: columns by name, of this leaf only, with the publication's row filter."""
+    """Return the SELECT of a chunk: columns by name, of this leaf only, with the publication's row filter."""
     table = chunk.table
     columns = SQL(", ").join(Identifier(column.name) for column in table.version.columns)
-    wanted = [SQL("ctid >= {}::tid").format(Literal(f"({chunk.from_page},0)"))] if chunk.leaf.heap else []
+    conditions = [SQL("ctid >= {}::tid").format(Literal(f"({chunk.from_page},0)"))] if chunk.leaf.heap else []
     if chunk.to_page is not None:
-        wanted.append(SQL("ctid < {}::tid").format(Literal(f"({chunk.to_page},0)")))
+        conditions.append(SQL("ctid < {}::tid").format(Literal(f"({chunk.to_page},0)")))
     if table.row_filter is not None:
-        # The catalog's own text of the expression, printed and read back under the same empty search_path.
-        wanted.append(SQL("({})").format(SQL(table.row_filter)))
+        # The catalog's own text of the expression, printed and parsed under the same empty search_path.
+        conditions.append(SQL("({})").format(SQL(table.row_filter)))
     every = SQL("SELECT {} FROM ONLY {}").format(columns, _identifier(chunk.leaf.table))
-    return SQL("{} WHERE {}").format(every, SQL(" AND ").join(wanted)) if wanted else every
+    return SQL("{} WHERE {}").format(every, SQL(" AND ").join(conditions)) if conditions else every
 
 
 def _identifier(table: TableName) -> Identifier:
     return Identifier(table.schema, table.name)
 
 
-def table_moved(table: TableName, reason: str) -> TableMovedError:
-    """The error that says what has become of a table after the snapshot."""
-    return TableMovedError(f"table {table}", f"{reason} after the snapshot", "run `lakeproof bootstrap` for it again")
+def table_changed(table: TableName, reason: str) -> TableChangedError:
+    """Return the error for a table that was changed after the snapshot."""
+    return TableChangedError(f"table {table}", f"{reason} after the snapshot", "run `lakeproof bootstrap` for it again")
 
 
 def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
-    """The error that names who was waited for: each open writing or prepared transaction."""
+    """Return the error that names the transactions waited for: each open writing or prepared one."""
     thing = f"slot {slot}"
-    reason = f"it could not be made within {timeout_ms / 1000:g} s, since transactions were open that write"
+    reason = f"it could not be created within {timeout_ms / 1000:g} s, since writing transactions were open"
     with connect(dsn, "lakeproof snapshot") as conn, source_errors(thing):
-        found = rows(conn, queries.WRITERS)
-    who = [
+        writers = rows(conn, queries.WRITERS)
+    blockers = [
         f"prepared {row['gid']!r} (xid {row['xid']})"
         if row["pid"] is None
         else f"process {row['pid']} (xid {row['xid']}, open for {row['age_s']} s)"
-        for row in found[:_BLOCKERS_SHOWN]
+        for row in writers[:_BLOCKERS_SHOWN]
     ]
-    listed = f": {', '.join(who)}" if who else ""
-    more = f" and {len(found) - _BLOCKERS_SHOWN} more" if len(found) > _BLOCKERS_SHOWN else ""
+    listed = f": {', '.join(blockers)}" if blockers else ""
+    more = f" and {len(writers) - _BLOCKERS_SHOWN} more" if len(writers) > _BLOCKERS_SHOWN else ""
     return TransientError(
         thing, reason + listed + more, "let them end, or raise snapshot.lock_timeout_s, then try again"
     )

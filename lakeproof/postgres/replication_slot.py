@@ -1,7 +1,6 @@
-"""A replication slot's state, and how it is made and dropped.
+"""A replication slot's state, and its creation and removal.
 
-Moving it forward belongs to `lakeproof.drain.acknowledge` alone; a slot made together with a snapshot to
-`lakeproof.postgres.copy_snapshot`, which calls `create_slot` here.
+Moving a slot forward does not belong here: only `lakeproof.drain.acknowledge` does that.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = {name}
 class SlotState:
     """One row of pg_replication_slots.
 
-    `retained_bytes` is the WAL the slot keeps on the source's disk, `lag_bytes` what lies between its
-    confirmed position and the end of WAL (of the whole cluster); both None where the slot has no position.
-    `safe_wal_size` is how many bytes may still be written before the slot is lost, None where there is no limit.
-    `wal_status` is reserved, extended, unreserved or lost. `inactive_s` is how long nobody has read it (PostgreSQL 17 on),
-    `idle_timeout_s` after how much of that the server invalidates it (18 on); None or 0 where it never does.
+    `retained_bytes` is the WAL that the slot keeps on the source's disk, `lag_bytes` the WAL between its confirmed position
+    and the end of WAL (of the whole cluster); both are None if the slot has no position. `safe_wal_size` is the number of
+    bytes that may still be written before the slot is lost, None if there is no limit. `wal_status` is reserved, extended,
+    unreserved or lost. `inactive_s` is the time without a reader (PostgreSQL 17 on), `idle_timeout_s` the time after which
+    the server invalidates an idle slot (18 on); None or 0 if it never does.
     """
 
     name: str
@@ -69,17 +68,17 @@ class SlotState:
 
     @property
     def lost(self) -> bool:
-        """Whether the server has thrown WAL away that this slot needs, or has invalidated it for another reason."""
+        """True if the server has removed WAL that this slot needs, or has invalidated it for another reason."""
         return self.wal_status == "lost" or self.invalidation_reason is not None
 
 
 def read_slot(conn: Connection, name: str) -> SlotState | None:
-    """The slot's state now, None where there is none; works on both makes of connection. Raises as `source_errors`."""
+    """Return the slot's state, None if there is none; works on both kinds of connection. Raises as `source_errors`."""
     with source_errors(f"slot {name}"):
-        found = rows(conn, _READ, {"name": name})
-    if not found:
+        slots = rows(conn, _READ, {"name": name})
+    if not slots:
         return None
-    row = found[0]
+    row = slots[0]
     end = _lsn(row["end_of_wal"])
     confirmed, restart = _lsn(row["confirmed_flush_lsn"]), _lsn(row["restart_lsn"])
     return SlotState(
@@ -87,7 +86,7 @@ def read_slot(conn: Connection, name: str) -> SlotState | None:
         plugin=row["plugin"],
         slot_type=row["slot_type"],
         database=row["database"],
-        # Columns that older servers lack mean what such a server does.
+        # A column that an older server lacks has the value that such a server behaves by.
         two_phase=bool(row.get("two_phase", False)),
         temporary=row["temporary"],
         active=row["active"],
@@ -105,7 +104,7 @@ def read_slot(conn: Connection, name: str) -> SlotState | None:
 
 
 def slot_problem(state: SlotState, database: str) -> SourceError | None:
-    """Why this slot can't serve a source in `database`, or None where it can. In use is not a problem of the slot."""
+    """Return why this slot can't serve a source in `database`, None if it can. Being in use is no problem of the slot."""
     thing = f"slot {state.name}"
     another = "name another slot in the configuration, or drop this one if nobody needs it"
     if state.slot_type != "logical":
@@ -115,12 +114,12 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
     if state.database != database:
         return SourceError(thing, f"it belongs to database {state.database}, not {database}", another)
     if state.two_phase:
-        reason = "it was made with two_phase, which sends prepared transactions before they commit"
+        reason = "it was created with two_phase, which sends prepared transactions before they commit"
         return SourceError(thing, reason, another)
     if state.temporary:
         return SourceError(thing, "it is a temporary slot of another connection", another)
     if state.lost:
-        # Servers before 17 give no reason, and have this one only.
+        # Servers before 17 give no reason; this is the only one that they have.
         cause = state.invalidation_reason or "wal_removed"
         why = _CAUSES.get(cause, "the server's log says why")
         return SourceError(thing, f"the server has invalidated it ({cause}: {why})", RECOVER)
@@ -128,7 +127,7 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Why PostgreSQL would not take `name` as it is for a slot, or None."""
+    """Return why PostgreSQL would not take `name` unchanged for a slot, or None."""
     if not name or len(name) > _NAME_LENGTH_MAX:
         return f"a slot's name has 1 to {_NAME_LENGTH_MAX} characters"
     if not all(c in "abcdefghijklmnopqrstuvwxyz0123456789_" for c in name):
@@ -137,13 +136,13 @@ def name_problem(name: str) -> str | None:
 
 
 def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf["use", "nothing"] = "nothing") -> Lsn:
-    """Make a logical pgoutput slot over a replication connection and return its consistent point.
+    """Create a logical pgoutput slot over a replication connection and return its consistent point.
 
-    With `snapshot="use"` the connection must stand in a READ ONLY REPEATABLE READ transaction without a query so far. Waits
-    for every transaction that is writing at this moment, for as long as the connection's lock_timeout says.
+    With `snapshot="use"` the connection must be in a READ ONLY REPEATABLE READ transaction that has run no query yet. Waits
+    for every transaction that is writing at this moment, limited by the connection's lock_timeout.
     Never two_phase, which would be a lasting property of the slot. A lasting slot has `failover` from PostgreSQL 17 on: a
-    standby that synchronizes slots then has it after a promotion. Raises psycopg.Error, since only the
-    caller knows who may be waited for; SourceError for a name PostgreSQL would cut or refuse.
+    standby that synchronizes slots then has it after a promotion. Raises psycopg.Error, since only the caller knows
+    whom it waits for; SourceError for a name that PostgreSQL would cut or refuse.
     """
     problem = name_problem(name)
     if problem is not None:
@@ -151,7 +150,7 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
     if conn.info.server_version >= _FAILOVER_SINCE and not temporary:
         options = SQL("(SNAPSHOT 'use', FAILOVER)" if snapshot == "use" else "(SNAPSHOT 'nothing', FAILOVER)")
     else:
-        # The keywords without parentheses are understood by every version since 14.
+        # Every version since 14 understands the keywords without parentheses.
         options = SQL("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT")
     statement = SQL("CREATE_REPLICATION_SLOT {name} {temporary} LOGICAL pgoutput {options}").format(
         name=Identifier(name), temporary=SQL("TEMPORARY" if temporary else ""), options=options
@@ -163,9 +162,9 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
 
 
 def drop_slot(conn: Connection, name: str, wait_s: float = 5.0) -> bool:
-    """Drop the slot; False where there was none.
+    """Drop the slot; False if there was none.
 
-    A slot that is still in use is tried again for `wait_s` seconds, then TransientError.
+    A slot in use is tried again for `wait_s` seconds, then TransientError.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -184,10 +183,12 @@ def drop_slot(conn: Connection, name: str, wait_s: float = 5.0) -> bool:
 
 
 def in_use(conn: Connection, name: str) -> TransientError:
-    """The error that says who holds the slot."""
+    """Return the error that names the slot's reader."""
     state = read_slot(conn, name)
-    who = f" by process {state.active_pid}" if state is not None and state.active_pid is not None else ""
-    return TransientError(f"slot {name}", f"it was in use{who}", "end the other drain, or wait for it, then try again")
+    reader = f" by process {state.active_pid}" if state is not None and state.active_pid is not None else ""
+    return TransientError(
+        f"slot {name}", f"it was in use{reader}", "end the other drain, or wait for it, then try again"
+    )
 
 
 def _text(value: str) -> psycopg.sql.Literal:
@@ -195,7 +196,7 @@ def _text(value: str) -> psycopg.sql.Literal:
 
 
 def _age_s(since: Any, now: Any) -> float | None:
-    """Seconds between two of the server's times, which a replication connection gives as text."""
+    """Return the seconds between two of the server's times, which a replication connection gives as text."""
     if since is None:
         return None
     then, then_now = (datetime.fromisoformat(t) if isinstance(t, str) else t for t in (since, now))

@@ -1,17 +1,17 @@
 """The replication stream: messages of COPY BOTH in, status updates out.
 
-Receiving bytes belongs to `channel.py`, decoding to `lakeproof.pgoutput`; deciding what may be acknowledged to
-`lakeproof.drain.acknowledge`, the only caller of `acknowledge`. One thread owns a stream: libpq's connections are not to be
-shared.
+Receiving bytes (`connection_channel.py`), decoding them (`lakeproof.pgoutput`) and deciding what may be acknowledged
+(`lakeproof.drain.acknowledge`, the only caller of `acknowledge`) do not belong here. One thread owns a stream: libpq's
+connections must not be shared.
 
 Why it pauses. The walsender sends one message per send() and wakes an eager reader for each of them. Letting the socket
 fill for 150 µs whenever it was drained makes the server faster.
 
-Why it never blocks. The server must hear from us by the clock: it counts silence, not acknowledgements, and ends a
+Why it never blocks. The server must get a status by the clock: it counts silence, not acknowledgements, and ends a
 connection after wal_sender_timeout.
 
-Why it asks. An idle server says nothing, and neither does one behind a proxy that has forgotten the connection: TCP is
-content with the proxy. So after half of `silence_timeout_s` the server is asked to answer, as by PostgreSQL's receiver.
+Why it asks. An idle server sends nothing, and neither does one behind a proxy that has forgotten the connection: TCP is
+content with the proxy. So after half of `silence_timeout_s` the server is asked to answer, as PostgreSQL's receiver does.
 
 Two-phase is never asked for: the option would set a flag of the slot for good.
 """
@@ -33,25 +33,25 @@ from pydantic import SecretStr
 from lakeproof.errors import RECOVER, GapError, InvariantError, LakeproofError, SourceError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import POSTGRES_EPOCH_US
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connection import (
     Connection,
     close_quietly,
     connect_replication,
-    rows,
-    source_errors,
     translate,
     unconverted,
 )
-from lakeproof.postgres.connection_channel import LARGE_FETCH_BYTES, STREAM, open_channel
+from lakeproof.postgres.connection_channel import open_channel
 from lakeproof.postgres.connection_libpq import wait_readable
-from lakeproof.postgres.replication_slot import in_use, read_slot, slot_problem
+from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, STREAM
+from lakeproof.postgres.replication_slot import in_use
+from lakeproof.postgres.replication_start import StreamOptions, check_before_start, newest_protocol
 
-# One read fills at most this much before the loop looks at its clock: some 5 ms of a fast stream.
+# The limit of one read before the loop checks its clock: some 5 ms of a fast stream.
 READ_BYTES = 1 << 20
 
 
-# How long anything is waited for before stop flag and clock are looked at again.
+# The longest wait before the stop flag and the clock are checked again.
 WAIT_S = 0.25
 
 
@@ -60,34 +60,34 @@ _KEEPALIVE_FORM = struct.Struct(">cqqB")
 _STATUS_FORM = struct.Struct(">cQQQqB")
 
 _PAUSE_S = 150e-6
-# What is in hand waits this long for more, so that a trickle is not handed over message by message.
+# Received messages wait this long for more, so that a trickle is not handed over message by message.
 _LINGER_S = 0.002
 _WAIT_SLICE_S = 1.0
-# A server in fast shutdown answers each status with a ping, at full speed: 105,000 in 6 s were seen.
+# A server in fast shutdown answers each status with a ping, at full speed: 105,000 in 6 s were measured.
 _REPLY_INTERVAL_S = 0.1
 _START_RETRY_S = 0.1
 
 
 @dataclass(slots=True)
 class Received:
-    """What one `read` brought.
+    """The result of one `read`.
 
     `keepalive_lsn` is the newest keepalive's end of WAL: it may be confirmed if everything received so far is durable and no
-    transaction is open. `flush_wanted` says that the server waits for our position (it is shutting down): flush and
-    acknowledge now.
+    transaction is open. `flush_requested`: the server waits for our position (it is shutting down), so flush and acknowledge
+    now.
     """
 
-    wire: Wire = field(default_factory=Wire.none)
+    buffer: MessageBuffer = field(default_factory=MessageBuffer.none)
     keepalive_lsn: Lsn | None = None
-    flush_wanted: bool = False
+    flush_requested: bool = False
 
 
 @final
 class ReplicationStream:
-    """An open START_REPLICATION; made by `open`, usable as a context manager.
+    """An open START_REPLICATION, opened by `open`; a context manager.
 
-    `confirmed` is the newest position told to the server, `server_version` its server_version_num,
-    `proto_version` what was agreed on.
+    `confirmed` is the newest position sent to the server, `server_version` its server_version_num, `proto_version` the
+    protocol version.
     """
 
     def __init__(
@@ -95,22 +95,20 @@ class ReplicationStream:
         conn: Connection,
         start: Lsn,
         proto_version: int,
-        status_interval_s: float,
-        silence_timeout_s: float = 300.0,
+        options: StreamOptions,
     ) -> None:
         self._conn = conn
+        self._options = options
         self._channel = open_channel(conn, STREAM, self._on_notice)
         self.server_version = conn.info.server_version
         self.proto_version = proto_version
         self.confirmed = start
-        # What statuses say: none until somebody has acknowledged, so that looking at a slot's past does not move it.
-        self._told = Lsn.ZERO
-        self._status_interval_s = status_interval_s
+        # The position in statuses: zero until somebody has acknowledged, so that reading a slot's past does not move it.
+        self._reported = Lsn.ZERO
         self._status_at = time.monotonic()
-        self._silence_timeout_s = silence_timeout_s
         self._silent_since: float | None = None
         self._asked_at: float | None = None
-        self._reply_wanted = False
+        self._reply_requested = False
         self._pings = 0
         self._notice: str | None = None
         self._failure: LakeproofError | None = None
@@ -123,30 +121,22 @@ class ReplicationStream:
         slot: str,
         publications: Sequence[str],
         start: Lsn,
-        *,
-        status_interval_s: float = 10.0,
-        silence_timeout_s: float = 300.0,
-        application_name: str = "lakeproof drain",
-        wait_s: float = 0.0,
-        streaming: bool = True,
-        messages: bool = False,
+        options: StreamOptions | None = None,
     ) -> ReplicationStream:
-        """Connect and start at `start`: every commit whose end LSN is greater comes.
+        """Connect and start at `start`: every commit with a greater end LSN comes.
 
-        With `streaming` large transactions come while they are open; else the server keeps them until they commit. With
-        `messages` logical messages come too.
-
-        A slot that is in use is tried again for `wait_s` seconds, then TransientError. Raises GapError where the slot
-        is gone or lost, SourceError where it or a publication can't be used.
+        Raises TransientError if the slot is in use for longer than the options allow, GapError if it is gone or lost,
+        SourceError if it or a publication can't be used.
         """
-        deadline = time.monotonic() + wait_s
+        options = options or StreamOptions()
+        deadline = time.monotonic() + options.wait_s
         while True:
-            conn = connect_replication(dsn, application_name)
+            conn = connect_replication(dsn, options.application_name)
             try:
-                _check_before_start(conn, slot, publications)
-                proto = _proto_version(conn.info.server_version)
-                stream = cls(conn, start, proto, status_interval_s, silence_timeout_s)
-                stream._start(slot, publications, start, streaming=streaming, messages=messages)
+                check_before_start(conn, slot, publications)
+                proto = newest_protocol(conn.info.server_version)
+                stream = cls(conn, start, proto, options)
+                stream._start(slot, publications, start)
             except psycopg.errors.ObjectInUse:
                 try:
                     error = in_use(conn, slot)
@@ -174,10 +164,10 @@ class ReplicationStream:
         close_quietly(self._conn)
 
     def read(self, max_bytes: int, timeout_s: float) -> Received:
-        """What has come, at most about `max_bytes` of it; waits up to `timeout_s` seconds for the first message.
+        """Return what has come, at most about `max_bytes`; wait up to `timeout_s` seconds for the first message.
 
-        Sends status by the clock while it waits. An error or the end of the stream is raised by the call after the one
-        that gave the last messages; whatever transaction is then incomplete will be sent again.
+        Sends status by the clock while it waits. An error or the end of the stream is raised by the call after the one that
+        returned the last messages; a transaction that is incomplete then will be sent again.
         """
         if self._failure is not None:
             raise self._failure
@@ -186,47 +176,47 @@ class ReplicationStream:
             self._read_into(received, max_bytes, time.monotonic() + timeout_s)
         except psycopg.Error as error:
             self._failure = self._why(error)
-        received.wire = self._taken()
+        received.buffer = self._taken()
         if self._failure is None and self._notice is not None:
             self._failure = LostPublicationError(self._notice)
-            received.wire = Wire.none()
-        if self._failure is not None and not len(received.wire):
+            received.buffer = MessageBuffer.none()
+        if self._failure is not None and not len(received.buffer):
             raise self._failure
-        received.flush_wanted = self._pings > 1
+        received.flush_requested = self._pings > 1
         return received
 
     def acknowledge(self, lsn: Lsn) -> None:
-        """Tell the server that everything up to `lsn` is durable here, and remember it for later statuses.
+        """Report to the server that everything up to `lsn` is durable here, and remember that for later statuses.
 
-        Raises InvariantError where `lsn` is lower than what was told before, TransientError where the connection is lost.
+        Raises InvariantError if `lsn` is lower than an earlier one, TransientError if the connection is lost.
         """
         if lsn < self.confirmed:
             reason = f"{self.confirmed} was acknowledged already, {lsn} is lower"
             raise InvariantError("replication stream", reason, "report this mistake")
-        self.confirmed = self._told = lsn
+        self.confirmed = self._reported = lsn
         self._pings = 0
         self._send_or_fail()
 
     def tick(self) -> None:
-        """Send a status if it is time or the server has asked; to be called at least every second while not reading."""
+        """Send a status if it is time or the server has asked; call this at least every second while not reading."""
         if self._send_is_due(time.monotonic()):
             self._send_or_fail()
 
-    def _start(self, slot: str, publications: Sequence[str], start: Lsn, *, streaming: bool, messages: bool) -> None:
+    def _start(self, slot: str, publications: Sequence[str], start: Lsn) -> None:
         names = SQL(",").join(Identifier(name) for name in publications).as_string(self._conn)
         options = SQL(
             "proto_version {proto}, publication_names {names}, messages {messages}, streaming {streaming}"
         ).format(
             proto=Literal(str(self.proto_version)),
             names=Literal(names),
-            messages=Literal("true" if messages else "false"),
-            streaming=Literal("on" if streaming else "off"),
+            messages=Literal("true" if self._options.messages else "false"),
+            streaming=Literal("on" if self._options.streaming else "off"),
         )
         command = SQL("START_REPLICATION SLOT {slot} LOGICAL {lsn} ({options})").format(
             slot=Identifier(slot), lsn=SQL(str(start)), options=options
         )
         try:
-            given_up_at = time.monotonic() + self._silence_timeout_s
+            given_up_at = time.monotonic() + self._options.silence_timeout_s
             give_up = lambda: time.monotonic() > given_up_at  # noqa: E731  one line beside its deadline
             text = command.as_bytes(self._conn)
             with unconverted(self._conn):
@@ -264,28 +254,28 @@ class ReplicationStream:
                 break
 
     def _wait(self, left_s: float, fetched: int) -> bool:
-        """Wait for the socket; False where messages are in hand and nothing follows."""
+        """Wait for the socket; False if messages were received and no more follow."""
         if fetched:
             time.sleep(_PAUSE_S)
         in_hand = self._channel.size > 0
         longest = _LINGER_S if in_hand else min(left_s, _WAIT_SLICE_S)
-        if self._reply_wanted:
+        if self._reply_requested:
             longest = min(longest, _REPLY_INTERVAL_S)
         if wait_readable(self._conn.pgconn.socket, longest, unsent=self._channel.unsent):
             return True
         self._listen(time.monotonic())
         return not in_hand
 
-    def _taken(self) -> Wire:
+    def _taken(self) -> MessageBuffer:
         try:
             return self._channel.take()
         except LakeproofError as error:
             self._failure = self._failure or error
-            return Wire.none()
+            return MessageBuffer.none()
 
     def _listen(self, now: float) -> None:
-        """Nothing has come: ask for an answer in time, and give up where none comes."""
-        half = self._silence_timeout_s / 2
+        """Handle silence: ask for an answer in time, and give up if none comes."""
+        half = self._options.silence_timeout_s / 2
         if self._silent_since is None:
             self._silent_since = now
         elif self._asked_at is None and now - self._silent_since >= half:
@@ -296,7 +286,9 @@ class ReplicationStream:
             raise psycopg.OperationalError(self._failure.reason)
 
     def _silent(self) -> TransientError:
-        reason = f"nothing came from the server for {self._silence_timeout_s:g} s, though it was asked to answer"
+        reason = (
+            f"nothing came from the server for {self._options.silence_timeout_s:g} s, though it was asked to answer"
+        )
         return TransientError("replication stream", reason, "connect again")
 
     def _on_control(self, message: bytes, received: Received) -> None:
@@ -307,19 +299,19 @@ class ReplicationStream:
         _, end, _, reply = _KEEPALIVE_FORM.unpack(message)
         received.keepalive_lsn = Lsn(end)
         if reply:
-            self._reply_wanted = True
+            self._reply_requested = True
             self._pings += 1
 
     def _send_is_due(self, now: float) -> bool:
         silence_s = now - self._status_at
-        return silence_s >= (_REPLY_INTERVAL_S if self._reply_wanted else self._status_interval_s)
+        return silence_s >= (_REPLY_INTERVAL_S if self._reply_requested else self._options.status_interval_s)
 
     def _send_status(self, *, ask: bool = False) -> None:
-        lsn = self._told.value
+        lsn = self._reported.value
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         self._channel.send(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
         self._status_at = time.monotonic()
-        self._reply_wanted = False
+        self._reply_requested = False
 
     def _send_or_fail(self) -> None:
         try:
@@ -334,46 +326,22 @@ class ReplicationStream:
             reason = f"the slot can't be read any more: {error.diag.message_primary}"
             return GapError("replication stream", reason, RECOVER)
         if error.sqlstate == "42704" and error.diag.message_primary:
-            # Up to PostgreSQL 17 an error, from 18 on the warning of `_on_notice`: all publications were there at the start.
+            # An error up to PostgreSQL 17, the warning of `_on_notice` from 18 on: all publications existed at the start.
             return LostPublicationError(error.diag.message_primary)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
         return translate(error, "replication stream")
 
     def _on_notice(self, diagnostic: Diagnostic) -> None:
-        # The server's language may be any; the SQLSTATE tells this warning from others.
+        # The server may use any language; the SQLSTATE separates this warning from others.
         if diagnostic.sqlstate == "55000" and diagnostic.severity_nonlocalized == "WARNING":
             self._notice = diagnostic.message_primary or "a publication was skipped"
 
 
-def _proto_version(server_version: int) -> int:
-    """The highest that the server speaks; two-phase (3) and parallel streaming (4), which it allows, are not asked for."""
-    return min(4, max(2, server_version // 10000 - 12))
-
-
-def _check_before_start(conn: Connection, slot: str, publications: Sequence[str]) -> None:
-    state = read_slot(conn, slot)
-    if state is None:
-        raise GapError(f"slot {slot}", "it does not exist", RECOVER)
-    problem = slot_problem(state, conn.info.dbname)
-    if problem is not None and state.lost:
-        raise GapError(problem.thing, problem.reason, problem.remedy)
-    if problem is not None:
-        raise problem
-    with source_errors("publications"):
-        found = {r["pubname"] for r in rows(conn, SQL("SELECT pubname::text FROM pg_catalog.pg_publication"))}
-    for name in publications:
-        if name not in found:
-            # From PostgreSQL 18 on the server would only warn and leave the changes out.
-            raise SourceError(f"publication {name}", "it does not exist", "run `lakeproof apply`")
-    if not publications:
-        raise SourceError("publications", "there is none to read", "run `lakeproof apply`")
-
-
 class LostPublicationError(SourceError):
-    """A publication that was there at the start is none for the server at the slot's place in the WAL."""
+    """A publication that existed at the start does not exist at the slot's place in the WAL."""
 
     def __init__(self, notice: str) -> None:
-        # Made again it is no help: the slot's place in the WAL is before that, where there is none for the server.
-        reason = f"{notice}: it was made after the slot's position, and changes from there on would be left out"
+        # Creating it again does not help: the slot's place in the WAL is before that, so the server finds none there.
+        reason = f"{notice}: it was created after the slot's position, and changes from there on would be left out"
         super().__init__("replication stream", reason, RECOVER)

@@ -1,6 +1,6 @@
-"""Which server this is: its system identifier, timeline, version and place in the WAL.
+"""The server's identity: its system identifier, timeline, version and place in the WAL.
 
-Whether it is the one a landing belongs to is decided in `lakeproof.continuity.gap` and `lakeproof.commands.bootstrap`.
+Comparing it with a landing's does not belong here (`lakeproof.continuity`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.postgres.connection import Connection, connect_replication, rows, source_errors
 from lakeproof.postgres.connection_security import is_exposed
 
-# The timeline is the first eight digits of a WAL file's name; pg_control's lags behind until the next checkpoint, and is
-# all there is on a standby.
+# The timeline is the first eight digits of a WAL file's name; pg_control's is late until the next checkpoint, but it is all
+# that a standby has.
 _IDENTIFY = SQL("""
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS system_id,
        CASE WHEN pg_catalog.pg_is_in_recovery()
@@ -38,8 +38,8 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text AS s
 class ServerIdentity:
     """A server at one moment; `version` is `server_version_num` (180006), `current_lsn` the end of its flushed WAL.
 
-    The database is known by its OID, since its name may change.
-    `exposed`: it is another machine, and rows travel to this one in the clear.
+    Its OID identifies the database, since the name may change. `exposed`: it is another machine, and rows travel to this
+    one in the clear.
     """
 
     system_id: str
@@ -53,17 +53,17 @@ class ServerIdentity:
 
     @property
     def major(self) -> int:
-        """14 to 18 and on."""
+        """The major version, 14 to 18 and later."""
         return self.version // 10000
 
 
 def other_database(thing: str, name: str, oid: int, server: ServerIdentity) -> str:
-    """Say that `thing` belongs to another database than the server's; one made again has the same name."""
+    """Return a sentence: `thing` belongs to another database than the server's. A recreated database has the same name."""
     return f"{thing} belongs to database {name!r} (OID {oid}), the source is {server.database!r} (OID {server.database_oid})"
 
 
 def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
-    """The switches on the way to `timeline`, oldest first: each timeline that was left, and where.
+    """Return the switches on the way to `timeline`, oldest first: each timeline left, and its last position.
 
     Costs a replication connection. Raises as `source_errors`.
     """
@@ -73,17 +73,17 @@ def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
         row = conn.execute(SQL("TIMELINE_HISTORY {}").format(SQL(str(timeline)))).fetchone()
     content = "" if row is None else row[1]
     text = content if isinstance(content, str) else bytes(content).decode()
-    found = []
-    # Number, switch point and reason, with blanks between; comments begin with #.
+    switches = []
+    # Number, switch point and reason, separated by blanks; comments begin with #.
     for line in text.splitlines():
         parts = line.split("#")[0].split()
         if len(parts) >= 2:
-            found.append((int(parts[0]), Lsn.parse(parts[1])))
-    return found
+            switches.append((int(parts[0]), Lsn.parse(parts[1])))
+    return switches
 
 
 def identify(conn: Connection) -> ServerIdentity:
-    """Ask the server who it is; works on ordinary and on replication connections. Raises as `source_errors`."""
+    """Ask the server for its identity; works on ordinary and on replication connections. Raises as `source_errors`."""
     with source_errors("the source's server"):
         row = rows(conn, _IDENTIFY)[0]
     return ServerIdentity(

@@ -1,4 +1,4 @@
-"""Comparing the buckets of the two sides, and narrowing those that differ to keys: values in, values out.
+"""Comparing the buckets of the two sides, and reducing those that differ to keys: values in, values out.
 
 Reading either side belongs to `lakeproof.proof.source_form` and `lakeproof.proof.lake_form`.
 """
@@ -10,16 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from lakeproof.hidden_columns import KEY
+
 # A bag's rows, and a key's columns, in a report: at most so many, and of so many characters each.
 KEYS_MAX = 100
 KEY_TEXT_MAX = 200
-# Rows read from each side to narrow: whole buckets, at least one.
+# The most rows read from each side to find keys: whole buckets, at least one.
 NARROW_ROWS_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How many rows a bucket has, and the sum of their 60-bit hashes."""
+    """The number of a bucket's rows, and the sum of their 60-bit hashes."""
 
     rows: int
     total: int
@@ -76,7 +78,7 @@ def differing_keys(
     key_names: tuple[str, ...], source: Iterable[ProofRow], lake: Iterable[ProofRow]
 ) -> list[DifferingKey]:
     """The keys whose rows are not the same multiset on both sides, in the order of their text, at most `KEYS_MAX`."""
-    names = key_names or ("_lp_key",)
+    names = key_names or (KEY,)
     sides = (_count(source), _count(lake))
     wrong = {row.key or (_bag_key(row),) for row in (sides[0] - sides[1]) + (sides[1] - sides[0])}
     counts = [Counter[tuple[str | None, ...]](), Counter[tuple[str | None, ...]]()]
@@ -96,10 +98,10 @@ def differing_keys(
 
 def rows_by_key(rows: Iterable[ProofRow]) -> dict[tuple[str | None, ...], Counter[ProofRow]]:
     """The rows under each key; a bag's rows under their own hash."""
-    found: dict[tuple[str | None, ...], Counter[ProofRow]] = {}
+    by_key: dict[tuple[str | None, ...], Counter[ProofRow]] = {}
     for row in rows:
-        found.setdefault(row.key or (_bag_key(row),), Counter())[row] += 1
-    return found
+        by_key.setdefault(row.key or (_bag_key(row),), Counter())[row] += 1
+    return by_key
 
 
 def _count(rows: Iterable[ProofRow]) -> Counter[ProofRow]:

@@ -1,13 +1,12 @@
 """The proof of one table's history: its files have the rows that were written, and they add up to current.
 
-What a sum is belongs to `lakeproof.lake.rows.history_sum`, which tables have their turn to `record`, the source to no
-part of it.
+Computing a sum belongs to `lakeproof.lake.rows.history_sum`, choosing tables to `record`; the source has no part in it.
 
     damaged   the rows in the files are not those that cycles wrote: one is altered, doubled or lost, or can't be read
-    differs   they are, but current is not what they add up to; then current is wrong, or this comparison
+    differs   the rows are right, but current is not what they add up to: then current is wrong, or this comparison
 
-The first is known by the sum in the cut. The second takes the rows of the state out of history and compares them with
-current in the buckets of a proof; for a table whose shape has changed it is left out: older rows have their own shape.
+The sum in the cut shows the first. For the second, the rows of the state are taken from history and compared with current
+in the buckets of a proof; it is left out for a table whose schema has changed, since older rows have another schema.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import manual
@@ -29,7 +26,7 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
+from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import differing
 from lakeproof.proof.lake_form import lake_buckets
@@ -41,45 +38,46 @@ HistoryStatus: TypeAlias = Literal["equal", "damaged", "differs"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryProof:
-    """What is said of one table's history at a cut; `rows` is how many it has, by the cut."""
+    """The result for one table's history at a cut; `rows`: the number of its rows, by the cut."""
 
     status: HistoryStatus
     rows: int
     reason: str | None = None
 
 
-def check_history(spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable) -> HistoryProof:
-    """Whether the files of history have the rows that were written; reads them once.
+def check_history(spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable) -> HistoryProof:
+    """Check that the files of history have the rows that were written; reads them once.
 
-    A full disk, or a driver that is gone, is raised: it says nothing of the files.
+    A full disk, or a lost driver, is raised: it is not about the files.
     """
     session = spark.newSession()
-    fit(session, at.row_bytes)
-    try:
-        found = sum_of(in_lake(at.version), read_layer(session, paths, table, at, "history"))
-    except (PySparkException, Py4JJavaError, LogGapError) as error:
-        raise_unless_about_the_data(spark, error)
-        reason = f"its files can't be read ({reason_of(error)})"
-        return HistoryProof("damaged", at.history_sum.rows, _remedied(paths, table, reason))
-    if found != at.history_sum:
-        return HistoryProof("damaged", at.history_sum.rows, _remedied(paths, table, _damage(found, at.history_sum)))
-    return HistoryProof("equal", found.rows)
+    fit(session, cut_table.row_bytes)
+    with reading(spark, LogGapError) as attempt:
+        stored = sum_of(in_lake(cut_table.version), read_layer(session, paths, table, cut_table, "history"))
+    if attempt.error is not None:
+        reason = f"its files can't be read ({reason_of(attempt.error)})"
+    elif stored != cut_table.history_sum:
+        reason = _damage(stored, cut_table.history_sum)
+    else:
+        return HistoryProof("equal", stored.rows)
+    return HistoryProof("damaged", cut_table.history_sum.rows, _remedied(paths, table, reason))
 
 
-def prove_history(spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, buckets: int) -> HistoryProof:
-    """The same, and whether current is what history adds up to; reads history twice and current once."""
-    proof = check_history(spark, paths, table, at)
-    if proof.status != "equal" or len(open_store(paths.lake).list(paths.shapes(table))) > 1:
+def prove_history(
+    spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, buckets: int
+) -> HistoryProof:
+    """Do the same, and check that current is what history adds up to; reads history twice and current once."""
+    proof = check_history(spark, paths, table, cut_table)
+    if proof.status != "equal" or len(open_store(paths.lake).list(paths.schema_versions(table))) > 1:
         return proof
-    shape, session = in_lake(at.version), spark.newSession()
-    fit(session, at.row_bytes)
-    history = read_layer(session, paths, table, at, "history")
-    state = rows_of_state(shape, history, completing(at, history))
-    try:
-        current = lake_buckets(read_layer(session, paths, table, at), shape, buckets)
-    except (PySparkException, Py4JJavaError, LogGapError) as error:
-        raise_unless_about_the_data(spark, error)
-        reason = f"its rows are whole, but current can't be read ({reason_of(error)})"
+    shape, session = in_lake(cut_table.version), spark.newSession()
+    fit(session, cut_table.row_bytes)
+    history = read_layer(session, paths, table, cut_table, "history")
+    state = rows_of_state(shape, history, completing(cut_table, history))
+    with reading(spark, LogGapError) as attempt:
+        current = lake_buckets(read_layer(session, paths, table, cut_table), shape, buckets)
+    if attempt.error is not None:
+        reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
         return HistoryProof("differs", proof.rows, f"{reason}; {_look(paths)}")
     wrong = differing(lake_buckets(state, shape, buckets), current)
     if not wrong:
@@ -94,10 +92,10 @@ def _look(paths: LakePaths) -> str:
     )
 
 
-def _damage(found: HistorySum, written: HistorySum) -> str:
-    if found.rows != written.rows:
-        return f"its files have {found.rows} rows, {written.rows} were written"
-    return f"its {found.rows} rows are as many as were written, but not the same"
+def _damage(stored: HistorySum, written: HistorySum) -> str:
+    if stored.rows != written.rows:
+        return f"its files have {stored.rows} rows, {written.rows} were written"
+    return f"its {stored.rows} rows are as many as were written, but not the same"
 
 
 def _remedied(paths: LakePaths, table: TableName, reason: str) -> str:

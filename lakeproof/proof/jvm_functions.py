@@ -1,8 +1,9 @@
-"""What Spark's JVM can do and its SQL has no name for: a float's bits, and the first bits of a digest as a number.
+"""Functions of Spark's JVM that its SQL lacks: a float's bits, and the first bits of a digest as a number.
 
-What is hashed and why belongs to the callers, and so does the plain road that they take where these names don't work.
+Choosing what to hash belongs to the callers, and so does the slower way if these names don't work.
 
-Internal names over py4j, as in `delta_jvm`; so they are tried once per JVM, against Spark's public functions.
+These are internal names over py4j, as in `lake.delta.jvm`; so they are tried once per JVM, against Spark's public
+functions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lakeproof.lake.rows.exact import digest_bits, typed_text
 
 _lock = threading.Lock()
 # One entry per Spark application that this process has had; None where the functions can't be used.
-_known: dict[str, JvmFunctions | None] = {}
+_functions: dict[str, JvmFunctions | None] = {}
 _TRIED = (
     "'NaN', '-0.0', '0.0', 'Infinity', '-Infinity', '4.9E-324', '-2.5E-310', '1.4E-45', '0.1', '-3.4E38', '1.7E308'"
 )
@@ -58,7 +59,7 @@ class JvmFunctions:
         )
 
     def _static(self, name: str, method: str, value: Column, takes: T.DataType, gives: T.DataType) -> Column:
-        made = self._jvm.java.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        call = self._jvm.java.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
             self._jvm.java.java.lang.Class.forName(name),
             self._type(gives),
             method,
@@ -69,7 +70,7 @@ class JvmFunctions:
             True,
             self._jvm.none,
         )
-        return self._column(made)
+        return self._column(call)
 
     def _expression(self, value: Column) -> Any:
         return self._jvm.java.org.apache.spark.sql.classic.ExpressionUtils.expression(cast("ClassicColumn", value)._jc)
@@ -82,12 +83,12 @@ class JvmFunctions:
 
 
 def jvm_functions(session: SparkSession) -> JvmFunctions | None:
-    """The functions, where they do in this session's JVM what they should; tried once per JVM."""
+    """Return the functions if they work as they should in this session's JVM, else None; tried once per JVM."""
     application = str(session.sparkContext.applicationId)
     with _lock:
-        if application not in _known:
-            _known[application] = _tried(session)
-        return _known[application]
+        if application not in _functions:
+            _functions[application] = _tried(session)
+        return _functions[application]
 
 
 def _tried(session: SparkSession) -> JvmFunctions | None:
@@ -95,14 +96,16 @@ def _tried(session: SparkSession) -> JvmFunctions | None:
     clock = "timestampadd(MICROSECOND, 3, TIMESTAMP_NTZ'0001-01-01 00:00:00') AS clock"
     rows = texts.selectExpr("t", "cast(t AS double) AS float8", "cast(t AS float) AS float4", clock)
     try:
-        made = JvmFunctions(session)
-        pairs = [(made.float_text(kind, F.col(kind)), F.expr(typed_text(kind, kind))) for kind in ("float4", "float8")]
-        pairs.append((made.text_bits(F.col("t")), digest_bits(F.md5("t"))))
-        pairs.append((made.clock_micros(F.col("clock")), F.lit(-62_135_596_799_999_997)))
+        functions = JvmFunctions(session)
+        pairs = [
+            (functions.float_text(kind, F.col(kind)), F.expr(typed_text(kind, kind))) for kind in ("float4", "float8")
+        ]
+        pairs.append((functions.text_bits(F.col("t")), digest_bits(F.md5("t"))))
+        pairs.append((functions.clock_micros(F.col("clock")), F.lit(-62_135_596_799_999_997)))
         wrong = rows.where(~_all_same(pairs)).count()
     except (Py4JError, PySparkException, TypeError):
         return None
-    return None if wrong else made
+    return None if wrong else functions
 
 
 def _all_same(pairs: list[tuple[Column, Column]]) -> Column:

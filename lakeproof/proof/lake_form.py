@@ -1,10 +1,10 @@
 """The lake's side of a proof: buckets and keys of one current table at one Delta version, by Spark.
 
-Which version belongs to the position is the cut's to say; comparing belongs to `lakeproof.proof.compare`.
+The cut names the version for a position; comparing belongs to `compare`.
 
-The text of a row is `exact.row_forms`, but for one thing: in a table with a key, an instant that is typed in the lake
-goes by its microseconds since 2000 in 16 hexadecimal digits, PostgreSQL's own octets of it. To write instants out took
-Spark a fifth of its time. A bag's rows are named by their digests as the lake has them, so nothing is another there.
+The text of a row is `exact.row_forms` with one exception: in a table with a key, an instant that is typed in the lake is
+written as its microseconds since 2000 in 16 hexadecimal digits, PostgreSQL's own octets of it. Formatting timestamps took
+20 % of Spark's time. Rows of tables without a key are identified by the stored digests, so they keep the text form.
 Measured on 3 M rows of 8 columns, CPU: 10.5 s by public functions and texts, 5.7 s by numbers for instants and
 `jvm_functions` for floats, 4.1 s by these for the hash too.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import TEXT
+from lakeproof.hidden_columns import TEXT, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.exact import (
@@ -32,6 +32,9 @@ from lakeproof.proof.jvm_functions import JvmFunctions, jvm_functions
 from lakeproof.schema import Column as TableColumn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import is_ended, key_columns, whole_key
+
+_BUCKET = scratch("bucket")
+_HASH = scratch("hash")
 
 _HALF = 30  # bits of a hash in each of its two sums
 _FLOATS = frozenset({"float4", "float8"})
@@ -54,19 +57,19 @@ def lake_buckets(current: DataFrame, version: SchemaVersion, buckets: int) -> Bu
 
 
 def lake_rows(
-    current: DataFrame, version: SchemaVersion, buckets: int, wanted: Sequence[int]
+    current: DataFrame, version: SchemaVersion, buckets: int, chosen_buckets: Sequence[int]
 ) -> Iterator[tuple[int, ProofRow]]:
-    """Each row of the `wanted` buckets with its bucket, in their order: its hash and the exact texts of its key."""
+    """Each row of the `chosen_buckets` with its bucket, in their order: its hash and the exact texts of its key."""
     functions = jvm_functions(current.sparkSession)
     texts = [exact_text(c, c.name, TEXT) for c in key_columns(version)]
     # Hidden names, since a table may have columns of any visible name.
     bucket = _bucket(version, buckets, functions)
-    chosen = current.where(bucket.isin(list(wanted))).select(
-        bucket.alias("_lp_bucket"),
-        _hash(version, functions).alias("_lp_hash"),
-        *(t.alias(f"_lp_key_{i}") for i, t in enumerate(texts)),
+    chosen = current.where(bucket.isin(list(chosen_buckets))).select(
+        bucket.alias(_BUCKET),
+        _hash(version, functions).alias(_HASH),
+        *(t.alias(scratch(f"key_{i}")) for i, t in enumerate(texts)),
     )
-    for row in chosen.orderBy("_lp_bucket").toLocalIterator():
+    for row in chosen.orderBy(_BUCKET).toLocalIterator():
         yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))
 
 

@@ -1,10 +1,10 @@
-"""What was proved last of each table, kept in the lake, and which tables a scheduled proof takes.
+"""The last proof of each table, kept in the lake, and the choice of tables for a scheduled proof.
 
-Proving belongs to `lakeproof.commands.prove`; when a scheduled proof runs, to Dagster. The record is told to people and
-spreads the work; what the lake holds is never decided by it, so a damaged one counts as none.
+Proving belongs to `lakeproof.commands.prove`; scheduling proofs to Dagster. The record is only shown and used for
+scheduling. It never affects data, so a damaged one is treated as missing.
 
-Tables that were never proved are taken at once, so the first proof is of all. Then small tables are taken every time, and
-of the large ones those that were proved longest ago, as many as there is room for, one at least: each has its turn.
+Tables that were never proved are chosen at once, so the first proof covers all. Then small tables are chosen every time, and
+of the large ones those that were proved longest ago, as many as fit, at least one: so each gets its turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError, Store
 
 FORMAT = "lakeproof.proved/1"
-# A table of at most this share of the rows that a scheduled proof may read is taken every time.
+# A table with at most this share of the rows that a scheduled proof may read is chosen every time.
 SMALL_SHARE = 0.05
 _COMPARED: tuple[Status, ...] = ("equal", "differs", "not applicable")
 
@@ -33,27 +33,27 @@ class Compared:
 
     incarnation: Incarnation
     position: Lsn
-    at: str
+    time: str
 
 
 @dataclass(frozen=True, slots=True)
 class LakeProved:
-    """What was said last of a table's history, or of a view; `cut` is where it was looked at (0 for a view).
+    """The last result for a table's history, or for a view, at the cut `cut` (0 for a view).
 
-    `differed_at` is when it was found to differ last, if nothing found it equal since.
+    `differed_at`: the time when it last differed, unless it was equal since.
     """
 
     status: str
-    at: str
+    time: str
     cut: int = 0
     reason: str | None = None
     differed_at: str | None = None
 
     def to_json(self) -> dict[str, object]:
-        """An object of the record."""
+        """Return an object of the record."""
         return {
             "status": self.status,
-            "at": self.at,
+            "at": self.time,
             "cut": self.cut,
             "reason": self.reason,
             "differed_at": self.differed_at,
@@ -61,7 +61,7 @@ class LakeProved:
 
     @classmethod
     def from_fields(cls, f: Fields) -> LakeProved:
-        """The inverse."""
+        """Do the inverse of `to_json`."""
         reason = f.optional("reason", lambda: f.text("reason"))
         differed_at = f.optional("differed_at", lambda: f.text("differed_at"))
         return cls(f.text("status"), f.text("at"), f.count("cut"), reason, differed_at)
@@ -69,14 +69,14 @@ class LakeProved:
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A table's last proof: what it said, when, of how many source rows (None: it was not compared), and why.
+    """A table's last proof: status, time, number of source rows (None: it was not compared), and reason.
 
-    `verified` is where it was equal last, `differed` where it differed last, if no comparison has found otherwise since.
-    `history` is what was said last of its history, `left_out` names the columns that are not published, and so not compared.
+    `verified`: the last comparison in which it was equal; `differed`: the last in which it differed, unless a later one was
+    equal. `history`: the last result for its history. `left_out`: columns that are not published, and so not compared.
     """
 
     status: str
-    at: str
+    time: str
     rows: int | None
     verified: Compared | None
     reason: str | None = None
@@ -85,32 +85,32 @@ class Proved:
     differed: Compared | None = None
 
 
-# Of a table whose history alone was looked at.
+# The entry of a table of which only the history was checked.
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 
 def read_proved(store: Store, paths: LakePaths) -> dict[TableName, Proved]:
-    """Each table's last proof; empty where none is recorded, or the record can't be read."""
+    """Return each table's last proof; empty if none is recorded, or the record can't be read."""
     return _read(store, paths)[0]
 
 
 def read_views(store: Store, paths: LakePaths) -> dict[str, LakeProved]:
-    """What was said last of each view that reads the source; empty as `read_proved`."""
+    """Return the last result for each view that reads the source; empty as in `read_proved`."""
     return _read(store, paths)[1]
 
 
 def _read(store: Store, paths: LakePaths) -> tuple[dict[TableName, Proved], dict[str, LakeProved]]:
     try:
-        found = read_document(store.get(paths.proved), FORMAT, paths.url(paths.proved))
-        views = found.object("views")
-        tables = {table: _from_fields(f) for table, f in found.tables("tables").items()}
+        document = read_document(store.get(paths.proof_record), FORMAT, paths.url(paths.proof_record))
+        views = document.object("views")
+        tables = {table: _from_fields(f) for table, f in document.tables("tables").items()}
         return tables, {name: LakeProved.from_fields(views.object(name)) for name in views.doc}
     except (NotFoundError, LakeError):
         return {}, {}
 
 
 def record(store: Store, paths: LakePaths, incarnation: Incarnation, report: ProofReport) -> None:
-    """Add a proof to the record. To be called under the source's lease: it is read and replaced."""
+    """Add a proof to the record. Call it under the source's lease: the record is read and replaced."""
     now = now_text()
     tables, views = _read(store, paths)
     for table, proof in report.tables.items():
@@ -124,14 +124,14 @@ def record(store: Store, paths: LakePaths, incarnation: Incarnation, report: Pro
         left_out = tuple(column.name for column in proof.left_out)
         tables[table] = Proved(proof.status, now, rows, verified, proof.reason, before.history, left_out, differed)
     if report.lake is not None:
-        for table, found in report.lake.histories.items():
-            history = LakeProved(found.status, now, report.lake.cut, found.reason)
-            tables[table] = replace(tables.get(table, replace(_NEVER, at=now)), history=history)
+        for table, checked in report.lake.histories.items():
+            history = LakeProved(checked.status, now, report.lake.cut, checked.reason)
+            tables[table] = replace(tables.get(table, replace(_NEVER, time=now)), history=history)
         for name, view in report.lake.views.items():
             last = views[name].differed_at if name in views and view.status == "blocked" else None
             views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last)
     store.put(
-        paths.proved,
+        paths.proof_record,
         write_document(
             FORMAT,
             tables={t.key: _to_json(p) for t, p in tables.items()},
@@ -141,8 +141,8 @@ def record(store: Store, paths: LakePaths, incarnation: Incarnation, report: Pro
 
 
 def histories_due(rows: Mapping[TableName, int], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
-    """Those whose history a proof takes: the ones proved longest ago first, one at least, of about `rows_max` rows."""
-    last = {t: p.history.at for t, p in proved.items() if p.history is not None}
+    """Return the tables whose history a proof checks: those checked longest ago, of about `rows_max` rows, at least one."""
+    last = {t: p.history.time for t, p in proved.items() if p.history is not None}
     chosen: list[TableName] = []
     room = rows_max
     for table in sorted(rows, key=lambda t: (last.get(t, ""), t)):
@@ -154,17 +154,17 @@ def histories_due(rows: Mapping[TableName, int], proved: Mapping[TableName, Prov
 
 
 def views_due(views: Sequence[str], proved: Mapping[str, LakeProved]) -> list[str]:
-    """The view that a proof takes: the one that was looked at longest ago."""
-    return sorted(views, key=lambda v: (proved[v].at if v in proved else "", v))[:1]
+    """Return the view that a proof checks: the one that was checked longest ago."""
+    return sorted(views, key=lambda v: (proved[v].time if v in proved else "", v))[:1]
 
 
 def due(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
-    """Those of `tables` that a scheduled proof of about `rows_max` rows takes, in their order."""
+    """Return those of `tables` that a scheduled proof of about `rows_max` rows compares, in their order."""
     chosen = {t for t in tables if t not in proved or proved[t].rows is None}
     sizes = {t: proved[t].rows or 0 for t in tables if t not in chosen}
     chosen |= {t for t, rows in sizes.items() if rows <= rows_max * SMALL_SHARE}
     room = rows_max - sum(sizes.get(t, 0) for t in chosen)
-    large = sorted((t for t in tables if t not in chosen), key=lambda t: (proved[t].at, t))
+    large = sorted((t for t in tables if t not in chosen), key=lambda t: (proved[t].time, t))
     for number, table in enumerate(large):
         room -= sizes[table]
         if number and room < 0:
@@ -177,11 +177,11 @@ def _to_json(proved: Proved) -> dict[str, object]:
     def position(of: Compared | None) -> dict[str, object] | None:
         if of is None:
             return None
-        return {"incarnation": int(of.incarnation), "position": str(of.position), "at": of.at}
+        return {"incarnation": int(of.incarnation), "position": str(of.position), "at": of.time}
 
     return {
         "status": proved.status,
-        "at": proved.at,
+        "at": proved.time,
         "rows": proved.rows,
         "verified": position(proved.verified),
         "differed": position(proved.differed),

@@ -44,7 +44,7 @@ _PLAIN_TEXTS = frozenset({"text", "varchar"})
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What is read of one published table: which rows of which relation.
+    """The rows of one published table that are read.
 
     `only` leaves inheritance children out (a partitioned root is read with its leaves instead); `row_filter` is the
     publication's, in PostgreSQL's SQL; `encoding` is the database's `server_encoding`.
@@ -65,18 +65,18 @@ def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
     )
 
 
-def rows_query(relation: Relation, buckets: int, wanted: Sequence[int]) -> sql.Composed:
-    """One row (bucket, row's hash, exact text of each key column or NULL …) for each row in the `wanted` buckets, in order.
+def rows_query(relation: Relation, buckets: int, chosen_buckets: Sequence[int]) -> sql.Composed:
+    """One row (bucket, hash, exact text of each key column or NULL …) for each row in the `chosen_buckets`, in order.
 
-    A bag has no key columns: its rows are told apart by their hashes.
+    A bag has no key columns: its rows are identified by their hashes.
     """
     texts = [
         sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
         for c in key_columns(relation.version)
     ]
     bucket = _bucket(relation, buckets)
-    where = sql.SQL("{bucket} IN ({wanted})").format(
-        bucket=bucket, wanted=sql.SQL(", ").join(sql.Literal(b) for b in wanted)
+    where = sql.SQL("{bucket} IN ({chosen_buckets})").format(
+        bucket=bucket, chosen_buckets=sql.SQL(", ").join(sql.Literal(b) for b in chosen_buckets)
     )
     return sql.SQL("SELECT {columns} {source} AND {where} ORDER BY 1").format(
         columns=sql.SQL(", ").join([bucket, _bits(_row_text(relation), relation), *texts]),
@@ -120,7 +120,7 @@ def _text(column: Column) -> sql.Composed:
 
 
 def _value(column: Column) -> sql.Composed | sql.Identifier:
-    """A text, or the column itself where `concat` makes the text."""
+    """Return a text, or the column itself if `concat` makes its text."""
     name = sql.Identifier(column.name)
     of = element_kind(column.kind)
     size = precision_scale(column.typmod) if (of or column.kind) == "numeric" else None
@@ -156,7 +156,7 @@ def _instant(column: Column) -> sql.Composed:
 
 
 def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
-    """Whether a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever scale it came with.
+    """True if a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever its own scale.
 
     That only matters to a bare numeric whose type the configuration pinned; a numeric(p, s) has them anyway.
     """
@@ -166,7 +166,7 @@ def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
 
 
 def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None = None) -> sql.Composed:
-    """The array of the elements' own forms, where the lake has an array; else the text, as the lake has it.
+    """Return the array of the elements' own forms if the lake has an array; else the text, as the lake has it.
 
     `each` and `if_all` are about the element `lp.e`.
     """

@@ -1,4 +1,4 @@
-"""The source's side of a proof, read over a connection that stands inside the slot's snapshot.
+"""The source's side of a proof, read over a connection within the slot's snapshot.
 
 The SQL belongs to `lakeproof.proof.source_form`; making and guarding the snapshot to `lakeproof.postgres.copy_snapshot`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lakeproof.postgres.catalog_published import PublishedTable
+from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.proof.source_form import Relation, buckets_query, rows_query
@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 10_000
 
 
 def relation_of(conn: Connection, table: PublishedTable) -> Relation:
-    """What is read of a published table: the rows that a snapshot of it has."""
+    """Return the rows of a published table that a snapshot of it has."""
     return Relation(
         version=table.version,
         only=not table.partitioned,
@@ -26,20 +26,20 @@ def relation_of(conn: Connection, table: PublishedTable) -> Relation:
 
 
 def source_buckets(conn: Connection, table: PublishedTable, buckets: int) -> Buckets:
-    """The count of rows and the sum of their hashes in each bucket that has rows. Raises as `source_errors`."""
+    """Return the count of rows and the sum of their hashes in each bucket that has rows. Raises as `source_errors`."""
     with source_errors(f"table {table.table}"):
-        found = conn.execute(buckets_query(relation_of(conn, table), buckets), prepare=False).fetchall()
-    return {int(bucket): Bucket(rows=int(rows), total=int(total)) for bucket, rows, total in found}
+        rows = conn.execute(buckets_query(relation_of(conn, table), buckets), prepare=False).fetchall()
+    return {int(bucket): Bucket(rows=int(count), total=int(total)) for bucket, count, total in rows}
 
 
 def source_rows(
-    conn: Connection, table: PublishedTable, buckets: int, wanted: Sequence[int]
+    conn: Connection, table: PublishedTable, buckets: int, chosen_buckets: Sequence[int]
 ) -> Iterator[tuple[int, ProofRow]]:
-    """Each row of the `wanted` buckets with its bucket, in their order: its hash, and the exact texts of its key.
+    """Give each row of the `chosen_buckets` with its bucket, in their order: its hash, and the exact texts of its key.
 
-    To be read inside a transaction, a part at a time. Raises as `source_errors`.
+    Iterate inside a transaction; the rows are read a part at a time. Raises as `source_errors`.
     """
     with source_errors(f"table {table.table}"), conn.cursor(name="lp_proof") as cursor:
         cursor.itersize = ROWS_AT_ONCE
-        for row in cursor.execute(rows_query(relation_of(conn, table), buckets, wanted)):
+        for row in cursor.execute(rows_query(relation_of(conn, table), buckets, chosen_buckets)):
             yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))

@@ -1,18 +1,18 @@
-"""What the changes that a publication does not send can have made of a table: values in, values out.
+"""Differences that the changes which a publication does not send can explain: values in, values out.
 
-Which rows differ belongs to `lakeproof.proof.compare`, reading them to `lakeproof.commands.prove`.
+Finding the rows that differ belongs to `compare`, reading them to `lakeproof.commands.prove`.
 
-A row that differs is excused only by an action that is not sent and can have made just that:
+A row that differs is excused only by an action that is not sent and can have caused exactly that:
 
     delete     a row too many in the lake
-    truncate   the same, if the table's file is another than at its snapshot: then there may have been a TRUNCATE
-    insert     a row that the lake lacks
+    truncate   the same, if the table's file has changed since its snapshot: then there may have been a TRUNCATE
+    insert     a row missing from the lake
     update     another row under the same key; and, since an update may change the key (or any row of a table without
-               one), a row too many together with one that lacks, as many of the one as of the other
+               a key), a row too many together with a missing row, equally many of both
 
-An insert that is not sent under the key of a row whose end was not sent either leaves another row under the same key, too.
-Whatever is left over differs. Where a row moved to another key by an update that was not sent and its old key was used
-again, that is one lacking row more than there are too many: it differs, although nobody damaged it, and a repair brings it.
+An unsent insert under the key of a row whose deletion was not sent either also leaves another row under the same key. All
+other differences count. If an unsent update moved a row to another key and the old key was used again, there is one missing
+row more than there are rows too many: it counts as a difference, although nothing is damaged, and a repair inserts it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ALL_ACTIONS = ("insert", "update", "delete", "truncate")
 
 @dataclass(slots=True)
 class Counted:
-    """Rows that differ in one way: how many, and the first of their keys."""
+    """Rows that differ in one way: their number, and the first of their keys."""
 
     rows: int = 0
     keys: list[DifferingKey] = field(default_factory=list)
 
     def add(self, rows: int, key: DifferingKey) -> None:
-        """`rows` more, of this key."""
+        """Add `rows` with this key."""
         self.rows += rows
         if rows and len(self.keys) < KEYS_MAX:
             self.keys.append(key)
@@ -43,14 +43,14 @@ class Counted:
 
 @dataclass(slots=True)
 class Differences:
-    """Rows by how they differ: other ones under the same key, too many in the lake, lacking in the lake."""
+    """Rows by the way they differ: other values under the same key, too many in the lake, missing from the lake."""
 
     other: Counted = field(default_factory=Counted)
     surplus: Counted = field(default_factory=Counted)
     lacking: Counted = field(default_factory=Counted)
 
     def add(self, names: tuple[str, ...], source: Iterable[ProofRow], lake: Iterable[ProofRow]) -> None:
-        """The rows of one bucket, in which all rows of a key are."""
+        """Add the rows of one bucket, which contains all rows of its keys."""
         sides = rows_by_key(source), rows_by_key(lake)
         for key in sides[0].keys() | sides[1].keys():
             ours, theirs = sides[1].get(key, Counter()), sides[0].get(key, Counter())
@@ -66,15 +66,15 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether all is excused; what is left over, and its keys; `told` has both for people."""
+    """`excused`: unsent changes explain all differences; `keys` are of the others; `message` has both for people."""
 
     excused: bool
-    told: str
+    message: str
     keys: tuple[DifferingKey, ...]
 
 
 def by_bucket(rows: Iterable[tuple[int, ProofRow]]) -> Iterator[tuple[int, list[ProofRow]]]:
-    """Rows in the order of their buckets, a bucket at a time."""
+    """Give rows in the order of their buckets, a bucket at a time."""
     for bucket, group in groupby(rows, key=lambda row: row[0]):
         yield bucket, [row for _, row in group]
 
@@ -84,26 +84,26 @@ def differences(
     source: Iterable[tuple[int, ProofRow]],
     lake: Iterable[tuple[int, ProofRow]],
 ) -> Differences:
-    """How the rows of both sides differ, each in the order of their buckets; a bucket of each is in memory at a time."""
-    found = Differences()
+    """Return how the rows of both sides differ; each side is in the order of its buckets, one of which is in memory."""
+    result = Differences()
     sides = by_bucket(source), by_bucket(lake)
     heads = [next(side, None) for side in sides]
     while any(head is not None for head in heads):
         bucket = min(head[0] for head in heads if head is not None)
         rows = [head[1] if head is not None and head[0] == bucket else [] for head in heads]
-        found.add(names, *rows)
+        result.add(names, *rows)
         heads = [
             next(side, None) if head is not None and head[0] == bucket else head
             for side, head in zip(sides, heads, strict=True)
         ]
-    return found
+    return result
 
 
-def judge(found: Differences, sent: Iterable[str], *, new_file: bool) -> Judgement:
-    """What of `found` the actions that are not `sent` account for; `new_file`: the table's file is another one now."""
+def judge(differing: Differences, sent: Iterable[str], *, new_file: bool) -> Judgement:
+    """Subtract what the actions that are not `sent` explain; `new_file`: the table's file has changed."""
     unsent = set(ALL_ACTIONS) - set(sent)
     ends = "delete" in unsent or ("truncate" in unsent and new_file)
-    counts = {"other": found.other.rows, "surplus": found.surplus.rows, "lacking": found.lacking.rows}
+    counts = {"other": differing.other.rows, "surplus": differing.surplus.rows, "lacking": differing.lacking.rows}
     left = dict(counts)
     if "update" in unsent or ("insert" in unsent and ends):
         left["other"] = 0
@@ -116,18 +116,18 @@ def judge(found: Differences, sent: Iterable[str], *, new_file: bool) -> Judgeme
         left["surplus"] -= pairs
         left["lacking"] -= pairs
     keys: dict[tuple[tuple[str, str | None], ...], DifferingKey] = {}
-    for what, counted in (("other", found.other), ("surplus", found.surplus), ("lacking", found.lacking)):
+    for what, counted in (("other", differing.other), ("surplus", differing.surplus), ("lacking", differing.lacking)):
         if left[what]:
             keys |= {tuple(named.key.items()): named for named in counted.keys}
     actions = ", ".join(a for a in ALL_ACTIONS if a in unsent)
     excused = {what: counts[what] - left[what] for what in counts}
-    told = f"its publication does not send {actions}, which accounts for {_rows(excused)}"
+    message = f"its publication does not send {actions}, which accounts for {_rows(excused)}"
     if any(left.values()):
-        told += f", and not for {_rows(left)}"
-    return Judgement(not any(left.values()), told, tuple(keys.values())[:KEYS_MAX])
+        message += f", and not for {_rows(left)}"
+    return Judgement(not any(left.values()), message, tuple(keys.values())[:KEYS_MAX])
 
 
 def _rows(counts: Mapping[str, int]) -> str:
     words = {"other": "with other values", "surplus": "too many in the lake", "lacking": "that the lake lacks"}
-    told = [f"{n} {'row' if n == 1 else 'rows'} {words[what]}" for what, n in counts.items() if n]
-    return " and ".join(told) or "no row"
+    parts = [f"{n} {'row' if n == 1 else 'rows'} {words[what]}" for what, n in counts.items() if n]
+    return " and ".join(parts) or "no row"

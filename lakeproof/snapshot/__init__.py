@@ -1,1 +1,15 @@
-"""Room."""
+"""The first copy of tables, and every later one, beside the drain: tables at one LSN into Parquet files.
+
+Applying a finished copy to the lake does not belong here (`lakeproof.lake`), nor do connections and COPY itself
+(`lakeproof.postgres`).
+
+    run.py          one run, from the choice of tables to the report
+    context.py      what all parts of a run share
+    incarnation.py  record, slot and chain of a new incarnation
+    lock.py         one run per source
+    attempts.py     several snapshots, for tables altered meanwhile
+    copying.py      threads that copy chunks          rate_limit.py   their common speed
+    parts.py        writes the documents              folder.py       the documents of a folder
+    state.py        a part as a value                 progress.py     events and a file for people
+    status.py       the newest snapshot's state
+"""

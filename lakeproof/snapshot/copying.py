@@ -1,14 +1,13 @@
-"""Copying tables of one snapshot into Parquet chunks, several connections at a time.
+"""Copies the tables of one snapshot into Parquet files, over several connections at a time.
 
-Which tables, and under which slot, belongs to `lakeproof.commands.bootstrap`.
+Choosing tables and slots does not belong here (`run.py`, `attempts.py`).
 
-The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf while it is copied,
-and collects them. At most one table more than there are threads is in the works at a time. Beside each copying thread
-another one turns its blocks into Parquet.
-Memory: two blocks of rows per thread.
+The calling thread hands chunks to copying threads, each with a connection that guards the chunk's leaf during the copy, and
+collects the results. At most one table more than there are threads is in progress at a time. Beside each copying thread a
+second thread turns its blocks into Parquet. Memory: two blocks of rows per thread.
 
-A table counts from the part on that names it (`snapshot_parts`), whatever happens to the others. The files of a table that
-did not come through are removed, as far as this process lives to do it; else by the next run.
+A table counts as copied once a part names it (`parts.py`), whatever happens to the others. The files of a table that failed
+are removed, if this process lives to do it; else the next run removes them.
 """
 
 from __future__ import annotations
@@ -24,35 +23,34 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
-from lakeproof.config.model import SourceConfig
 from lakeproof.errors import TableError, TransientError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.decoded_size import DecodedCount
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import PublishedTable
+from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, close_quietly, set_for_session, source_errors
 from lakeproof.postgres.copy_blocks import BLOCK_BYTES, Block
 from lakeproof.postgres.copy_snapshot import (
     Chunk,
     SnapshotSession,
-    TableMovedError,
+    TableChangedError,
     chunks,
     copy_chunk,
-    table_moved,
+    table_changed,
     typed,
 )
+from lakeproof.snapshot.context import SnapshotContext
 from lakeproof.snapshot.parts import SnapshotParts
 from lakeproof.snapshot.progress import SnapshotProgress
-from lakeproof.snapshot.rate_limit import Pace
-from lakeproof.snapshot.state import Chunk as ChunkDoc
-from lakeproof.snapshot.state import SnapshotTable as TableDoc
+from lakeproof.snapshot.rate_limit import RateLimiter
+from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile, Store
 
 _POLL_S = 0.5
-# How often the catalog is asked whether a table that is being copied was altered.
-LOOK_INTERVAL_S = 2.0
+# How often the catalog is asked for alterations of the tables that are being copied.
+CATALOG_CHECK_INTERVAL_S = 2.0
 BLOCK_BYTES_MIN = 1 << 16
 
 
@@ -60,44 +58,44 @@ BLOCK_BYTES_MIN = 1 << 16
 class CopiedTable:
     """A table whose chunks are all durable."""
 
-    document: TableDoc
+    document: SnapshotTable
     seconds: float
 
     @property
     def bytes(self) -> int:
-        """Of its files."""
+        """The size of its files."""
         return sum(chunk.bytes for chunk in self.document.chunks)
 
 
 @dataclass(slots=True)
-class Copied:
-    """What became of the tables: copied; moved away under the snapshot, so to be copied at a later one; or refused."""
+class CopyOutcome:
+    """The tables under one snapshot: copied; changed since the snapshot, so to be copied at a later one; or refused."""
 
     done: dict[TableName, CopiedTable] = field(default_factory=dict)
-    moved: dict[TableName, TableMovedError] = field(default_factory=dict)
+    changed: dict[TableName, TableChangedError] = field(default_factory=dict)
     failed: dict[TableName, TableError] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Running:
-    """A table with its chunks on their way."""
+    """A table whose chunks are being copied."""
 
     table: PublishedTable
     started: float
-    futures: list[Future[tuple[ChunkDoc, NewFile] | None]]
+    futures: list[Future[tuple[SnapshotFile, NewFile] | None]]
 
     @property
     def over(self) -> bool:
         return all(future.done() for future in self.futures)
 
     def error(self) -> BaseException | None:
-        """The first chunk's that failed, None as long as none has."""
+        """Return the error of the first chunk that failed, None as long as none has."""
         done = (f for f in self.futures if f.done() and not f.cancelled())
         return next((error for error in (f.exception() for f in done) if error is not None), None)
 
 
 class _Draft:
-    """A chunk's file, made with its first rows: of 10,000 empty tables none is made."""
+    """A chunk's file, created with its first rows: 10,000 empty tables create none."""
 
     def __init__(self, store: Store, key: str, chunk: Chunk) -> None:
         self.file: NewFile | None = None
@@ -119,13 +117,13 @@ class _Draft:
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Make its contents durable, where there are any."""
+        """Make the file's contents durable, if there is a file."""
         if self._writer is not None and self.file is not None:
             self._writer.close()
             self.file.finish()
 
     def abandon(self) -> None:
-        """Let go of it and remove it."""
+        """Close and remove the file."""
         if self.file is not None:
             self.file.abandon()
         if self._writer is not None:
@@ -137,35 +135,28 @@ class TableCopier:
     """Copies tables of `session` into `parts`; a context manager that ends its threads and connections."""
 
     def __init__(
-        self,
-        source: SourceConfig,
-        session: SnapshotSession,
-        store: Store,
-        parts: SnapshotParts,
-        *,
-        progress: SnapshotProgress,
-        report: Report,
-        stop: Stop,
+        self, context: SnapshotContext, session: SnapshotSession, parts: SnapshotParts, progress: SnapshotProgress
     ) -> None:
-        self._source = source
+        limits = context.source.snapshot
+        self._context = context
+        self._source = context.source
         self._session = session
-        self._store = store
+        self._store = context.store
         self._parts = parts
         self._catalog = parts.catalog
         self._progress = progress
-        self._pace = Pace(source.snapshot.bytes_per_s)
+        self._limiter = RateLimiter(limits.bytes_per_s)
         self._folder = parts.folder
-        self._report = report
-        self._stop = stop
-        # Two snapshots at the same point may be made at the same time, and one may have been killed before: no name twice.
+        self._stop = context.stop
+        # Part of each file's name: two snapshots may be made at the same point, and one may have been killed before.
         self._writer = secrets.token_hex(4)
-        self._looked = time.monotonic()
+        self._catalog_checked_at = time.monotonic()
         self._abandoned = threading.Event()
         self._local = threading.local()
         self._opened: list[tuple[Connection, int]] = []
-        self._threads = source.snapshot.connections
-        # Where the speed is limited, in steps of a quarter of a second, not of minutes.
-        limit = source.snapshot.bytes_per_s
+        self._threads = limits.connections
+        # With a limited speed a block takes a quarter of a second, not minutes.
+        limit = limits.bytes_per_s
         self._block_bytes = min(BLOCK_BYTES, max(BLOCK_BYTES_MIN, limit // 4)) if limit else BLOCK_BYTES
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="lakeproof-copy")
         self._writers = ThreadPoolExecutor(self._threads, thread_name_prefix="lakeproof-parquet")
@@ -180,9 +171,9 @@ class TableCopier:
         for conn, _pid in self._opened:
             close_quietly(conn)
 
-    def copy(self, tables: Iterable[PublishedTable]) -> Copied:
-        """Copy each table; raises TransientError where the stop was requested or the connection lost."""
-        waiting, running, result = deque(tables), list[_Running](), Copied()
+    def copy(self, tables: Iterable[PublishedTable]) -> CopyOutcome:
+        """Copy each table; raise TransientError if a stop was requested or the connection was lost."""
+        waiting, running, result = deque(tables), list[_Running](), CopyOutcome()
         self._progress.expect(waiting)
         try:
             while waiting or running:
@@ -196,10 +187,10 @@ class TableCopier:
                     if self._advance(table, result):
                         running.remove(table)
                         self._progress.table_done(table.table)
-                self._progress.tell()
+                self._progress.emit()
                 if self._parts.due():
                     self._publish(result)
-                self._look(running, result)
+                self._check_catalog(running, result)
             failpoint("bootstrap.after_chunks")
             self._publish(result)
         except BaseException:
@@ -214,13 +205,13 @@ class TableCopier:
         started = time.monotonic()
         return _Running(table, started, [self._pool.submit(self._copy_chunk, *part) for part in enumerate(parts)])
 
-    def _advance(self, running: _Running, result: Copied) -> bool:
-        """Look after one table; True when it is over."""
+    def _advance(self, running: _Running, result: CopyOutcome) -> bool:
+        """Collect the result of a table; True if it is over."""
         error = running.error()
         if error is not None:
             self._give_up(running)
-            if isinstance(error, TableMovedError):
-                result.moved[running.table.table] = error
+            if isinstance(error, TableChangedError):
+                result.changed[running.table.table] = error
                 return True
             if isinstance(error, TableError):
                 result.failed[running.table.table] = error
@@ -234,31 +225,31 @@ class TableCopier:
         self._parts.add(running.table.table, document)
         return True
 
-    def _look(self, running: list[_Running], result: Copied) -> None:
-        """Now and then: give up tables that were altered, rather than find it out at their end."""
-        if time.monotonic() - self._looked < LOOK_INTERVAL_S:
+    def _check_catalog(self, running: list[_Running], result: CopyOutcome) -> None:
+        """Give up altered tables now and then, rather than at the end of their copies."""
+        if time.monotonic() - self._catalog_checked_at < CATALOG_CHECK_INTERVAL_S:
             return
-        self._looked = time.monotonic()
-        moved = self._catalog.moved({each.table.table: each.table.version.oid for each in running})
-        for table in [each for each in running if each.table.table in moved]:
+        self._catalog_checked_at = time.monotonic()
+        changed = self._catalog.changed_tables({each.table.table: each.table.version.oid for each in running})
+        for table in [each for each in running if each.table.table in changed]:
             self._give_up(table)
             running.remove(table)
             self._progress.table_done(table.table)
-        self._note(moved, result)
+        self._record_changed(changed, result)
         self._progress.cost = self._catalog.cost(pid for conn, pid in self._opened if not conn.closed)
 
-    def _publish(self, result: Copied) -> None:
-        put, moved = self._parts.publish()
-        self._note(moved, result)
-        for table in put:
-            self._report(self._told(table, result.done[table]))
+    def _publish(self, result: CopyOutcome) -> None:
+        published, changed = self._parts.publish()
+        self._record_changed(changed, result)
+        for table in published:
+            self._context.report(self._event(table, result.done[table]))
 
-    def _note(self, moved: Mapping[TableName, str], result: Copied) -> None:
-        for table, reason in moved.items():
+    def _record_changed(self, changed: Mapping[TableName, str], result: CopyOutcome) -> None:
+        for table, reason in changed.items():
             result.done.pop(table, None)
-            result.moved[table] = table_moved(table, reason)
+            result.changed[table] = table_changed(table, reason)
 
-    def _told(self, table: TableName, copied: CopiedTable) -> Event:
+    def _event(self, table: TableName, copied: CopiedTable) -> Event:
         document = copied.document
         return Event(
             "bootstrap.table",
@@ -274,15 +265,15 @@ class TableCopier:
             },
         )
 
-    def _document(self, running: _Running) -> TableDoc:
-        """The table's entry, its files' names made durable; chunks without rows are left out."""
+    def _document(self, running: _Running) -> SnapshotTable:
+        """Return the table's entry, with its files' names durable; chunks without rows are left out."""
         written = (future.result() for future in running.futures)
         kept = [each[0] for each in written if each is not None]
-        self._store.settle(f"{self._folder}/{chunk.path}" for chunk in kept)
-        return TableDoc(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
+        self._store.sync_names(f"{self._folder}/{chunk.path}" for chunk in kept)
+        return SnapshotTable(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
 
-    def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[ChunkDoc, NewFile] | None:
-        """The chunk's entry and file; None where it has no rows."""
+    def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[SnapshotFile, NewFile] | None:
+        """Copy a chunk and return its entry and its file, or None if it has no rows."""
         if self._given_up():
             raise InterruptedError("asked to stop")
         path = f"{chunk.table.table.key}/{number:06d}-{self._writer}.parquet"
@@ -291,7 +282,7 @@ class TableCopier:
             self._write(draft, chunk)
         except BaseException:
             draft.abandon()
-            # In the middle of COPY, or in a transaction that has failed: of no more use, and its lock is to go.
+            # It is in the middle of COPY, or in a failed transaction: useless, and its lock must go.
             close_quietly(getattr(self._local, "connection", None))
             self._local.connection = None
             raise
@@ -300,7 +291,8 @@ class TableCopier:
         if draft.file is None:
             return None
         pages, file, decoded = (chunk.from_page, chunk.to_page), draft.file, draft.decoded.so_far
-        return ChunkDoc(path, draft.rows, file.bytes_written, file.sha256, decoded, pages, chunk.leaf.table.key), file
+        entry = SnapshotFile(path, draft.rows, file.bytes_written, file.sha256, decoded, pages, chunk.leaf.table.key)
+        return entry, file
 
     def _write(self, draft: _Draft, chunk: Chunk) -> None:
         conn = self._connection()
@@ -309,13 +301,13 @@ class TableCopier:
             try:
                 with closing(copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up)) as blocks:
                     for block in blocks:
-                        self._progress.received(chunk, block.rows, block.wire.size)
-                        self._pace.take(block.wire.size, self._given_up)
+                        self._progress.received(chunk, block.rows, block.buffer.size)
+                        self._limiter.acquire(block.buffer.size, self._given_up)
                         if written is not None:
                             written.result()
                         written = self._writers.submit(draft.write, block)
             finally:
-                # Also where the connection failed: the file may only be let go of when nobody writes to it.
+                # Also after a failed connection: the file may only be abandoned when no thread writes to it.
                 if written is not None:
                     wait([written])
         if written is not None:
@@ -323,7 +315,7 @@ class TableCopier:
         draft.finish()
 
     def _connection(self) -> Connection:
-        """The calling thread's."""
+        """Return the calling thread's connection, opened the first time."""
         conn: Connection | None = getattr(self._local, "connection", None)
         if conn is None:
             conn = self._local.connection = self._session.open()
@@ -339,9 +331,10 @@ class TableCopier:
 
     def _check_stop(self) -> None:
         if self._stop.requested:
-            what = f"snapshot of {self._source.name}"
             raise TransientError(
-                what, "it was stopped before it was complete", "run it again: it copies the tables that are left"
+                f"snapshot of {self._source.name}",
+                "it was stopped before it was complete",
+                "run it again: it copies the tables that are left",
             )
 
     def _give_up(self, running: _Running) -> None:
@@ -354,6 +347,6 @@ class TableCopier:
                 written[1].abandon()
 
 
-def order(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:
-    """The largest first, so that the last thread to finish has the least left to do."""
+def largest_first(tables: Iterable[PublishedTable]) -> Sequence[PublishedTable]:
+    """Sort by size, the largest first, so that the last thread to finish has the least left to do."""
     return sorted(tables, key=lambda table: (-table.pages, table.table))

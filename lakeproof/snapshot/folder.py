@@ -1,13 +1,13 @@
-"""Snapshots in a store: what one was to copy, the parts of it that are there, how it ended, what waits for the lake.
+"""A snapshot's folder in the store: its request, its parts, its end, and the tables that wait for the lake.
 
-Copying belongs to `lakeproof.snapshot.copying`, entering the lake to `plan.py` and `cycle.py`; FORMAT.md has the fields.
+Copying does not belong here, nor does applying a snapshot to the lake; `lake/FORMAT.md` has the fields.
 
-    wanted.json           put first: the tables that are to be copied at C
+    request.json          put first: the tables to be copied at C
     snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to the others
-    ended.json            put last: nobody adds to this folder any more. Where its writer was killed, the next one puts it
-    entered.json          put by compaction when none of its tables waits any more: it is not read again to see which do
+    ended.json            put last: nobody adds to this folder any more. If its writer was killed, the next run puts it
+    entered.json          put by compaction once none of its tables waits: the folder is not searched for waiting ones again
 
-What is missing is never written down: it is what was wanted and is in no part, here or in a later snapshot.
+Missing tables are never written down: they are the requested tables that are in no part, here or in a later snapshot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from lakeproof.errors import LakeError
-from lakeproof.landing.incarnation_record import read_beginning
+from lakeproof.landing.incarnation_record import read_incarnation_record
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
@@ -26,16 +26,16 @@ from lakeproof.storage.fields import now_text
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError, Store
 
-WANTED_FORMAT = "lakeproof.snapshotwanted/1"
-ENDED_FORMAT = "lakeproof.snapshotended/1"
+REQUEST_FORMAT = "lakeproof.snapshotrequest/1"
+END_FORMAT = "lakeproof.snapshotend/1"
 _PART = "/snapshot-"
-_WANTED, _ENDED = "wanted.json", "ended.json"
+_WANTED, _ENDED = "request.json", "ended.json"
 ENTERED = "entered.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a snapshot was to copy, put before its first chunk."""
+class SnapshotRequest:
+    """The tables that a snapshot is to copy, put before its first chunk."""
 
     incarnation: Incarnation
     consistent_point: Lsn
@@ -45,7 +45,7 @@ class Wanted:
 
     def to_bytes(self) -> bytes:
         return write_document(
-            WANTED_FORMAT,
+            REQUEST_FORMAT,
             incarnation=int(self.incarnation),
             consistent_point=str(self.consistent_point),
             slot=self.slot,
@@ -54,9 +54,9 @@ class Wanted:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> Wanted:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, WANTED_FORMAT, thing)
+    def from_bytes(cls, data: bytes, thing: str) -> SnapshotRequest:
+        """Parse `to_bytes`' form; raise LakeError naming `thing` and the damaged field."""
+        f = read_document(data, REQUEST_FORMAT, thing)
         return cls(
             Incarnation(f.count("incarnation")),
             f.lsn("consistent_point"),
@@ -67,10 +67,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a snapshot ended: `failed` could not be copied and why; `left` are to be copied by another one.
+class SnapshotEnd:
+    """The end of a snapshot: `failed` tables with the reason; `left` tables are for another snapshot to copy.
 
-    `gone` were not published any more; `interrupted` says why it did not come to its own end, None where it did.
+    `gone` tables were not published any more; `interrupted` is why it did not reach its own end, None if it did.
     """
 
     consistent_point: Lsn
@@ -82,7 +82,7 @@ class Ended:
 
     def to_bytes(self) -> bytes:
         return write_document(
-            ENDED_FORMAT,
+            END_FORMAT,
             consistent_point=str(self.consistent_point),
             ended_at=self.ended_at,
             failed={t.key: {"reason": reason} for t, reason in self.failed.items()},
@@ -92,9 +92,9 @@ class Ended:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> Ended:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, ENDED_FORMAT, thing)
+    def from_bytes(cls, data: bytes, thing: str) -> SnapshotEnd:
+        """Parse `to_bytes`' form; raise LakeError naming `thing` and the damaged field."""
+        f = read_document(data, END_FORMAT, thing)
         return cls(
             f.lsn("consistent_point"),
             f.text("ended_at"),
@@ -106,55 +106,55 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A table's snapshot that has not entered the lake: `key` is the snapshot's folder in the store."""
+class FinishedCopy:
+    """A table's complete copy; `key` is the snapshot's folder in the store."""
 
     key: str
     consistent_point: Lsn
     table: SnapshotTable
 
 
-def wanted_key(folder: str) -> str:
-    """Where a snapshot says what it is to copy."""
+def request_key(folder: str) -> str:
+    """Return the key of a snapshot's request."""
     return f"{folder}/{_WANTED}"
 
 
 def part_key(folder: str, number: int) -> str:
-    """Where one of its parts is."""
+    """Return the key of a part."""
     return f"{folder}{_PART}{number:06d}.json"
 
 
-def ended_key(folder: str) -> str:
-    """Where it says that it has ended."""
+def end_key(folder: str) -> str:
+    """Return the key of a snapshot's end."""
     return f"{folder}/{_ENDED}"
 
 
 def snapshot_folders(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[str]:
-    """The folders of the incarnation's snapshots, finished or not, oldest first."""
+    """Return the folders of the incarnation's snapshots, finished or not, oldest first."""
     folder = paths.snapshots(incarnation)
     return [f"{folder}/{name}" for name in store.folders(folder)]
 
 
-def read_wanted(store: Store, paths: LakePaths, folder: str) -> Wanted | None:
-    """What the snapshot was to copy; None where its writer was killed before it had said so."""
+def read_request(store: Store, paths: LakePaths, folder: str) -> SnapshotRequest | None:
+    """Return a snapshot's request; None if its writer was killed before it had put one."""
     try:
-        return Wanted.from_bytes(store.get(wanted_key(folder)), paths.url(wanted_key(folder)))
+        return SnapshotRequest.from_bytes(store.get(request_key(folder)), paths.url(request_key(folder)))
     except NotFoundError:
         return None
 
 
-def read_ended(store: Store, paths: LakePaths, folder: str) -> Ended | None:
-    """How it ended; None where it has not."""
+def read_end(store: Store, paths: LakePaths, folder: str) -> SnapshotEnd | None:
+    """Return a snapshot's end; None if it has not ended."""
     try:
-        return Ended.from_bytes(store.get(ended_key(folder)), paths.url(ended_key(folder)))
+        return SnapshotEnd.from_bytes(store.get(end_key(folder)), paths.url(end_key(folder)))
     except NotFoundError:
         return None
 
 
 def read_snapshot(store: Store, paths: LakePaths, folder: str) -> SnapshotDoc:
-    """All that is there of a snapshot, its parts as one.
+    """Return the parts of a snapshot as one document.
 
-    Raises LakeError where there is no part, one is damaged, or two of them have the same table.
+    Raises LakeError if there is no part, a part is damaged, or two of them have the same table.
     """
     tables: dict[TableName, SnapshotTable] = {}
     newest: SnapshotDoc | None = None
@@ -175,82 +175,83 @@ def read_snapshot(store: Store, paths: LakePaths, folder: str) -> SnapshotDoc:
 
 def finished_tables(
     store: Store, paths: LakePaths, incarnation: Incarnation, *, waiting: bool = False
-) -> dict[TableName, Pending]:
-    """Each table's newest complete copy, whether it has entered the lake or not; `waiting`: of those that may wait."""
-    newest: dict[TableName, Pending] = {}
+) -> dict[TableName, FinishedCopy]:
+    """Return each table's newest complete copy; with `waiting`, only from folders that compaction has not marked done."""
+    newest: dict[TableName, FinishedCopy] = {}
     for folder in snapshot_folders(store, paths, incarnation):
         if waiting and store.exists(f"{folder}/{ENTERED}"):
             continue
         if store.exists(part_key(folder, 0)):
-            found = read_snapshot(store, paths, folder)
-            newest |= {t: Pending(folder, found.consistent_point, part) for t, part in found.tables.items()}
+            snapshot = read_snapshot(store, paths, folder)
+            newest |= {t: FinishedCopy(folder, snapshot.consistent_point, s) for t, s in snapshot.tables.items()}
     return newest
 
 
 def missing_tables(
-    store: Store, paths: LakePaths, incarnation: Incarnation, finished: Mapping[TableName, Pending]
+    store: Store, paths: LakePaths, incarnation: Incarnation, finished: Mapping[TableName, FinishedCopy]
 ) -> set[TableName]:
-    """Every table that some snapshot was to copy, where neither that one nor a later one has it, or found it gone."""
+    """Return the tables requested of a snapshot that neither it nor a later one has, and that none reported as gone."""
     missing: set[TableName] = set()
     gone: set[TableName] = set()
     for folder in reversed(snapshot_folders(store, paths, incarnation)):
-        ended = read_ended(store, paths, folder)
-        gone |= set() if ended is None else set(ended.gone)
-        wanted = read_wanted(store, paths, folder)
-        if wanted is not None:
-            missing |= {t for t in wanted.tables if t not in gone and not _has(finished, t, wanted.consistent_point)}
+        end = read_end(store, paths, folder)
+        gone |= set() if end is None else set(end.gone)
+        request = read_request(store, paths, folder)
+        if request is not None:
+            point = request.consistent_point
+            missing |= {t for t in request.tables if t not in gone and not _has(finished, t, point)}
     return missing
 
 
-def may_enter(store: Store, paths: LakePaths, incarnation: Incarnation) -> bool:
-    """Whether complete tables may enter the lake before the others are.
+def may_be_applied(store: Store, paths: LakePaths, incarnation: Incarnation) -> bool:
+    """True if complete tables may be applied to the lake before the other tables are complete.
 
-    In an incarnation that follows another one they enter all at once: so first a run must have left nothing for another.
+    A successor incarnation applies all its tables in one cycle, so one run must first have copied all of them.
     """
-    begun = read_beginning(store, paths, incarnation)
+    record = read_incarnation_record(store, paths, incarnation)
     folders = snapshot_folders(store, paths, incarnation)
-    if begun is None or begun.follows is None:
+    if record is None or record.follows is None:
         return any(store.exists(part_key(folder, 0)) for folder in folders)
-    ends = (read_ended(store, paths, folder) for folder in folders)
+    ends = (read_end(store, paths, folder) for folder in folders)
     return any(end is not None and not end.left for end in ends)
 
 
 def snapshot_fingerprints(
     store: Store, paths: LakePaths, incarnation: Incarnation
 ) -> Callable[[TableName, Lsn], str | None]:
-    """The catalog's fingerprint of a table in the snapshot at a point; each snapshot is read once for a plan."""
+    """Return a lookup of a table's catalog digest in the snapshot at a point; it reads each snapshot once."""
     snapshots: dict[Lsn, Mapping[TableName, SnapshotTable]] = {}
 
     def fingerprint(table: TableName, point: Lsn) -> str | None:
         if point not in snapshots:
             key = paths.snapshot(incarnation, point)
             # A table that was born in the stream has no snapshot.
-            there = store.exists(part_key(key, 0))
-            snapshots[point] = read_snapshot(store, paths, key).tables if there else {}
-        found = snapshots[point].get(table)
-        return None if found is None else found.fingerprint
+            exists = store.exists(part_key(key, 0))
+            snapshots[point] = read_snapshot(store, paths, key).tables if exists else {}
+        copied = snapshots[point].get(table)
+        return None if copied is None else copied.fingerprint
 
     return fingerprint
 
 
 def open_points(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[Lsn]:
-    """The consistent points of snapshots that are being copied."""
-    found = []
+    """Return the consistent points of snapshots that are being copied."""
+    points = []
     for folder in snapshot_folders(store, paths, incarnation):
-        wanted = None if store.exists(ended_key(folder)) else read_wanted(store, paths, folder)
-        found += [] if wanted is None else [wanted.consistent_point]
-    return found
+        request = None if store.exists(end_key(folder)) else read_request(store, paths, folder)
+        points += [] if request is None else [request.consistent_point]
+    return points
 
 
-def settle(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[Ended]:
-    """End each snapshot of the incarnation whose writer was killed, and remove the files that none of its parts names.
+def end_abandoned(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[SnapshotEnd]:
+    """End each snapshot of the incarnation whose writer was killed, and remove the files that no part of it names.
 
-    Only for who has the source's snapshots to itself: another writer's files would go with them.
+    The caller must hold the source's snapshot lock: another writer's files would be removed too.
     """
     ended = []
     for folder in snapshot_folders(store, paths, incarnation):
-        wanted = None if store.exists(ended_key(folder)) else read_wanted(store, paths, folder)
-        if wanted is None:
+        request = None if store.exists(end_key(folder)) else read_request(store, paths, folder)
+        if request is None:
             continue
         tables = read_snapshot(store, paths, folder).tables if store.exists(part_key(folder, 0)) else {}
         named = {f"{folder}/{chunk.path}" for table in tables.values() for chunk in table.chunks}
@@ -258,14 +259,14 @@ def settle(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[End
             if key.endswith(".parquet") and key not in named:
                 store.delete(key)
         store.sweep(folder, 0.0)
-        left = tuple(t for t in wanted.tables if t not in tables)
-        end = Ended(wanted.consistent_point, now_text(), {}, left, (), "its process was killed")
-        store.put_if_absent(ended_key(folder), end.to_bytes())
+        left = tuple(t for t in request.tables if t not in tables)
+        end = SnapshotEnd(request.consistent_point, now_text(), {}, left, (), "its process was killed")
+        store.put_if_absent(end_key(folder), end.to_bytes())
         ended.append(end)
     return ended
 
 
-def _has(finished: Mapping[TableName, Pending], table: TableName, point: Lsn) -> bool:
+def _has(finished: Mapping[TableName, FinishedCopy], table: TableName, point: Lsn) -> bool:
     return table in finished and finished[table].consistent_point >= point
 
 

@@ -1,12 +1,11 @@
-"""The beginning of an incarnation: its record, its slot, its head, and whose the lake is.
+"""The start of an incarnation: its record, its slot, the head of its chain, and the owner of the lake.
 
-Copying the tables into it belongs to `lakeproof.commands.bootstrap`; deciding that one is wanted to that and to
-`lakeproof.commands.recover`.
+Copying the tables into it does not belong here, nor does the decision to start one: `bootstrap` and `recover` make it.
 
-    record (begin.json)  ─►  slot, made with a snapshot or found  ─►  source.json, once  ─►  head at the slot's point
+    record (begin.json)  ─►  slot, created with a snapshot or existing  ─►  source.json, once  ─►  head at the slot's point
 
-Killed anywhere, the next run takes the same number up again: the record names the slot. A slot that a killed run had made
-under a name that the configuration no longer has is dropped then, so no slot is left that nobody reads.
+If a run is killed anywhere here, the next run continues with the same number: the record names the slot. If the killed run
+created a slot under a name that the configuration no longer has, that slot is dropped, so no slot is left without a reader.
 """
 
 from __future__ import annotations
@@ -19,8 +18,15 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import RECOVER, LakeError, TransientError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.catalog_history import first_reading
-from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.landing.incarnation_record import Beginning, Follows, incarnations, unfinished
+from lakeproof.landing.catalog_record import FirstReading
+from lakeproof.landing.chain import Chain, NewHead, newest_incarnation
+from lakeproof.landing.incarnation_record import (
+    Follows,
+    IncarnationRecord,
+    create_incarnation_record,
+    incarnations,
+    unfinished,
+)
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
@@ -29,49 +35,45 @@ from lakeproof.postgres.catalog_fingerprint import Reading
 from lakeproof.postgres.connection import Connection
 from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
+from lakeproof.snapshot.context import SnapshotContext
 from lakeproof.storage.fields import now_text
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 
 def next_incarnation(store: Store, paths: LakePaths, source: SourceConfig, server: ServerIdentity) -> Incarnation:
-    """The number that `record` will give: a killed run's, where that was about to begin the same, else the next."""
+    """Return the number for `create_incarnation`: that of a killed run for the same source and slot, else the next one."""
     left = unfinished(store, paths)
-    if left is not None and _same(left, source, server):
+    if left is not None and _is_same_source(left, source, server):
         return left.incarnation
-    known = incarnations(store, paths)
-    return Incarnation(known[-1] + 1 if known else 1)
+    existing = incarnations(store, paths)
+    return Incarnation(existing[-1] + 1 if existing else 1)
 
 
-def record(
-    store: Store,
-    paths: LakePaths,
-    source: SourceConfig,
-    server: ServerIdentity,
-    *,
-    makes_slot: bool,
-    follows: Follows | None,
+def create_incarnation(
+    context: SnapshotContext, server: ServerIdentity, *, creates_slot: bool, follows: Follows | None
 ) -> Incarnation:
-    """Put `begin.json`, and close the incarnation before by it; gives the number.
+    """Put `begin.json`, which also closes the previous incarnation, and return the number.
 
-    Raises TransientError where another process has just taken the number.
+    Raises TransientError if another process has just taken the number.
     """
+    store, paths, source = context.store, context.paths, context.source
     number = next_incarnation(store, paths, source, server)
-    document = Beginning(
+    document = IncarnationRecord(
         incarnation=number,
         system_id=server.system_id,
         database=server.database,
         database_oid=server.database_oid,
         slot=source.slot,
         publication=source.publication,
-        makes_slot=makes_slot,
+        makes_slot=creates_slot,
         follows=follows,
         created_at=now_text(),
     )
     left = unfinished(store, paths)
     if left is None or left.incarnation != number:
         try:
-            store.put_if_absent(paths.beginning(number), document.to_bytes())
+            create_incarnation_record(store, paths, document)
         except AlreadyExistsError:
             thing = f"source {source.name}: incarnation {number}"
             raise TransientError(
@@ -80,17 +82,12 @@ def record(
     return number
 
 
-def make_head(  # noqa: PLR0917  the same order as in `record`
-    store: Store,
-    paths: LakePaths,
-    source: SourceConfig,
-    server: ServerIdentity,
-    incarnation: Incarnation,
-    start: Lsn,
-    reading: Reading,
+def create_chain(
+    context: SnapshotContext, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading
 ) -> None:
-    """The head of the chain at the slot's point, with a reading of the catalog: from here on the incarnation has begun."""
-    told = ChainSource(
+    """Create the chain with its head at the slot's point, with a reading of the catalog: the incarnation has begun then."""
+    store, paths, source = context.store, context.paths, context.source
+    chain_source = ChainSource(
         server.system_id,
         server.timeline,
         server.database,
@@ -101,19 +98,22 @@ def make_head(  # noqa: PLR0917  the same order as in `record`
     )
     writer = secrets.token_hex(16)
     rules = dict.fromkeys(reading.rules, reading.horizon)
-    catalog = first_reading(
-        store, paths, incarnation, reading.fingerprint, writer, reading.settled, reading.noticed, rules
-    )
-    Chain.create(store, paths, incarnation, start=start, source=told, writer=writer, catalog=catalog)
+    first = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
+    catalog = first_reading(store, paths, incarnation, first, writer)
+    Chain.create(store, paths, incarnation, NewHead(start, chain_source, writer, catalog))
     failpoint("bootstrap.after_head")
 
 
-def drop_orphan(
-    conn: Connection, left: Beginning | None, source: SourceConfig, server: ServerIdentity, in_use: Iterable[str]
+def drop_orphan_slot(
+    conn: Connection,
+    left: IncarnationRecord | None,
+    source: SourceConfig,
+    server: ServerIdentity,
+    in_use: Iterable[str],
 ) -> str | None:
-    """Drop the slot that a killed run had made under another name; its name, None where there is none.
+    """Drop the slot that a killed run created under another name; return its name, or None if there is none.
 
-    Left alone are one on another system, one that is read, one of another kind, and those `in_use` by other sources.
+    A slot on another system, one with a reader, one of another kind and those `in_use` by other sources are left alone.
     """
     if left is None or not left.makes_slot or left.slot == source.slot or left.slot in set(in_use):
         return None
@@ -126,17 +126,17 @@ def drop_orphan(
 
 
 def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Raise LakeError where the newest incarnation, or else `source.json`, is of another system or database.
+    """Raise LakeError if the newest incarnation, or else `source.json`, names another system or database.
 
-    A database that was renamed is the same one.
+    A renamed database is still the same database.
     """
-    found = _owner(store, paths)
-    if found is None or (found.system_id, found.database_oid) == (server.system_id, server.database_oid):
+    owner = _owner(store, paths)
+    if owner is None or (owner.system_id, owner.database_oid) == (server.system_id, server.database_oid):
         return
-    if found.system_id != server.system_id:
-        reason = f"it belongs to system {found.system_id}, the source is system {server.system_id}"
+    if owner.system_id != server.system_id:
+        reason = f"it belongs to system {owner.system_id}, the source is system {server.system_id}"
     else:
-        reason = other_database("it", found.database, found.database_oid, server)
+        reason = other_database("it", owner.database, owner.database_oid, server)
     remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
     raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
 
@@ -153,14 +153,14 @@ def _owner(store: Store, paths: LakePaths) -> ChainSource | SourceDoc | None:
 
 
 def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
-    """Write `source.json` where there is none; raises LakeError where someone else's was there first."""
+    """Write `source.json` if there is none; raise LakeError if another source's came first."""
     document = SourceDoc(paths.source, server.system_id, server.database, server.database_oid, now_text())
     with suppress(AlreadyExistsError):
         store.put_if_absent(paths.source_document, document.to_bytes())
     check_lake_is_ours(store, paths, server)
 
 
-def _same(left: Beginning, source: SourceConfig, server: ServerIdentity) -> bool:
+def _is_same_source(left: IncarnationRecord, source: SourceConfig, server: ServerIdentity) -> bool:
     return (left.system_id, left.database_oid, left.slot, left.publication) == (
         server.system_id,
         server.database_oid,

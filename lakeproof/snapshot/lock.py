@@ -1,9 +1,9 @@
-"""One snapshot at a time of a source: the lock that its run holds, and what whoever gets it may put in order.
+"""The lock that allows a source one snapshot at a time, and the cleanup that its holder may do.
 
-Copying belongs to `copying.py`, what is put in order to `lakeproof.snapshot.folder`.
+Copying does not belong here; what the cleanup does to a folder is `folder.end_abandoned`.
 
-The lock is the kernel's: a killed process lets go of it at once, so it needs no timeout. Weakness: as with the lake's
-lease, where there is no `flock` (an object store) nothing keeps two runs apart; they would sweep each other's files.
+The lock is the kernel's: it is free at once when its process is killed, so it needs no timeout. Known weakness: as with the
+lake's lease, nothing keeps two runs apart without `flock` (in an object store); they would sweep each other's files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.names import Incarnation
-from lakeproof.snapshot.folder import Ended, settle
+from lakeproof.snapshot.folder import SnapshotEnd, end_abandoned
 from lakeproof.storage.fields import now_text
 from lakeproof.storage.locks import exclusive
 from lakeproof.storage.paths import LakePaths
@@ -26,24 +26,24 @@ _HOLDER_BYTES_MAX = 500
 
 
 @contextmanager
-def alone(store: Store, paths: LakePaths) -> Iterator[dict[Incarnation, list[Ended]]]:
-    """Hold the source's snapshot lock for the block; raises TransientError, naming who has it, where it is taken.
+def snapshot_lock(store: Store, paths: LakePaths) -> Iterator[dict[Incarnation, list[SnapshotEnd]]]:
+    """Hold the source's snapshot lock for the block; raise TransientError, naming the holder, if it is taken.
 
-    First every snapshot whose writer was killed is ended, and files that count for nothing are removed; the block is given
-    those, by incarnation.
+    First every snapshot whose writer was killed is ended and the files that no part names are removed. The block gets the
+    ends of those snapshots, by incarnation.
     """
-    place = Path(paths.url(paths.snapshot_lock))
-    reason = f"another one is being copied, by {holder(place) or 'a process that has not said which'}"
+    lock_file = Path(paths.url(paths.snapshot_lock))
+    reason = f"another one is being copied, by {holder(lock_file) or 'an unnamed process'}"
     make_root(paths.lake)
-    with exclusive(place, f"snapshot of {paths.source}", reason):
-        place.write_text(f"process {os.getpid()} on {socket.gethostname()} since {now_text()}", encoding="utf-8")
-        yield {number: settle(store, paths, number) for number in incarnations(store, paths)}
+    with exclusive(lock_file, f"snapshot of {paths.source}", reason):
+        lock_file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {now_text()}", encoding="utf-8")
+        yield {number: end_abandoned(store, paths, number) for number in incarnations(store, paths)}
 
 
-def holder(place: Path) -> str | None:
-    """Who holds the lock, or held it last, as it said of itself."""
+def holder(lock_file: Path) -> str | None:
+    """Return who holds the lock, or held it last, in that process's own words."""
     with suppress(OSError):
-        with place.open("rb") as file:
+        with lock_file.open("rb") as file:
             text = file.read(_HOLDER_BYTES_MAX)
         return text.decode("utf-8", "replace") or None
     return None

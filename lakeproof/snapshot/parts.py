@@ -1,10 +1,10 @@
-"""A snapshot as it is written: what it is to copy, part after part of what is complete, and its end.
+"""Writes a snapshot's documents: its request, part after part of complete tables, and its end.
 
-The documents and their reading belong to `lakeproof.snapshot.folder`, the chunks to `lakeproof.snapshot.copying`.
+The form of the documents does not belong here (`folder.py`), nor do the chunks (`copying.py`).
 
-A part is put every `INTERVAL_S` where a table has become complete, and at the end: 10,000 tables give a few dozen documents,
-and a kill costs the copies of the last two seconds. Right before it the catalog is compared with what the snapshot saw of
-the tables in it, once for all of them: only a table that has not been altered counts.
+A part is put every `INTERVAL_S` if a table has become complete, and at the end: 10,000 tables give a few dozen documents,
+and a kill costs the copies of the last two seconds. Right before a part is put, the catalog is compared with what the
+snapshot saw of the tables in it, once for all of them: only a table that has not been altered counts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.failpoints import failpoint
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_unchanged import moved, shapes
+from lakeproof.postgres.catalog_unchanged import change_since, read_catalog
 from lakeproof.postgres.connection import Connection, close_quietly
 from lakeproof.postgres.copy_cost import SnapshotCost, snapshot_cost
 from lakeproof.postgres.copy_snapshot import SnapshotSession
-from lakeproof.snapshot.folder import Ended, Wanted, ended_key, part_key, wanted_key
+from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest, end_key, part_key, request_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.fields import now_text
 from lakeproof.storage.store import AlreadyExistsError, Store
@@ -32,7 +32,7 @@ INTERVAL_S = 2.0
 
 
 class CatalogNow:
-    """The catalog as the snapshot saw it (`then`), to be compared with that of now over a connection of its own."""
+    """The catalog as the snapshot saw it (`then`), compared with the catalog now over a connection of its own."""
 
     def __init__(self, session: SnapshotSession, source: SourceConfig, then: Fingerprint) -> None:
         self.then = then
@@ -40,16 +40,16 @@ class CatalogNow:
         self._source = source
         self._conn: Connection | None = None
 
-    def moved(self, tables: Mapping[TableName, Oid]) -> dict[TableName, str]:
-        """Which of the tables are not what they were, and why. Raises as `source_errors`."""
+    def changed_tables(self, tables: Mapping[TableName, Oid]) -> dict[TableName, str]:
+        """Return the tables that were altered since the snapshot, with the reason. Raises as `source_errors`."""
         if not tables:
             return {}
-        now = shapes(self._connection(), self._source, tables.values())
-        found = ((table, moved(self.then, now, oid)) for table, oid in tables.items())
-        return {table: reason for table, reason in found if reason is not None}
+        now = read_catalog(self._connection(), self._source, tables.values())
+        reasons = ((table, change_since(self.then, now, oid)) for table, oid in tables.items())
+        return {table: reason for table, reason in reasons if reason is not None}
 
     def cost(self, pids: Iterable[int]) -> SnapshotCost:
-        """What the snapshot costs the source, with the locks of these backends. Raises as `source_errors`."""
+        """Return the snapshot's cost to the source, with the locks of these backends. Raises as `source_errors`."""
         return snapshot_cost(self._connection(), self._session.slot, [*pids, *self._session.pids])
 
     def _connection(self) -> Connection:
@@ -58,27 +58,27 @@ class CatalogNow:
         return self._conn
 
     def close(self) -> None:
-        """End the connection, where one was opened."""
+        """Close the connection, if one was opened."""
         close_quietly(self._conn)
         self._conn = None
 
 
 class SnapshotParts:
-    """The documents of one snapshot in the making; raises TransientError where somebody else has made one of them."""
+    """The documents of one snapshot as they are written; raises TransientError if another process wrote one of them."""
 
     def __init__(
         self,
         store: Store,
         folder: str,
-        wanted: Wanted,
+        request: SnapshotRequest,
         catalog: CatalogNow,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
         self.catalog = catalog
         self._store = store
-        self._wanted = wanted
-        self.consistent_point = wanted.consistent_point
+        self._request = request
+        self.consistent_point = request.consistent_point
         self._clock = clock
         self._complete: dict[TableName, SnapshotTable] = {}
         self._put: set[TableName] = set()
@@ -86,34 +86,34 @@ class SnapshotParts:
         self._last = float("-inf")
 
     def begin(self) -> None:
-        """Say what is to be copied: before the first chunk."""
-        self._place(wanted_key(self.folder), self._wanted.to_bytes())
-        failpoint("snapshot.after_wanted")
+        """Put the request, before the first chunk."""
+        self._place(request_key(self.folder), self._request.to_bytes())
+        failpoint("snapshot.after_request")
 
     def add(self, table: TableName, document: SnapshotTable) -> None:
-        """A table is complete, with all its chunks durable; it counts with the next part."""
+        """Add a complete table, whose chunks are all durable, to the next part."""
         oid, then = document.version.oid, self.catalog.then
         self._complete[table] = replace(document, fingerprint=then.digest(oid), files=then.files(oid))
 
     def due(self) -> bool:
-        """Whether there is something for a part, and the last one is old enough."""
+        """True if a table waits for a part, and the last part is old enough."""
         return bool(self._complete) and self._clock() - self._last >= INTERVAL_S
 
     def publish(self) -> tuple[list[TableName], dict[TableName, str]]:
-        """Put a part of what is complete; gives the tables in it, and why others can't be: they were altered meanwhile."""
+        """Put a part of the complete tables; return the tables in it, and those altered meanwhile, with the reason."""
         self._last = self._clock()
         oids = {table: document.version.oid for table, document in self._complete.items()}
-        moved = self.catalog.moved(oids)
-        for table in moved:
+        changed = self.catalog.changed_tables(oids)
+        for table in changed:
             self._remove_files(self._complete.pop(table))
         if not self._complete:
-            return [], moved
+            return [], changed
         part = SnapshotDoc(
-            incarnation=self._wanted.incarnation,
-            consistent_point=self._wanted.consistent_point,
-            started_at=self._wanted.started_at,
+            incarnation=self._request.incarnation,
+            consistent_point=self._request.consistent_point,
+            started_at=self._request.started_at,
             finished_at=now_text(),
-            slot=self._wanted.slot,
+            slot=self._request.slot,
             tables=dict(self._complete),
         )
         failpoint("snapshot.before_part")
@@ -123,20 +123,20 @@ class SnapshotParts:
         self._put.update(put)
         self._complete.clear()
         self._number += 1
-        return put, moved
+        return put, changed
 
     def end(
         self, failed: Mapping[TableName, str], gone: Collection[TableName] = (), interrupted: str | None = None
     ) -> None:
-        """Nothing more comes; what was wanted, and is not there, `failed` or `gone`, is left for another snapshot."""
+        """Put the end; requested tables that are not complete, `failed` or `gone` are left for another snapshot."""
         over = self._put | failed.keys() | set(gone)
-        left = tuple(t for t in self._wanted.tables if t not in over)
-        end = Ended(self._wanted.consistent_point, now_text(), failed, left, tuple(sorted(gone)), interrupted)
+        left = tuple(t for t in self._request.tables if t not in over)
+        end = SnapshotEnd(self._request.consistent_point, now_text(), failed, left, tuple(sorted(gone)), interrupted)
         failpoint("snapshot.before_end")
-        self._place(ended_key(self.folder), end.to_bytes())
+        self._place(end_key(self.folder), end.to_bytes())
 
     def interrupted(self, reason: str) -> None:
-        """Save what is complete and end, as far as that is still possible; else the next run ends it."""
+        """Put a last part and the end, if that is still possible; else the next run ends the snapshot."""
         with suppress(OSError, LakeproofError):
             self.publish()
         if not self._store.exists(part_key(self.folder, self._number)):
@@ -154,5 +154,5 @@ class SnapshotParts:
         try:
             self._store.put_if_absent(key, data)
         except AlreadyExistsError:
-            thing = f"snapshot at {self._wanted.consistent_point}"
+            thing = f"snapshot at {self._request.consistent_point}"
             raise TransientError(thing, "another process writes one at the same point", "run it again") from None

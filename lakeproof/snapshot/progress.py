@@ -1,10 +1,10 @@
-"""How far a snapshot is, for people: an event and a small file once a second, with the time left and the source's cost.
+"""A snapshot's progress for people: an event and a small file once a second, with time left and cost to the source.
 
-Copying belongs to `copying`; what is complete to the parts (`lakeproof.snapshot.folder`): nothing is decided by what stands
-here, so the file is not fsynced, and a killed run leaves it as it was.
+What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this file, so it is
+not fsynced, and a killed run leaves it as it was.
 
-The time left goes by pages, those of values stored out of line too: how many rows a table has is not known before it is
-read. An empty table counts as a page.
+The time left is estimated from pages, including those of values stored out of line: a table's number of rows is unknown
+until it has been read. An empty table counts as one page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from lakeproof.events import Event, Report
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_published import PublishedTable
+from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.copy_cost import SnapshotCost
 from lakeproof.postgres.copy_snapshot import Chunk
 from lakeproof.storage.fields import now_text
@@ -30,20 +30,20 @@ from lakeproof.storage.fields import now_text
 FORMAT = "lakeproof.snapshotprogress/1"
 INTERVAL_S = 1.0
 _FILE_BYTES_MAX = 100_000
-# A page that is full of rows is about this many bytes of COPY, until some have been seen.
+# A full page is assumed to give this many bytes of COPY, until some pages have been read.
 _PAGE_BYTES = 6000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run was at `at`: rows and bytes (of COPY) received, pages of heap read, since `seconds`.
+class CopyProgress:
+    """The progress of a run at `reported_at`: rows and bytes (of COPY) received and pages of heap read in `seconds`.
 
-    `tables_done` are copied whole; `seconds_left` is None as long as too little was copied to tell. `cost` is None before it
-    was asked for.
+    `tables_done` tables are completely copied; `seconds_left` is None until enough was copied for an estimate. `cost` is
+    None until it was read.
     """
 
     consistent_point: str
-    at: str
+    reported_at: str
     tables: int
     tables_done: int
     rows: int
@@ -56,49 +56,49 @@ class Progress:
 
     @property
     def fraction(self) -> float:
-        """Of the pages."""
+        """The part of the pages that is done."""
         return min(1.0, self.pages / self.pages_total) if self.pages_total else 1.0
 
     @property
     def rows_per_s(self) -> float:
-        """Since the beginning."""
+        """The mean speed since the start."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 class SnapshotProgress:
-    """The counters of one snapshot; `received` and `ended` may be called by any thread, `tell` by one."""
+    """The counters of one snapshot; any thread may call `received` and `ended`, only one thread `emit`."""
 
     def __init__(
         self,
         source: str,
         point: Lsn,
-        place: Path,
+        file: Path,
         report: Report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cost: SnapshotCost | None = None
         self._source = source
         self._point = point
-        self._place = place
+        self._file = file
         self._report = report
         self._clock = clock
         self._lock = threading.Lock()
-        self._started = self._told = clock()
+        self._started = self._emitted_at = clock()
         self._tables = self._tables_done = self._rows = self._bytes = self._pages = self._pages_total = 0
         self._ended_bytes = 0
-        # Chunks that are being copied, by leaf and first page: their bytes so far, and how many pages they are.
+        # The chunks that are being copied, by leaf and first page: bytes so far, and number of pages.
         self._open: dict[tuple[Oid, int], tuple[int, int]] = {}
-        # Of the tables that are being copied: rows, bytes and pages.
+        # The tables that are being copied: rows, bytes and pages.
         self._copying: dict[TableName, list[int]] = {}
 
     def expect(self, tables: Iterable[PublishedTable]) -> None:
-        """These are to be copied."""
+        """Add tables to be copied."""
         for table in tables:
             self._tables += 1
             self._pages_total += sum(max(1, leaf.pages) + leaf.toast_pages for leaf in table.leaves)
 
     def received(self, chunk: Chunk, rows: int, size: int) -> None:
-        """A block of the chunk has come."""
+        """Count a block of the chunk."""
         with self._lock:
             self._rows += rows
             self._bytes += size
@@ -110,47 +110,47 @@ class SnapshotProgress:
             copying[1] += size
 
     def ended(self, chunk: Chunk) -> None:
-        """The chunk is written."""
+        """Count a chunk as written."""
         with self._lock:
             self._ended_bytes += self._open.pop((chunk.leaf.oid, chunk.from_page), (0, 0))[0]
             self._pages += _pages(chunk)
             self._copying.setdefault(chunk.table.table, [0, 0, 0])[2] += _pages(chunk)
 
     def table_done(self, table: PublishedTable) -> None:
-        """All chunks of a table are written, or it was given up."""
+        """Count a table whose chunks are all written, or that was given up."""
         with self._lock:
             self._tables_done += 1
             self._copying.pop(table.table, None)
 
-    def now(self) -> Progress:
-        """How far it is."""
+    def now(self) -> CopyProgress:
+        """Return the progress."""
         with self._lock:
             seconds = self._clock() - self._started
             per_page = max(1.0, self._ended_bytes / self._pages) if self._ended_bytes else _PAGE_BYTES
             halves = sum(min(pages - 1, int(size / per_page)) for size, pages in self._open.values())
             pages = min(self._pages + halves, self._pages_total)
             left = seconds * (self._pages_total - pages) / pages if pages else None
-            return Progress(
+            return CopyProgress(
                 str(self._point), now_text(), self._tables, self._tables_done, self._rows, self._bytes, pages,
                 self._pages_total, round(seconds, 3), None if left is None else round(left, 1),
                 None if self.cost is None else asdict(self.cost),
             )  # fmt: skip
 
-    def tell(self) -> None:
-        """An event and the file, where the last ones are old enough."""
-        if self._clock() - self._told < INTERVAL_S:
+    def emit(self) -> None:
+        """Report an event and write the file, if the last ones are old enough."""
+        if self._clock() - self._emitted_at < INTERVAL_S:
             return
-        self._told = self._clock()
-        at = self.now()
-        fields = asdict(at) | {
+        self._emitted_at = self._clock()
+        progress = self.now()
+        fields = asdict(progress) | {
             "source": self._source,
-            "fraction": round(at.fraction, 4),
-            "rows_per_s": round(at.rows_per_s),
-            "bytes_per_s": round(at.bytes / at.seconds) if at.seconds else 0,
+            "fraction": round(progress.fraction, 4),
+            "rows_per_s": round(progress.rows_per_s),
+            "bytes_per_s": round(progress.bytes / progress.seconds) if progress.seconds else 0,
             "copying": self._being_copied(),
         }
-        self._report(Event("bootstrap.progress", sentence(at), fields))
-        write_progress(self._place, at)
+        self._report(Event("bootstrap.progress", sentence(progress), fields))
+        write_progress(self._file, progress)
 
     def _being_copied(self) -> dict[str, dict[str, int]]:
         with self._lock:
@@ -160,31 +160,31 @@ class SnapshotProgress:
             }
 
     def close(self) -> None:
-        """The run is over, so there is nothing to follow."""
+        """Remove the file: the run is over."""
         with suppress(OSError):
-            self._place.unlink()
+            self._file.unlink()
 
 
-def write_progress(place: Path, progress: Progress) -> None:
-    """Replace the file; a failure is nobody's: the chunks meet a full disk soon enough."""
-    draft = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+def write_progress(file: Path, progress: CopyProgress) -> None:
+    """Replace the file; ignore a failure: the chunks meet a full disk soon enough."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     with suppress(OSError):
         draft.write_text(json.dumps({"format": FORMAT, **asdict(progress)}), encoding="utf-8")
-        draft.replace(place)
+        draft.replace(file)
 
 
-def read_progress(place: Path) -> Progress | None:
-    """What a running one, or one that was killed, wrote last; None where there is nothing that can be read."""
+def read_progress(file: Path) -> CopyProgress | None:
+    """Return what a running or a killed run wrote last; None if there is nothing readable."""
     try:
-        with place.open("rb") as file:
-            document = json.loads(file.read(_FILE_BYTES_MAX))
-        return Progress(**document) if document.pop("format") == FORMAT else None
+        with file.open("rb") as opened:
+            document = json.loads(opened.read(_FILE_BYTES_MAX))
+        return CopyProgress(**document) if document.pop("format") == FORMAT else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def _pages(chunk: Chunk) -> int:
-    """The chunk's own, and its share of those out of line; the last chunk has what is left over of these."""
+    """Return the chunk's own pages plus its share of the TOAST pages; the last chunk gets the rest of these."""
     leaf = chunk.leaf
     every = max(1, leaf.pages)
     end = every if chunk.to_page is None else chunk.to_page
@@ -192,18 +192,18 @@ def _pages(chunk: Chunk) -> int:
     return max(1, end - chunk.from_page) + share
 
 
-def sentence(at: Progress) -> str:
-    """For people."""
-    left = "" if at.seconds_left is None else f", about {at.seconds_left:,.0f} s left"
+def sentence(progress: CopyProgress) -> str:
+    """Return the progress as one line for people."""
+    left = "" if progress.seconds_left is None else f", about {progress.seconds_left:,.0f} s left"
     cost = ""
-    if at.cost is not None:
-        told = [f"{at.cost['locks']} tables locked"]
-        if at.cost["waiting"]:
-            told.append(f"{at.cost['waiting']} sessions wait for that")
-        if at.cost["xmin_age"] is not None:
-            told.append(f"xmin {at.cost['xmin_age']:,} transactions old")
-        if at.cost["retained_wal_bytes"] is not None:
-            told.append(f"{at.cost['retained_wal_bytes'] / 1e6:,.1f} MB of WAL kept")
-        cost = f"; on the source: {', '.join(told)}"
-    done = f"{at.tables_done:,} of {at.tables:,} tables, {at.rows:,} rows, {at.bytes / 1e6:,.1f} MB"
-    return f"{done}, {at.rows_per_s:,.0f} rows/s{left}{cost}"
+    if progress.cost is not None:
+        costs = [f"{progress.cost['locks']} tables locked"]
+        if progress.cost["waiting"]:
+            costs.append(f"{progress.cost['waiting']} sessions wait for that")
+        if progress.cost["xmin_age"] is not None:
+            costs.append(f"xmin {progress.cost['xmin_age']:,} transactions old")
+        if progress.cost["retained_wal_bytes"] is not None:
+            costs.append(f"{progress.cost['retained_wal_bytes'] / 1e6:,.1f} MB of WAL kept")
+        cost = f"; on the source: {', '.join(costs)}"
+    done = f"{progress.tables_done:,} of {progress.tables:,} tables, {progress.rows:,} rows, {progress.bytes / 1e6:,.1f} MB"
+    return f"{done}, {progress.rows_per_s:,.0f} rows/s{left}{cost}"

@@ -1,7 +1,7 @@
 """A limit on how fast all copying threads together read from the source.
 
-What is read belongs to `lakeproof.snapshot.copying`. Who does not read fills the connection's buffers, and then the server
-waits: so pausing here slows it down too.
+What is read does not belong here. A client that stops reading fills the connection's buffers, and then the server waits: so
+a pause here slows the server down too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 _SLICE_S = 0.5
 
 
-class Pace:
-    """At most `bytes_per_s` on average, all threads together; no limit where that is 0."""
+class RateLimiter:
+    """At most `bytes_per_s` on average over all threads; no limit if that is 0."""
 
     def __init__(
         self,
@@ -26,16 +26,16 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        # When all that was taken so far will have been paid for.
-        self._paid = clock()
+        # The time at which everything read so far is within the limit.
+        self._free_at = clock()
 
-    def take(self, size: int, give_up: Callable[[], bool]) -> None:
+    def acquire(self, size: int, give_up: Callable[[], bool]) -> None:
         """Wait until `size` more bytes are within the limit, or `give_up()` turns true."""
         if not self._bytes_per_s:
             return
         with self._lock:
             # Time in which nobody read is not saved up.
-            self._paid = max(self._paid, self._clock()) + size / self._bytes_per_s
-            until = self._paid
+            self._free_at = max(self._free_at, self._clock()) + size / self._bytes_per_s
+            until = self._free_at
         while (left := until - self._clock()) > 0 and not give_up():
             self._sleep(min(left, _SLICE_S))

@@ -1,6 +1,6 @@
-"""A finished snapshot's document as a value: its tables, and the files that have their rows; to bytes and back, strictly.
+"""A snapshot part as a value: its tables and the files that have their rows; to bytes and back, strictly.
 
-Which parts there are, and which of them wait, belongs to `snapshots`; copying to `lakeproof.commands.bootstrap`.
+Which parts exist does not belong here (`folder.py`), nor does copying.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SNAPSHOT_FORMAT = "lakeproof.snapshot/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """One durable Parquet file of a snapshot: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`."""
+class SnapshotFile:
+    """A chunk's durable Parquet file: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`."""
 
     path: str
     rows: int
@@ -42,7 +42,7 @@ class Chunk:
         }
 
     @classmethod
-    def from_fields(cls, f: Fields) -> Chunk:
+    def from_fields(cls, f: Fields) -> SnapshotFile:
         pages = f.items("pages")
         if len(pages) != 2 or not isinstance(pages[0], int) or not isinstance(pages[1], int | None):
             raise f.damaged("pages", "is not [from, to or null]")
@@ -54,21 +54,21 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTable:
-    """One table of a snapshot: its shape and its chunks; `rows` is their sum.
+    """A table of a snapshot: its schema version and its chunks' files; `rows` is their sum.
 
-    `fingerprint` is the digest of what the catalog said of it at the consistent point
-    (`lakeproof.catalog.fingerprint`), `files` the relfilenodes then, by the OID of the table or partition.
+    `fingerprint` is the digest of its catalog entries at the consistent point (`lakeproof.catalog.fingerprint`), `files` its
+    relfilenodes at that point, by the OID of the table or partition.
     """
 
     version: SchemaVersion
     rows: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[SnapshotFile, ...]
     fingerprint: str | None = None
     files: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def row_bytes(self) -> int:
-        """What one of its rows takes at most."""
+        """The size of its largest row."""
         return max((c.decoded.row for c in self.chunks), default=0)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class SnapshotTable:
     @classmethod
     def from_fields(cls, f: Fields) -> SnapshotTable:
         version = f.version("version", f.text("schema_id"))
-        chunks = tuple(Chunk.from_fields(c) for c in f.objects("chunks"))
+        chunks = tuple(SnapshotFile.from_fields(c) for c in f.objects("chunks"))
         rows = f.count("rows")
         if rows != sum(c.rows for c in chunks):
             raise f.damaged("rows", "is not the sum of its chunks' rows")
@@ -92,8 +92,8 @@ class SnapshotTable:
         oids = [oid for oid in files.doc if oid.isdecimal()]
         if len(oids) != len(files.doc):
             raise f.damaged("files", "has a name that is not an OID")
-        known = {int(oid): files.count(oid) for oid in oids}
-        return cls(version, rows, chunks, f.optional("fingerprint", lambda: f.text("fingerprint")), known)
+        relfilenodes = {int(oid): files.count(oid) for oid in oids}
+        return cls(version, rows, chunks, f.optional("fingerprint", lambda: f.text("fingerprint")), relfilenodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class SnapshotDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes, thing: str) -> SnapshotDoc:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        """Parse `to_bytes`' form; raise LakeError naming `thing` and the damaged field."""
         f = read_document(data, SNAPSHOT_FORMAT, thing)
         return cls(
             incarnation=Incarnation(f.count("incarnation")),

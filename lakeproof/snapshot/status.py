@@ -1,6 +1,6 @@
-"""How a source's newest snapshot stands: at work, or interrupted with tables left for another run.
+"""The state of a source's newest snapshot: running, or interrupted with tables left for another run.
 
-Copying belongs to `copying.py`; a snapshot that is whole and waits for the lake to `status`.
+Copying does not belong here, nor does a complete snapshot that waits for the lake: `lakeproof.commands.status` shows that.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from pathlib import Path
 
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.snapshot.folder import finished_tables, missing_tables, read_ended, read_wanted, snapshot_folders
+from lakeproof.snapshot.folder import finished_tables, missing_tables, read_end, read_request, snapshot_folders
 from lakeproof.snapshot.lock import holder
-from lakeproof.snapshot.progress import Progress, read_progress
+from lakeproof.snapshot.progress import CopyProgress, read_progress
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStatus:
-    """The newest snapshot, while one runs or tables are missing.
+    """The newest snapshot, while it runs or while tables are missing.
 
-    `running` is None where the system can't tell; `holder` is who runs it, or ran it last. Of the `tables` that it was to
-    copy, `tables_done` count, with so many `rows` and `bytes` of files; `progress` is what it says of itself while it runs.
-    `missing` have no copy, of this snapshot or an earlier one; `interrupted` says why it ended before its end.
+    `running` is None if the system can't tell; `holder` is who runs it, or ran it last. `tables` were requested,
+    `tables_done` of them are complete, with `rows` and `bytes` of files; `progress` is what the run reports of itself.
+    `missing` have no copy from this snapshot or an earlier one; `interrupted` is why it ended before its end.
     """
 
     running: bool | None
@@ -35,34 +35,36 @@ class SnapshotStatus:
     bytes: int
     missing: tuple[TableName, ...]
     interrupted: str | None
-    progress: Progress | None
+    progress: CopyProgress | None
 
 
 def snapshot_status(
     store: Store, paths: LakePaths, incarnation: Incarnation, *, locked: bool | None
 ) -> SnapshotStatus | None:
-    """Look at the newest snapshot; None where it is whole, or there is none. Raises LakeError where it is damaged."""
-    known = ((folder, read_wanted(store, paths, folder)) for folder in snapshot_folders(store, paths, incarnation))
-    newest = max(((f, wanted) for f, wanted in known if wanted is not None), key=lambda pair: pair[0], default=None)
+    """Read the newest snapshot's state; None if it is complete or there is none. Raises LakeError if it is damaged."""
+    requests = ((folder, read_request(store, paths, folder)) for folder in snapshot_folders(store, paths, incarnation))
+    newest = max(((f, request) for f, request in requests if request is not None), key=lambda p: p[0], default=None)
     if newest is None:
         return None
-    folder, wanted = newest
+    folder, request = newest
     finished = finished_tables(store, paths, incarnation)
     missing = missing_tables(store, paths, incarnation, finished)
     if not missing and not locked:
         return None
-    ended = read_ended(store, paths, folder)
-    done = [found.table for found in finished.values() if found.key == folder]
-    told = read_progress(Path(paths.url(paths.snapshot_progress))) if locked is not False else None
+    end = read_end(store, paths, folder)
+    done = [copy.table for copy in finished.values() if copy.key == folder]
+    progress = read_progress(Path(paths.url(paths.snapshot_progress))) if locked is not False else None
     return SnapshotStatus(
         running=locked,
         holder=holder(Path(paths.url(paths.snapshot_lock))),
-        consistent_point=wanted.consistent_point,
-        tables=len(wanted.tables),
+        consistent_point=request.consistent_point,
+        tables=len(request.tables),
         tables_done=len(done),
         rows=sum(table.rows for table in done),
         bytes=sum(chunk.bytes for table in done for chunk in table.chunks),
         missing=tuple(sorted(missing)),
-        interrupted=None if ended is None else ended.interrupted,
-        progress=told if told is not None and told.consistent_point == str(wanted.consistent_point) else None,
+        interrupted=None if end is None else end.interrupted,
+        progress=progress
+        if progress is not None and progress.consistent_point == str(request.consistent_point)
+        else None,
     )

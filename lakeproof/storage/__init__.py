@@ -1,1 +1,10 @@
-"""Room."""
+"""Files and documents: the store, every path in a lake, locks, and how JSON and Parquet are written.
+
+What a document means does not belong here, nor what Spark and Delta write themselves (`lakeproof.lake.delta`).
+
+    store.py            the interface             open.py     a store by its URL
+    local.py            the store in a folder     disk.py     errors of a disk, as ours
+    paths.py            every key and URL         locks.py    flock: exclusive, shared, probe
+    fields.py           strict reading of JSON    document_fields.py   the same with LakeError
+    parquet.py          our own Parquet files
+"""

@@ -1,6 +1,6 @@
-"""What an operating system's error about a disk means: room that is to be made, or something that is to be mended.
+"""Turns an operating system's error about a disk into ours: a full disk, or something that a person must mend.
 
-Writing itself belongs to `local.py` and to whoever writes temporary files; what is done about it to the callers.
+Writing does not belong here (`local.py`), nor does waiting for room: the callers do that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRONG_PLACE = frozenset({errno.ENOTDIR, errno.EACCES, errno.EPERM})
 
 
-def disk_error(thing: str, doing: str, error: OSError) -> LakeError:
-    """The error that says that `doing` (e.g. "writing to it") failed: NoRoomError where the disk or the quota is full."""
-    reason = f"{doing} failed: {error.strerror or type(error).__name__}"
+def disk_error(thing: str, action: str, error: OSError) -> LakeError:
+    """Return the error that `action` (e.g. "writing to it") failed: NoRoomError if the disk or the quota is full."""
+    reason = f"{action} failed: {error.strerror or type(error).__name__}"
     if error.errno in _FULL:
         return NoRoomError(thing, reason, "make room, then start again (a drain without an end goes on by itself)")
     if error.errno in _WRONG_PLACE:

@@ -1,7 +1,7 @@
-"""Strict reading of a JSON object's fields: each has its type, and none is filled in where it is missing.
+"""Strict reading of a JSON object's fields: each has its type, and a missing one is never filled in.
 
-Which fields a document has belongs to the document's own module; what a damaged document means, to a subclass or the
-caller. Times are written here too, in the one form that is read back.
+The fields of a document do not belong here but in the document's own module; a subclass or the caller decides what a damaged
+document means. Times are written here too, in the one form that is read back.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _INTEGER_LIMIT = 1 << 63
 
 
 class Malformed(ValueError):  # noqa: N818  it says what the document is
-    """The document is not what its format says; the message is half a sentence without values of rows."""
+    """The document does not have its format; the message is half a sentence without values of rows."""
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """The JSON object in the bytes of a document; raises Malformed."""
+    """Return the JSON object in the bytes of a document; raise Malformed."""
     try:
         document = json.loads(data.decode("utf-8"))
         if _SURROGATE.search(data):
             # JSON can escape half a character, which is no text.
             json.dumps(document, ensure_ascii=False).encode()
-    # ValueError: also an integer of more digits than Python reads.
+    # ValueError also comes from an integer with more digits than Python reads.
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not a JSON document ({type(error).__name__}, {len(data)} bytes)") from None
     if not isinstance(document, dict):
@@ -45,34 +45,35 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def canonical(document: dict[str, Any]) -> bytes:
-    """UTF-8 JSON with sorted keys, no spaces and one trailing newline."""
+    """Return UTF-8 JSON with sorted keys, no spaces and one trailing newline."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def now_text() -> str:
-    """The time for `created_at`."""
-    return _text(datetime.now(timezone.utc))
+    """Return the present time for `created_at`."""
+    return text_of(datetime.now(timezone.utc))
 
 
 def time_of(text: str) -> datetime:
-    """The time that a document says; Python 3.10 does not read the Z."""
+    """Return the time of a document's text; Python 3.10 does not read the Z."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def time_text(us: int | None) -> str | None:
-    """ISO 8601 in UTC with six decimals, of microseconds since 1970."""
-    return None if us is None else _text(_EPOCH + timedelta(microseconds=us))
+    """Return ISO 8601 in UTC with six decimals, from microseconds since 1970."""
+    return None if us is None else text_of(_EPOCH + timedelta(microseconds=us))
 
 
-def _text(time: datetime) -> str:
+def text_of(time: datetime) -> str:
+    """Return a time in UTC as documents have it: ISO 8601 with six decimals and a Z."""
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Fields:
-    """One JSON object, at `place` of its document.
+    """The fields of one JSON object, at `place` of its document.
 
-    Every method raises what `damaged` makes where the field is missing or of another form; `end`, where a field was never
-    asked for.
+    Every method raises the error of `damaged` if the field is missing or has another form; `end` raises it if a field was
+    never read.
     """
 
     def __init__(self, doc: dict[str, Any], place: str = "") -> None:
@@ -81,66 +82,66 @@ class Fields:
         self._seen: set[str] = set()
 
     def damaged(self, name: str, reason: str) -> Exception:
-        """The error for a field (to be raised by the caller)."""
+        """Return the error about a field (the caller raises it)."""
         return Malformed(f"{self.place}{name} {reason}")
 
     def inner(self: F, doc: Any, name: str) -> F:
-        """The fields of an object inside this one, found at `name`."""
+        """Return the fields of an object inside this one, at `name`."""
         if not isinstance(doc, dict):
             raise self.damaged(name, "is not an object")
         return type(self)(doc, self.place_of(name))
 
     def place_of(self, name: str) -> str:
-        """The place of what stands at `name`."""
+        """Return the place of the object at `name`."""
         return f"{self.place}{name}."
 
     def has(self, name: str) -> bool:
-        """Whether the field is there."""
+        """True if the field exists."""
         return name in self.doc
 
     def value(self, name: str) -> Any:
-        """The field as it is."""
+        """Return the field as it is."""
         self._seen.add(name)
         if name not in self.doc:
             raise self.damaged(name, "is missing")
         return self.doc[name]
 
     def end(self) -> None:
-        """Every field has been asked for."""
+        """Check that every field has been read."""
         rest = sorted(set(self.doc) - self._seen)
         if rest:
             raise self.damaged(rest[0][:40], "is not a field of this format")
 
     def text(self, name: str) -> str:
-        """A string."""
+        """Return a string."""
         value = self.value(name)
         if not isinstance(value, str):
             raise self.damaged(name, "is not text")
         return value
 
     def count(self, name: str) -> int:
-        """An integer from 0 to 2**63 - 1."""
+        """Return an integer from 0 to 2**63 - 1."""
         value = self.value(name)
         if type(value) is not int or not 0 <= value < _INTEGER_LIMIT:
             raise self.damaged(name, "is not an integer from 0")
         return value
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return true or false."""
         value = self.value(name)
         if not isinstance(value, bool):
             raise self.damaged(name, "is neither true nor false")
         return value
 
     def matching(self, name: str, form: re.Pattern[str]) -> str:
-        """A string that `form` matches wholly."""
+        """Return a string that `form` matches completely."""
         value = self.text(name)
         if not form.fullmatch(value):
             raise self.damaged(name, f"has not the form {form.pattern}")
         return value
 
     def one_of(self, name: str, allowed: Iterable[str]) -> str:
-        """One of some words."""
+        """Return one of the `allowed` words."""
         value = self.text(name)
         words = list(allowed)
         if value not in words:
@@ -148,7 +149,7 @@ class Fields:
         return value
 
     def lsn(self, name: str) -> Lsn:
-        """An LSN's text."""
+        """Return an LSN from its text."""
         text = self.text(name)
         try:
             return Lsn.parse(text)
@@ -156,11 +157,11 @@ class Fields:
             raise self.damaged(name, "is not an LSN") from None
 
     def path(self, name: str) -> str:
-        """A relative path that stays below its folder."""
+        """Return a relative path that stays below its folder."""
         return self.matching(name, _PATH)
 
     def table(self, name: str) -> TableName:
-        """A `TableName.key`."""
+        """Return a table name from a `TableName.key`."""
         text = self.text(name)
         try:
             return TableName.from_key(text)
@@ -168,7 +169,7 @@ class Fields:
             raise self.damaged(name, "is not a table's key") from None
 
     def time_us(self, name: str) -> int:
-        """Microseconds since 1970 of an ISO 8601 text in UTC."""
+        """Return the microseconds since 1970 of an ISO 8601 text in UTC."""
         text = self.matching(name, _TIME)
         try:
             time = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
@@ -178,7 +179,7 @@ class Fields:
         return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
     def schema_version(self, name: str) -> SchemaVersion:
-        """A `SchemaVersion.to_json()`."""
+        """Return a schema version from a `SchemaVersion.to_json()`."""
         value = self.value(name)
         try:
             return SchemaVersion.from_json(value)
@@ -186,34 +187,34 @@ class Fields:
             raise self.damaged(name, "is not a schema version") from None
 
     def object(self: F, name: str) -> F:
-        """An object's own fields."""
+        """Return an object's own fields."""
         return self.inner(self.value(name), name)
 
     def items(self, name: str) -> list[Any]:
-        """A list."""
+        """Return a list."""
         value = self.value(name)
         if not isinstance(value, list):
             raise self.damaged(name, "is not a list")
         return value
 
     def objects(self: F, name: str) -> list[F]:
-        """A list of objects."""
+        """Return a list of objects."""
         return [self.inner(item, f"{name}[{index}]") for index, item in enumerate(self.items(name))]
 
     def tables(self: F, name: str) -> dict[TableName, F]:
-        """An object from table keys to objects."""
+        """Return an object from table keys to objects."""
         return {t: self.inner(item, f"{name}[{t.key}]") for t, item in self.entries(name).items()}
 
     def entries(self, name: str) -> dict[TableName, Any]:
-        """The same with what stands under the keys as it is."""
-        found = {}
+        """Return an object from table keys to values as they are."""
+        result = {}
         for key, item in self.object(name).doc.items():
             try:
-                found[TableName.from_key(key)] = item
+                result[TableName.from_key(key)] = item
             except ValueError:
                 raise self.damaged(name, f"has {key[:80]!r}, which is not a table's key") from None
-        return found
+        return result
 
     def optional(self, name: str, read: Callable[[], T]) -> T | None:
-        """None where the field is null, else what `read` makes of it."""
+        """Return None if the field is null, else the result of `read`."""
         return None if self.value(name) is None else read()

@@ -1,13 +1,14 @@
-"""The store in a local folder: what is put survives a power cut once the call has returned.
+"""The store in a local folder: whatever is put survives a power cut once the call has returned.
 
-Which keys exist and what they mean does not belong here.
+The keys and their meaning do not belong here.
 
-A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which fails where the
-name is taken, unlike a rename) or `rename()`, and syncs the folder. A folder is synced, with those above it up to the mount
-point, the first time this process writes into it: whoever made it may have died before that.
+A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which, unlike a rename,
+fails if the name is taken) or `rename()`, and syncs the folder. The first time that this process writes into a folder, it
+syncs the folder and those above it up to the mount point: the process that created them may have died before that.
 
-What `link()` answers is not always so: over NFS it may have given the name and say that the name is taken, when the first
-answer was lost on its way. So where it says that it failed, what stands under the name decides: these bytes, then it was us.
+The answer of `link()` may be wrong: over NFS it may have given the name and still report that the name is taken, if the
+first answer was lost on its way. So if it reports a failure, the file under the name decides: if it has these bytes, we
+wrote it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lakeproof.errors import LakeError
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError, make_root
 
 _TEMPORARY = ".lp-"
-# Parquet writes many small pieces; each would be a system call without a buffer of this size.
+# Parquet writes many small pieces; without a buffer of this size each would be a system call.
 _BUFFER_BYTES = 1 << 20
 
 
@@ -78,14 +79,14 @@ class LocalFile:
     def abandon(self) -> None:
         self._path.unlink(missing_ok=True)
         if self._file is not None:
-            # What is still in the buffer would be written first, on a disk that may be full.
+            # Closing would first write the rest of the buffer, on a disk that may be full.
             with suppress(OSError):
                 self._file.close()
             self._file = None
 
 
 class LocalStore:
-    """A `Store` below one folder, which is made when something is put."""
+    """A `Store` below one folder, which the first put creates."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -145,7 +146,7 @@ class LocalStore:
         except FileExistsError:
             raise AlreadyExistsError(key) from None
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
             _sync_folder(folder)
 
@@ -202,7 +203,7 @@ class LocalStore:
         return temporary
 
     def _copy_in(self, local: Path, path: Path, key: str) -> None:
-        """Another file system: copy beside the name, then link, so that the name is never half a file."""
+        """Copy from another file system beside the name, then link, so that the name is never half a file."""
         temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
         try:
             shutil.copyfile(local, temporary)
@@ -223,7 +224,7 @@ class LocalStore:
             for above in _above(self.root):
                 _sync_folder(above)
             self._synced.add(self.root)
-        # From the top: one that is noted was synced with all above it, also where a later one fails.
+        # From the top: a recorded folder was synced with all folders above it, even if a later one fails.
         for part in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)][1:]:
             below = self.root / part
             if below not in self._synced:
@@ -231,7 +232,7 @@ class LocalStore:
                 self._synced.add(below)
 
     def list(self, prefix: str) -> list[str]:
-        found: list[str] = []
+        keys: list[str] = []
         waiting = [prefix.strip("/")]
         while waiting:
             folder = waiting.pop()
@@ -240,8 +241,8 @@ class LocalStore:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(key)
                 elif not entry.name.startswith("."):
-                    found.append(key)
-        return sorted(found)
+                    keys.append(key)
+        return sorted(keys)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -253,9 +254,9 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _above(folder: Path) -> list[Path]:
-    """The folders in which the names of `folder` and those above it stand, up to the mount point or what can't be read.
+    """Return the folders above `folder`, which hold its name and theirs, up to the mount point or an unreadable one.
 
-    Whoever made them may have died before it had synced their names.
+    The process that created them may have died before it synced their names.
     """
     above: list[Path] = []
     while not os.path.ismount(folder) and os.access(folder.parent, os.R_OK):
@@ -265,19 +266,19 @@ def _above(folder: Path) -> list[Path]:
 
 
 def _link(source: Path, path: Path, key: str) -> None:
-    """Give the file another name; raises AlreadyExistsError where that is taken by something else, and as `os.link`."""
+    """Give the file a second name; raise AlreadyExistsError if something else has it, and as `os.link`."""
     try:
         os.link(source, path)
     except OSError as error:
-        if _is_there(source, path):
+        if _has_same_bytes(source, path):
             return
         if isinstance(error, FileExistsError):
             raise AlreadyExistsError(key) from None
         raise
 
 
-def _is_there(source: Path, path: Path) -> bool:
-    """Whether the bytes of `source` stand under the name `path`."""
+def _has_same_bytes(source: Path, path: Path) -> bool:
+    """True if the file `path` has the bytes of `source`."""
     try:
         return path.samefile(source) or filecmp.cmp(source, path, shallow=False)
     except OSError:
@@ -285,7 +286,7 @@ def _is_there(source: Path, path: Path) -> bool:
 
 
 def _discard(temporary: Path) -> None:
-    """Remove it, as far as that is possible: what happened to the put counts, and `sweep` finds what is left."""
+    """Remove the file if possible: only the put's own result matters, and `sweep` finds what is left."""
     with suppress(OSError):
         temporary.unlink()
 

@@ -1,4 +1,4 @@
-"""Opens the store of a lake by its URL."""
+"""Opens the store of a lake by its URL; the stores themselves do not belong here (`local.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakeproof.storage.store import Store, local_folder
 
 
 def open_store(lake: str | Path) -> Store:
-    """The store of a lake; raises ConfigError for a place that is not supported."""
+    """Return the store of a lake; raise ConfigError for an unsupported place."""
     from lakeproof.storage.local import LocalStore
 
     return LocalStore(local_folder(lake))

@@ -1,11 +1,11 @@
-"""How the pipeline's own Parquet files are written: compression, and the cheapest encoding of each type.
+"""Writes the pipeline's own Parquet files: compression, and the cheapest encoding of each type.
 
-Which files there are, and which rows are in them, belongs to `segment.py` and to the snapshots.
+The choice of files and rows does not belong here (`lakeproof.landing.segment`, `lakeproof.snapshot.copying`).
 
 The files are read once or twice and soon dropped, so the processor's time counts as much as the size. Numbers that are near
 their neighbours are stored as differences, texts with their lengths apart: against plain values a third of the time to write
-and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only where the caller knows that
-values repeat. Spark's vectorized reader, delta-rs and Arrow read all of it (tests/edges/test_parquet_encodings.py).
+and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if the caller knows that values
+repeat. Spark's vectorized reader, delta-rs and Arrow read all of it (tests/edges/test_parquet_encodings.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from lakeproof.storage.store import NewFile
 
 _DIFFERENCES, _LENGTHS_APART = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"
-# A decimal of more digits does not fit 64 bits and is stored as bytes of a fixed length.
+# A decimal with more digits does not fit 64 bits and is stored as bytes of a fixed length.
 _INTEGER_DIGITS_MAX = 18
 
 
 def open_parquet(
     file: NewFile, schema: pa.Schema, *, dictionaries: Collection[str] = (), statistics: Collection[str] = ()
 ) -> pq.ParquetWriter:
-    """A writer of `schema` into `file`, with dictionaries and statistics for the columns named and for no other."""
+    """Return a writer of `schema` into `file`, with dictionaries and statistics for the named columns only."""
     encodings = {field.name: encoding(field.type) for field in schema if field.name not in dictionaries}
     return pq.ParquetWriter(
         file,
@@ -39,7 +39,7 @@ def open_parquet(
 
 
 def encoding(arrow: pa.DataType) -> str | None:
-    """Parquet's name of the encoding that a column of this type gets; None for the plain one, and for nested types."""
+    """Return Parquet's name of the encoding for this type; None for the plain one, and for nested types."""
     if pa.types.is_integer(arrow) or pa.types.is_date32(arrow) or pa.types.is_timestamp(arrow):
         return _DIFFERENCES
     if pa.types.is_decimal128(arrow) and arrow.precision <= _INTEGER_DIGITS_MAX:

@@ -1,13 +1,13 @@
-"""Where everything lies in a lake: every key and URL is made here and nowhere else.
+"""The places of everything in a lake: every key and URL is formed here and nowhere else.
 
-What is stored there belongs to `landing/FORMAT.md` and `lake/FORMAT.md`.
+The contents do not belong here: `landing/FORMAT.md` and `lake/FORMAT.md` describe them.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lakeproof.errors import ConfigError
 from lakeproof.lsn import Lsn
@@ -16,12 +16,12 @@ from lakeproof.storage.store import local_folder
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
-# Beside the views' tables, so no view has this name.
+# A folder beside the views' tables, so no view has this name.
 CUTS = "cuts"
 
 
 def run_lock(lake: str, job: str) -> Path:
-    """The file that the runs of a Dagster job keep locked; no source has a name that begins with a dot."""
+    """Return the file that the runs of a Dagster job keep locked; no source has a name that begins with a dot."""
     return local_folder(lake) / ".runs" / f"{job}.lock"
 
 
@@ -29,7 +29,7 @@ def run_lock(lake: str, job: str) -> Path:
 class LakePaths:
     """The places of one source in one lake.
 
-    Methods give keys for the store; `url` turns a key into the absolute path that Spark and pyarrow take.
+    Methods return keys for the store; `url` turns a key into the absolute path that Spark and pyarrow take.
     Raises ConfigError for a source name that could not be a folder beside `views`.
     """
 
@@ -45,7 +45,7 @@ class LakePaths:
             )
 
     def url(self, key: str) -> str:
-        """The absolute place of `key`."""
+        """Return the absolute path of `key`."""
         return str(local_folder(self.lake).joinpath(*key.split("/")))
 
     # The landing ---------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ class LakePaths:
         """The folder of one incarnation's chain; `files[].path` of a manifest is below it."""
         return f"{self.landings}/{incarnation:06d}"
 
-    def beginning(self, incarnation: Incarnation) -> str:
-        """The record of an incarnation that is going to begin."""
+    def incarnation_record(self, incarnation: Incarnation) -> str:
+        """The record of an incarnation that is about to begin."""
         return f"{self.landing(incarnation)}/begin.json"
 
     def timelines(self, incarnation: Incarnation) -> str:
@@ -75,13 +75,13 @@ class LakePaths:
         """One manifest."""
         return f"{self.manifests(incarnation)}/{number:020d}.json"
 
-    def bases(self, incarnation: Incarnation) -> str:
-        """The folder of the documents that say where the chain begins now."""
+    def chain_starts(self, incarnation: Incarnation) -> str:
+        """The folder of the documents that name the chain's present start."""
         return f"{self.landing(incarnation)}/base"
 
-    def base(self, incarnation: Incarnation, number: int) -> str:
-        """The one that begins it at link `number`."""
-        return f"{self.bases(incarnation)}/{number:020d}.json"
+    def chain_start(self, incarnation: Incarnation, number: int) -> str:
+        """The document that starts the chain at manifest `number`."""
+        return f"{self.chain_starts(incarnation)}/{number:020d}.json"
 
     def data(self, incarnation: Incarnation) -> str:
         """The folder of the segments' data files."""
@@ -108,12 +108,12 @@ class LakePaths:
 
     @property
     def snapshot_lock(self) -> str:
-        """The file that whoever copies a snapshot of this source keeps locked."""
+        """The file that the process copying a snapshot of this source keeps locked."""
         return f"{self.source}/snapshots/run.lock"
 
     @property
     def snapshot_progress(self) -> str:
-        """How far that has come: for people, not trusted by anybody."""
+        """The progress of that copy: for people only, nothing relies on it."""
         return f"{self.source}/snapshots/progress.json"
 
     @property
@@ -140,20 +140,20 @@ class LakePaths:
         return f"{self.source}/cycles/bases"
 
     def cut_base(self, number: CycleNumber) -> str:
-        """All that cut `number` names, for later ones."""
+        """All tables of cut `number`, for later cuts to refer to."""
         return f"{self.cut_bases}/{number:012d}.json"
 
-    def cut_shape(self, schema_id: str) -> str:
-        """A shape that tables have in cuts."""
+    def cut_schema(self, schema_id: str) -> str:
+        """A schema version that tables have in cuts."""
         return f"{self.source}/cycles/shapes/{schema_id}.json"
 
     @property
     def attempts(self) -> str:
-        """The folder of the attempts to write tables in a cycle that has not ended."""
+        """The folder of the attempts to write tables in an unfinished cycle."""
         return f"{self.source}/cycles/attempts"
 
     def attempt(self, number: CycleNumber, table: str, attempt: int) -> str:
-        """One attempt in a cycle; `table` is a digest of the table's key, which may be too long for a name."""
+        """One attempt in a cycle; `table` is a digest of the table's key, which may be too long for a file name."""
         return f"{self.attempts}/{number:012d}-{table}-{attempt}.json"
 
     @property
@@ -171,8 +171,8 @@ class LakePaths:
         return f"{self.source}/cycles/lease.lock"
 
     @property
-    def proved(self) -> str:
-        """What was proved last of each table."""
+    def proof_record(self) -> str:
+        """The result of the last proof of each table."""
         return f"{self.source}/proved.json"
 
     # Tables and views ----------------------------------------------------------------------------
@@ -185,18 +185,23 @@ class LakePaths:
         """The Delta table of a table's rows."""
         return f"{self.source}/current/{table.key}"
 
+    @staticmethod
+    def layer_of(path: str) -> str:
+        """Return `history` or `current`, of the place of one of a table's two Delta tables: its key has two parts."""
+        return PurePosixPath(path).parts[-3]
+
     @property
     def schema_history(self) -> str:
-        """The Delta table of what changed in tables' shapes."""
+        """The Delta table of the changes of tables' schemas."""
         return f"{self.source}/schema_history"
 
-    def shapes(self, table: TableName) -> str:
-        """The folder of a table's shapes."""
+    def schema_versions(self, table: TableName) -> str:
+        """The folder of a table's schema versions."""
         return f"{self.source}/schemas/{table.key}"
 
-    def schema(self, table: TableName, number: CycleNumber) -> str:
-        """A table's shape from a cycle on."""
-        return f"{self.shapes(table)}/{number:012d}.json"
+    def schema_version(self, table: TableName, number: CycleNumber) -> str:
+        """A table's schema version from a cycle on."""
+        return f"{self.schema_versions(table)}/{number:012d}.json"
 
     @staticmethod
     def view(name: str) -> str:

@@ -1,6 +1,6 @@
 """The small interface through which manifests, cycle documents and landing files become durable.
 
-How a make does it (a local folder: `local.py`) does not belong here; neither do paths (`lake_paths.py`).
+Implementations do not belong here (a local folder: `local.py`), nor do paths (`paths.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SUPPORTED = "a local folder, or a file:// URL"
 
 
 class AlreadyExistsError(Exception):
-    """A `put_if_absent` or `create` found something else under the key; `key` names it."""
+    """A `put_if_absent` or `create` met something else under the key; `key` names it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -34,9 +34,9 @@ class NotFoundError(Exception):
 
 
 class NewFile(Protocol):
-    """A large file on its way into a store: a binary file object that counts and digests what passes.
+    """A large file on its way into a store: a binary file object that counts and digests what is written.
 
-    After `finish` its contents are durable; its name is once `Store.settle` has been told the key.
+    After `finish` its contents are durable; its name is durable after `Store.sync_names` with its key.
     """
 
     key: str
@@ -51,79 +51,79 @@ class NewFile(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether `finish` or `abandon` was called."""
+        """True after `finish` or `abandon`."""
 
     def write(self, data: bytes) -> int:
-        """Append; gives the number of bytes."""
+        """Append `data` and return the number of bytes."""
 
     def flush(self) -> None:
-        """Pass on what is buffered in this process."""
+        """Write the buffer of this process to the file."""
 
     def finish(self) -> None:
-        """Make the contents durable and let go of the file."""
+        """Make the contents durable and close the file."""
 
     def abandon(self) -> None:
-        """Let go of the file and remove it; may be called at any time, also after `finish`."""
+        """Close and remove the file; may be called at any time, also after `finish`."""
 
 
 class Store(Protocol):
-    """Bytes under keys (`a/b/c`, relative to the lake). What a method has put is durable when it returns.
+    """Bytes under keys (`a/b/c`, relative to the lake). A put is durable when the method returns.
 
     Keys whose last part begins with a dot are the store's own and never listed.
     """
 
     def put_if_absent(self, key: str, data: bytes) -> None:
-        """Store `data` wholly or not at all; raises AlreadyExistsError where something else has the key.
+        """Store `data` completely or not at all; raise AlreadyExistsError if the key has something else.
 
-        Where these very bytes have it, that is success: a store may have done it and lost the answer. So what only one
-        writer may put has something of that writer's in it.
+        If the key has these very bytes, that is success: a store may have done it and lost the answer. So a document
+        that only one writer may put contains something of that writer's.
         """
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data`, replacing what was there in one step."""
+        """Store `data`, replacing the old bytes in one step."""
 
     def get(self, key: str) -> bytes:
-        """The stored bytes; raises NotFoundError."""
+        """Return the stored bytes; raise NotFoundError."""
 
     def exists(self, key: str) -> bool:
-        """Whether something is stored under the key."""
+        """True if something is stored under the key."""
 
     def size(self, key: str) -> int:
-        """Its bytes; raises NotFoundError."""
+        """Return the number of stored bytes; raise NotFoundError."""
 
     def folders(self, prefix: str) -> list[str]:
-        """The names (not keys) of the folders right below `prefix`, sorted."""
+        """Return the names (not keys) of the folders right below `prefix`, sorted."""
 
     def delete(self, key: str) -> None:
-        """Remove it; nothing happens where it is not there."""
+        """Remove the key; a missing key is no error."""
 
     def create(self, key: str) -> NewFile:
-        """Begin a large file; raises AlreadyExistsError where the key is taken."""
+        """Begin a large file; raise AlreadyExistsError if the key is taken."""
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def sync_names(self, keys: Iterable[str]) -> None:
         """Make the names of finished files durable, all at once."""
 
     def publish(self, local: Path, key: str) -> None:
-        """Bring a finished local file in under `key`, durably, and remove it from where it was.
+        """Move a finished local file to `key`, durably.
 
-        Raises AlreadyExistsError where the key is taken; `local` then stays.
+        Raises AlreadyExistsError if the key is taken; `local` then stays.
         """
 
     def open(self, key: str) -> BinaryIO:
-        """Open for reading with seek; raises NotFoundError. The caller closes it."""
+        """Open for reading with seek; raise NotFoundError. The caller closes it."""
 
     def url(self, key: str) -> str:
-        """The absolute path or URL under which Spark and pyarrow find the key."""
+        """Return the absolute path or URL under which Spark and pyarrow find the key."""
 
     def sweep(self, prefix: str, older_than_s: float) -> int:
-        """Remove what interrupted puts right below `prefix` left behind, if that old; gives how many."""
+        """Remove the leftovers of interrupted puts right below `prefix`, if that old; return their number."""
 
     def list(self, prefix: str) -> list[str]:
-        """Every key below the folder `prefix`, sorted; empty where there is none."""
+        """Return every key below the folder `prefix`, sorted; empty if there is none."""
 
 
 def make_root(lake: str | Path) -> Path:
-    """Return the lake's folder, made for this user alone if it is not there; one that exists keeps its mode."""
+    """Return the lake's folder, created for this user alone if it is missing; an existing one keeps its mode."""
     root = local_folder(lake)
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def make_root(lake: str | Path) -> Path:
 
 
 def local_folder(lake: str | Path) -> Path:
-    """The absolute folder that `lake` names; raises ConfigError for any other scheme than file."""
+    """Return the absolute folder that `lake` names; raise ConfigError for any other scheme than file."""
     text = str(lake)
     match = _SCHEME.match(text)
     if match is None:

@@ -1,4 +1,11 @@
-"""PostgreSQL values: which type each has in the lake, and the one caster from PostgreSQL's text to it.
+"""PostgreSQL values: the type that each has in the lake, and the one caster from PostgreSQL's text to it.
 
-Bytes of the protocol belong to `lakeproof.pgoutput`, the exact form of a lake value in Spark to `lakeproof.lake.rows.exact`.
+The protocol's bytes are `lakeproof.pgoutput`, and a value's exact form in Spark is `lakeproof.lake.rows.exact`; neither
+belongs here.
+
+    types.py          the one table of kinds            exact_kinds.py    what a kind means for keys
+    cast.py           text to value, exactly            arrays.py         splits texts of arrays
+    spans.py          the usual texts, compiled         compiled.py       compiles a loop
+    parse_numbers.py  booleans, integers, decimals      parse_texts.py    strings, bytes, validity
+    parse_times.py    dates and timestamps
 """

@@ -1,9 +1,9 @@
-r"""PostgreSQL's text of one-dimensional arrays, taken apart for a whole column at once.
+r"""Splits PostgreSQL's text of one-dimensional arrays into elements, for a whole column at once.
 
-What the elements become belongs to `cast.py`. Nothing is done per element in Python: a regular expression says which texts
-are of which shape, then a few array operations over the joined octets find the elements and take quotes and escapes away.
+`cast.py` casts the elements. Nothing is done per element in Python: a regular expression classifies the texts, then a few
+array operations over the joined bytes find the elements and remove quotes and escapes.
 
-    {1,NULL,"a \"b\"","NULL"}          braces, commas and quotes outside of elements go, a backslash's follower stays
+    {1,NULL,"a \"b\"","NULL"}          braces, commas and quotes outside of elements go, the byte after a backslash stays
     ^ ^    ^ ^^       ^ ^^    ^^
 """
 
@@ -21,14 +21,14 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
-# PostgreSQL quotes an element that is empty, reads NULL, or has one of these characters in it.
+# PostgreSQL quotes an element that is empty, reads NULL, or contains one of these characters.
 _QUOTED = r'"(?:[^"\\]|\\["\\])*"'
 _PLAIN = r'[^{}",\\ \t\n\v\f\r]+'
 _ELEMENT = f"(?:{_QUOTED}|{_PLAIN})"
 _BOUNDS = r"(?:\[-?[0-9]+:-?[0-9]+\])+="
 # RE2: `\A` and `\z` are the ends of the text.
 _ONE_DIMENSION = rf"\A\{{(?:{_ELEMENT}(?:,{_ELEMENT})*)?\}}\z"
-# Braces are not matched with each other: such a text is kept as it is, not taken apart.
+# Braces are not matched with each other: such a text is kept as it is, not split.
 _OTHER = rf"\A(?:{_BOUNDS}\{{(?:{_ELEMENT}|[{{}},])*\}}|\{{\{{(?:{_ELEMENT}|[{{}},])*\}}\}})\z"
 _NULL = np.frombuffer(b"NULL", np.uint8)
 
@@ -37,8 +37,8 @@ _NULL = np.frombuffer(b"NULL", np.uint8)
 class Elements:
     """The arrays of a column: row i's elements are `texts[offsets[i]:offsets[i + 1]]`.
 
-    `texts` is a string array, null for a NULL element. Rows that are NULL or not of one dimension have no elements: those
-    in `other` are arrays of another shape (more dimensions, a lower bound that is not 1), those in `unknown` are no arrays.
+    `texts` is a string array, null for a NULL element. Rows that are NULL or not of one dimension have no elements: rows
+    in `other` are arrays of another form (more dimensions, a lower bound that is not 1), rows in `unknown` are no arrays.
     """
 
     offsets: Ints
@@ -47,8 +47,8 @@ class Elements:
     unknown: Flags
 
 
-def take_apart(texts: pa.Array) -> Elements:
-    """The elements of arrays in PostgreSQL's output text (a string array, NULL for NULL)."""
+def split_arrays(texts: pa.Array) -> Elements:
+    """Return the elements of arrays in PostgreSQL's output text (a string array, NULL for NULL)."""
     plain = _matches(texts, _ONE_DIMENSION)
     missing = texts.is_null().to_numpy(zero_copy_only=False)
     none = np.zeros(len(texts), np.bool_)
@@ -64,7 +64,7 @@ def take_apart(texts: pa.Array) -> Elements:
 
 
 def joined_octets(texts: pa.Array) -> tuple[Octets, Ints, Ints]:
-    """The octets of a string array without nulls, one text after the other; where each text begins, and how long it is."""
+    """Return the joined bytes of a string array without nulls, and each text's start and length."""
     if len(texts) == 0:
         return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
@@ -73,12 +73,12 @@ def joined_octets(texts: pa.Array) -> tuple[Octets, Ints, Ints]:
 
 
 def _matches(texts: pa.Array, pattern: str) -> Flags:
-    found: Flags = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
-    return found
+    matches: Flags = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
+    return matches
 
 
 def _split(texts: pa.Array) -> tuple[Ints, pa.Array]:
-    """Offsets and elements of texts that are all of one dimension and not null."""
+    """Return offsets and elements of texts that are all of one dimension and not null."""
     data, start, sizes = joined_octets(texts)
     end = start + sizes
     dropped, separators = _structure(data)
@@ -92,7 +92,7 @@ def _split(texts: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def _structure(data: Octets) -> tuple[Flags, Ints]:
-    """Which octets belong to no element but the braces around the rows, and where the separators are."""
+    """Return the bytes that belong to no element (except the rows' outer braces), and the separators' offsets."""
     quote = data == ord('"')
     comma = data == ord(",")
     if not quote.any():
@@ -100,7 +100,7 @@ def _structure(data: Octets) -> tuple[Flags, Ints]:
     dropped = quote
     backslash = np.flatnonzero(data == ord("\\"))
     if backslash.size:
-        # In a run of backslashes every other one escapes what follows it.
+        # In a run of backslashes every second one escapes what follows it.
         head = np.concatenate(([True], np.diff(backslash) != 1))
         run = backslash[head][np.cumsum(head) - 1]
         escape = backslash[(backslash - run) % 2 == 0]
@@ -113,12 +113,12 @@ def _structure(data: Octets) -> tuple[Flags, Ints]:
 
 
 def _texts(data: Octets, dropped: Flags, begin: Ints, stop: Ints) -> pa.Array:
-    """The octets of each element that are not dropped, null where they are a NULL without quotes."""
+    """Return each element's bytes that are not dropped, null for a NULL without quotes."""
     count = len(begin)
     if count == 0:
         return pa.array([], pa.string())
     kept = ~dropped
-    # What lies between two elements is dropped, so an element's octets are those up to the next one's beginning.
+    # What is between two elements is dropped, so an element's bytes are those up to the start of the next one.
     sizes = np.add.reduceat(kept, begin, dtype=np.int64)
     ends = np.concatenate(([0], np.cumsum(sizes)))
     octets = data[kept]

@@ -1,13 +1,12 @@
 """The one caster: PostgreSQL's text to the lake's types, whole columns at a time.
 
-Which type a column has belongs to `types.py`; where the texts come from (the stream, COPY) to the callers, who share this
-so that a value can't depend on the road it came by.
+`types.py` has a column's type. The stream and COPY share this caster, so a value can't depend on how it arrived.
 
 Invariant nothing-guessed: a text is cast if it has exactly the shape PostgreSQL prints and the type holds it exactly. A text
 that PostgreSQL prints and the type can't hold (NaN in a decimal, infinity or a year outside 1 to 9999 in a date, an array of
 two dimensions) is an *overflow*: NULL in the column, the text itself in `_lp_text`. Every other text is *misshapen*, as are
-octets that are not UTF-8: NULL in the column, and in `_lp_text` under a key that marks it (`MARK`), so that whoever applies
-the row refuses it: it was read under a wrong shape, or the settings are not the pinned ones.
+bytes that are not UTF-8: NULL in the column, and in `_lp_text` under a key that marks it (`MARK`), so that applying the row
+is refused: it was read with a wrong schema, or the settings are not the pinned ones.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.schema import Column
-from lakeproof.values.arrays import Flags, Ints, joined_octets, take_apart
+from lakeproof.values.arrays import Flags, Ints, joined_octets, split_arrays
 from lakeproof.values.types import arrow_type, element_kind, precision_scale
 
 PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
-        # What the output functions read: the texts below are these settings' texts.
+        # The output functions read these settings: the texts below depend on them.
         "client_encoding": "UTF8",
         "DateStyle": "ISO",
         "IntervalStyle": "postgres",
@@ -36,11 +35,11 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
         "bytea_output": "hex",
         "lc_monetary": "C",
         "quote_all_identifiers": "off",
-        # Nothing on the path: reg* values are printed with their schema, and no one's function shadows a name.
+        # An empty path: reg* values are printed with their schema, and no user's function shadows a name.
         "search_path": "",
-        # A policy that would hide rows is an error instead.
+        # A policy that would hide rows becomes an error.
         "row_security": "off",
-        # PostgreSQL 18 says with a warning that it went on without a publication.
+        # PostgreSQL 18 reports with a warning that it continued without a publication.
         "client_min_messages": "warning",
         # A snapshot's transaction lives as long as its copy.
         "statement_timeout": "0",
@@ -50,8 +49,8 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# At the head of the key of a misshapen text in `_lp_text`, and so of the whole JSON object: `{"!3":"a"}`. Octets that are
-# no UTF-8 stand in hexadecimal digits, `{"!x3":"ff"}`.
+# Begins the key of a misshapen text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
+# written in hexadecimal digits, `{"!x3":"ff"}`.
 MARK = "!"
 _MARK_OCTETS = "!x"
 
@@ -72,10 +71,10 @@ class CastError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A column's typed values, and which of them are not there for lack of fit.
+    """A column's typed values, and which texts did not fit.
 
     `values` has the column's Arrow type and the length of the texts; `overflow` and `misshapen` are boolean arrays of that
-    length without nulls, or None where no text is one; no text is both.
+    length without nulls, or None if no text is one; no text is both.
     """
 
     values: pa.Array
@@ -84,17 +83,17 @@ class Cast:
 
     @property
     def fits(self) -> bool:
-        """Whether every text fitted."""
+        """True if every text fitted."""
         return self.overflow is None and self.misshapen is None
 
     def refuse_misshapen(self, column: Column) -> Cast:
-        """The same; raises CastError if a text is misshapen."""
+        """Return this cast; raises CastError if a text is misshapen."""
         if self.misshapen is not None:
             raise CastError(column, pc.sum(self.misshapen).as_py())
         return self
 
 
-# 0001 to 9999: RE2 has no look-ahead to take 0000 out of [0-9]{4} with.
+# 0001 to 9999: RE2 has no look-ahead that could exclude 0000 from [0-9]{4}.
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _MONTH_DAY = "-[0-9]{2}-[0-9]{2}"
 _DAY = _YEAR + _MONTH_DAY
@@ -103,7 +102,7 @@ _TIME = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _INFINITY = "-?infinity"
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
 
-# What is cast, by kind. RE2: `\z` is the end of the text, so a trailing newline does not pass.
+# The texts that are cast, by kind. RE2: `\z` is the end of the text, so a trailing newline does not pass.
 _FITS = MappingProxyType(
     {
         "bool": "[tf]",
@@ -118,7 +117,7 @@ _FITS = MappingProxyType(
         "bytea": r"\\x(?:[0-9a-f]{2})*",
     }
 )
-# What PostgreSQL prints beside it. Kinds that are missing hold every value of their type.
+# Other texts that PostgreSQL prints. Kinds that are not here hold every value of their type.
 _OVERFLOWS = MappingProxyType(
     {
         "numeric": f"{_NUMBER}|NaN|-?Infinity",
@@ -147,13 +146,13 @@ def cast_column(texts: pa.Array, column: Column) -> Cast:
 
 
 def text_overflow(columns: Sequence[tuple[Column, pa.Array, Cast]], length: int | None = None) -> pa.Array:
-    """The `_lp_text` column: one (column, texts, their cast) for each column of the table that has not fitted, at least.
+    """Return the `_lp_text` column; `columns` has (column, texts, their cast), at least for each column that did not fit.
 
-    A row in which all texts fitted is NULL; another is a JSON object from attribute number to exact text, marked texts
-    first. `length` is the number of rows, needed where `columns` may be empty.
+    A row in which all texts fitted is NULL; any other is a JSON object from attribute number to exact text, marked texts
+    first. `length` is the number of rows, needed because `columns` may be empty.
     """
     rows: dict[int, dict[str, str]] = {}
-    # Marked ones first, so that the first key tells.
+    # Marked ones first, so that the first key shows if there are any.
     for column, texts, cast in columns:
         length = len(texts)
         for row, text in _texts_where(texts, cast.misshapen):
@@ -171,19 +170,19 @@ def text_overflow(columns: Sequence[tuple[Column, pa.Array, Cast]], length: int 
 
 def _texts_where(texts: pa.Array, chosen: pa.Array | None) -> Iterator[tuple[int, str | bytes]]:
     if chosen is not None:
-        where = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
-        yield from zip(where.tolist(), texts.take(pa.array(where)).to_pylist(), strict=True)
+        rows = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+        yield from zip(rows.tolist(), texts.take(pa.array(rows)).to_pylist(), strict=True)
 
 
 def _marked(column: Column, text: str | bytes) -> tuple[str, str]:
-    """The key and the text of a misshapen text; a column that the catalog no longer knows has but its name."""
-    known = str(column.attnum or column.name)
+    """Return the key and text of a misshapen text; a column no longer in the catalog has only its name."""
+    name = str(column.attnum or column.name)
     if isinstance(text, str):
-        return MARK + known, text
+        return MARK + name, text
     try:
-        return MARK + known, text.decode()
+        return MARK + name, text.decode()
     except UnicodeDecodeError:
-        return _MARK_OCTETS + known, text.hex()
+        return _MARK_OCTETS + name, text.hex()
 
 
 def _cast(texts: pa.Array, column: Column) -> Cast:
@@ -205,17 +204,17 @@ def _cast(texts: pa.Array, column: Column) -> Cast:
 
 
 def _arrays(texts: pa.Array, column: Column, of: str) -> Cast:
-    """Every element of every row in one column; a row that does not fit, or with an element that does not, is NULL."""
-    found = take_apart(texts)
-    cast = _cast(found.texts, replace(column, kind=of))
-    values, counts = cast.values, np.diff(found.offsets)
-    misshapen: Flags = found.unknown
-    overflow: Flags = found.other
+    """Cast all elements of all rows in one column; a row that does not fit, or has such an element, is NULL."""
+    elements = split_arrays(texts)
+    cast = _cast(elements.texts, replace(column, kind=of))
+    values, counts = cast.values, np.diff(elements.offsets)
+    misshapen: Flags = elements.unknown
+    overflow: Flags = elements.other
     if not cast.fits:
         row = np.repeat(np.arange(len(texts)), counts)
         misshapen = _with_rows(misshapen, row, cast.misshapen)
         overflow = _with_rows(overflow, row, cast.overflow) & ~misshapen
-        # Parquet's writer takes no elements in a NULL.
+        # Parquet's writer refuses elements in a NULL.
         values = values.filter(pa.array(~(misshapen | overflow)[row]))
         counts = np.where(misshapen | overflow, 0, counts)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
@@ -226,7 +225,7 @@ def _arrays(texts: pa.Array, column: Column, of: str) -> Cast:
 
 
 def _with_rows(rows: Flags, row: Ints, elements: pa.Array | None) -> Flags:
-    """`rows`, and those that have one of the chosen elements."""
+    """Return `rows`, and the rows that have one of the chosen elements."""
     result: Flags = rows.copy()
     if elements is not None:
         result[row[elements.to_numpy(zero_copy_only=False)]] = True
@@ -246,7 +245,7 @@ def _without(texts: pa.Array, chosen: pa.Array) -> pa.Array:
 
 
 def _refused(texts: pa.Array, to: pa.DataType) -> pa.Array:
-    """Which texts Arrow can't read as the type: it stops at the first, so halves are tried."""
+    """Return the texts that Arrow can't read as the type: it stops at the first, so halves are tried."""
     pieces = []
     waiting = [texts]
     while waiting:
@@ -265,9 +264,9 @@ def _refused(texts: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def beside_patterns(column: Column) -> tuple[str, str] | None:
-    """What a text of the column looks like that stands in `_lp_text`: it matches the first pattern, and not the second.
+    """Return two patterns for a column's texts in `_lp_text`: such a text matches the first and not the second.
 
-    None for kinds without parameters or patterns of their own: arrays, and those that hold every value.
+    None for kinds without patterns of their own: arrays, and kinds that hold every value.
     """
     printed = _OVERFLOWS.get(column.kind)
     if printed is None:
@@ -281,7 +280,7 @@ def _whole(pattern: str) -> str:
 
 
 def _fits(texts: pa.Array, column: Column) -> pa.Array | None:
-    """Which texts have the shape of values that the type holds; None where all have."""
+    """Return the texts that have the form of values that the type holds; None if all have."""
     pattern = _decimal_pattern(column.typmod) if column.kind == "numeric" else _FITS[column.kind]
     if column.kind == "bytea" and _is_hex(texts):
         return None
@@ -290,7 +289,7 @@ def _fits(texts: pa.Array, column: Column) -> pa.Array | None:
 
 
 def _decimal_pattern(typmod: int) -> str:
-    """Numbers that decimal(p,s) holds exactly: at most p - s digits before the point, zeros alone after s decimals."""
+    """Return the pattern of decimal(p,s): at most p - s digits before the point, only zeros after s decimals."""
     precision, scale = precision_scale(typmod) or (0, 0)
     before = rf"0*[0-9]{{1,{precision - scale}}}" if precision > scale else "0+"
     after = rf"(\.[0-9]{{1,{scale}}}0*)?" if scale else r"(\.0+)?"
@@ -298,7 +297,7 @@ def _decimal_pattern(typmod: int) -> str:
 
 
 def _typed(texts: pa.Array, column: Column) -> Cast:
-    """Texts of the right shape; misshapen are those that are no values all the same: 2023-02-30, 40000 as int2."""
+    """Cast texts of the right form; those that are no values all the same (2023-02-30, 40000 as int2) are misshapen."""
     if column.kind == "bool":
         return Cast(pc.equal(texts, "t"), None)
     if column.kind == "bytea":
@@ -318,7 +317,7 @@ def _typed(texts: pa.Array, column: Column) -> Cast:
 
 
 def _is_hex(texts: pa.Array) -> bool:
-    r"""Whether every text is `\x` and pairs of digits: what the pattern says, over all octets at once."""
+    r"""True if every text is `\x` and pairs of digits: the pattern, over all bytes at once."""
     filled = pc.fill_null(texts, "\\x") if texts.null_count else texts
     data, starts, sizes = joined_octets(filled)
     if not ((sizes >= 2) & (sizes % 2 == 0)).all():
@@ -331,7 +330,7 @@ def _is_hex(texts: pa.Array) -> bool:
 
 
 def _bytes_of_hex(texts: pa.Array) -> pa.Array:
-    r"""`\x6869` to `hi`: every pair of digits at once over the joined texts, then the prefix's byte is dropped."""
+    r"""Cast `\x6869` to `hi`: all pairs of digits of the joined texts at once, then the prefix's byte is dropped."""
     missing = texts.is_null()
     filled = pc.fill_null(texts, "\\x") if texts.null_count else texts
     data, starts, sizes = joined_octets(filled)

@@ -1,7 +1,6 @@
-r"""Strings, byte strings and validity bits, from spans of a buffer, compiled.
+r"""Copies strings and byte strings, and sets validity bits, from spans of a buffer; compiled.
 
-Whether the bytes are UTF-8 belongs to Arrow's validator (`spans.py`); here it is only seen whether they are ASCII.
-A span of negative size is no text.
+Arrow's validator (`spans.py`) checks UTF-8; the loops here only detect ASCII. A span of negative size has no text.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Places = npt.NDArray[np.int32]
 
 @compiled
 def find_offsets(size: Places, offsets: Places) -> int:
-    """Where each text begins when they stand one after the other, and their bytes together."""
+    """Set each text's offset when the texts are joined; returns their total bytes."""
     total = 0
     for i in range(len(size)):
         offsets[i] = total
@@ -31,7 +30,7 @@ def find_offsets(size: Places, offsets: Places) -> int:
 
 @compiled
 def copy_texts(octets: Octets, start: Places, size: Places, out: Octets) -> bool:
-    """The texts one after the other; whether all are ASCII."""
+    """Join the texts; True if all are ASCII."""
     seen = np.uint8(0)
     to = 0
     for i in range(len(size)):
@@ -48,7 +47,7 @@ def copy_texts(octets: Octets, start: Places, size: Places, out: Octets) -> bool
 
 @compiled
 def _hex(octet: int) -> int:
-    """The value of a lower-case hexadecimal digit, or a negative number."""
+    """Return the value of a lower-case hexadecimal digit, or a negative number."""
     if octet >= _ZERO and octet <= _NINE:
         return octet - _ZERO
     if octet >= _A and octet <= _F:
@@ -58,17 +57,17 @@ def _hex(octet: int) -> int:
 
 @compiled
 def parse_hex(octets: Octets, start: Places, size: Places, offsets: Places, out: Octets) -> int:
-    r"""`\x6869` as two bytes; their number altogether, or -1. `out` has room for half as many bytes as the texts have."""
+    r"""Parse `\x6869` to two bytes; returns the total bytes, or -1. `out` has room for half the bytes of the texts."""
     to = 0
     for i in range(len(size)):
         offsets[i] = to
         if size[i] < 0:
             continue
-        at = np.int64(start[i])
-        end = at + size[i]
-        if size[i] < 2 or size[i] % 2 or octets[at] != _BACKSLASH or octets[at + 1] != _X:
+        offset = np.int64(start[i])
+        end = offset + size[i]
+        if size[i] < 2 or size[i] % 2 or octets[offset] != _BACKSLASH or octets[offset + 1] != _X:
             return -1
-        for place in range(at + 2, end, 2):
+        for place in range(offset + 2, end, 2):
             value = _hex(np.int64(octets[place])) * 16 + _hex(np.int64(octets[place + 1]))
             if value < 0:
                 return -1
@@ -80,7 +79,7 @@ def parse_hex(octets: Octets, start: Places, size: Places, offsets: Places, out:
 
 @compiled
 def find_validity(size: Places, bits: Octets) -> None:
-    """A bit for each text, into a bitmap of zeros."""
+    """Set a bit for each text in a bitmap of zeros."""
     for i in range(len(size)):
         if size[i] >= 0:
             bits[i >> 3] |= np.uint8(1 << (i & 7))

@@ -1,8 +1,8 @@
-"""A column's texts where they stand in a buffer, and the same as typed values: the fast road of the caster.
+"""Casts a column's texts inside a buffer to typed values: the fast path of the caster.
 
-What a text means is said by `cast.py` alone. A kind has a loop here (`parse_*.py`) only for the form in which PostgreSQL
-usually prints it; a column with any other text, and a kind without a loop, gives None and goes through `cast_column`.
-Invariant: where both roads give values, they are the same (tests/core/test_values_spans.py).
+Only `cast.py` defines what a text means. A kind has a loop here (`parse_*.py`) only for the form in which PostgreSQL usually
+prints it; a column with any other text, and a kind without a loop, returns None and goes through `cast_column`.
+Invariant: if both paths return values, the values are equal (tests/core/test_values_spans.py).
 
 Memory: a typed column is at most 16 bytes a row, or as large as its texts.
 """
@@ -24,19 +24,19 @@ from lakeproof.values.parse_texts import copy_texts, find_offsets, find_validity
 from lakeproof.values.parse_times import parse_days, parse_instants
 from lakeproof.values.types import arrow_type, precision_scale
 
-# A span that is no text: NULL, or a value that the server left out as unchanged.
+# The size of a span without a text: NULL, or a value that the server left out as unchanged.
 NULL, UNCHANGED = -1, -2
-# Arrow's offsets are 32 bits wide. A batch's messages have fewer bytes than that, but an update's unchanged value stands in
-# its old image only and becomes two texts.
+# Arrow's offsets are 32 bits wide. A batch's messages have fewer bytes than that, but an update's unchanged value is only in
+# its old image and becomes two texts.
 TEXT_BYTES_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """One column: row i's text has `size[i]` bytes from `start[i]` on in `octets`, or none where the size is negative.
+    """One column: row i's text has `size[i]` bytes from `start[i]` on in `octets`; a negative size means no text.
 
-    `missing` is how many have none. Every span lies within `octets`, which is made read-only: the loops do not check it
-    again, and are compiled for arrays that can't be written.
+    `missing` is the number of rows without a text. Every span lies within `octets`, which becomes read-only: the loops do
+    not check the bounds again, and are compiled for read-only arrays.
     """
 
     octets: npt.NDArray[np.uint8]
@@ -51,15 +51,15 @@ class Spans:
         return len(self.size)
 
     def texts(self) -> pa.Array:
-        """The texts as strings; as binary where one of them is not UTF-8."""
+        """Return the texts as strings, or as binary if one of them is not UTF-8."""
         offsets = np.empty(len(self) + 1, np.int32)
         total = find_offsets(self.size, offsets)
         if total > TEXT_BYTES_MAX:
             raise pa.ArrowCapacityError(f"a column of a batch has {total} bytes of text")
         out = np.empty(total, np.uint8)
         ascii_alone = copy_texts(self.octets, self.start, self.size, out)
-        found = pa.string() if ascii_alone else pa.binary()
-        texts = self.array(found, pa.py_buffer(offsets), pa.py_buffer(out))
+        arrow = pa.string() if ascii_alone else pa.binary()
+        texts = self.array(arrow, pa.py_buffer(offsets), pa.py_buffer(out))
         if ascii_alone:
             return texts
         try:
@@ -68,7 +68,7 @@ class Spans:
             return texts
 
     def array(self, arrow: pa.DataType, *buffers: pa.Buffer) -> pa.Array:
-        """An Arrow array of these buffers, with NULL where there is no text."""
+        """Return an Arrow array of these buffers, NULL for rows without a text."""
         return pa.Array.from_buffers(arrow, len(self), [self._validity(), *buffers], self.missing)
 
     def _validity(self) -> pa.Buffer | None:
@@ -80,7 +80,7 @@ class Spans:
 
 
 def cast_spans(spans: Spans, column: Column) -> pa.Array | None:
-    """The column's typed values, None where `cast_column` has to look at the texts."""
+    """Return the column's typed values, None if `cast_column` has to read the texts."""
     cast = _CASTS.get(column.kind)
     return None if cast is None else cast(spans, column)
 
@@ -107,7 +107,7 @@ def _integers(spans: Spans, column: Column) -> pa.Array | None:
 
 
 def _floats(spans: Spans, column: Column) -> pa.Array | None:
-    """Arrow's parser is the exact one; a text that it makes infinite is none that PostgreSQL prints."""
+    """Parse with Arrow, which is exact; PostgreSQL never prints a text that Arrow reads as infinite."""
     if not are_plain_floats(spans.octets, spans.start, spans.size):
         return None
     values = spans.texts().cast(arrow_type(column))

@@ -1,7 +1,6 @@
-"""The one table of kinds: what a PostgreSQL type becomes in the lake.
+"""The one table of kinds: the lake's type for each PostgreSQL type.
 
-How a text is turned into the type belongs to `cast.py`; reading the catalog to `lakeproof.postgres`. `docs/types.md` is this
-table for people, and a test holds the two together.
+`cast.py` turns texts into these types. `docs/types.md` is this table for people, and a test keeps the two equal.
 
 Invariant nothing-guessed: a type that is not in the table, or whose modifier the lake's type can't carry, is `exact_text`.
 """
@@ -33,8 +32,8 @@ class CatalogType:
 
     `typtype` is the catalog's letter (`b` base, `c` composite, `d` domain, `e` enum, `m` multirange, `p` pseudo, `r` range).
     For a domain `base_oid` and `base_typtype` are of the type below *all* its domains and `base_typmod` is the nearest
-    modifier on the way there (-1 where none); for other types they are 0, empty and -1. `element` is the type of an
-    array's elements (also of an array below domains), None for what is no array.
+    modifier on the way there (-1 if there is none); for other types they are 0, empty and -1. `element` is the type of an
+    array's elements (also of an array below domains), None for any other type.
     """
 
     oid: Oid
@@ -48,7 +47,7 @@ class CatalogType:
 
 
 class TableOptions(Protocol):
-    """What a person may say about a table's types; `lakeproof.config.model.TableConfig` is one."""
+    """A person's choices about a table's types; `lakeproof.config.model.TableConfig` has them."""
 
     @property
     def numeric(self) -> Mapping[str, tuple[int, int]]:
@@ -64,9 +63,9 @@ class Kind:
     """One row of the table.
 
     `pg_types` are the PostgreSQL types it comes from, `arrow` and `spark` give the lake's type from the column's typmod,
-    `spark_name` is the Spark type for people. `exact` says that as a key the value is used as it is (equal in Spark if and
-    only if equal in its exact text). `exact_form` says how PostgreSQL's text follows from the typed value, `overflows` which
-    values of the type the lake's type does not hold. An array's typmod is its elements'.
+    `spark_name` is the Spark type for people. `exact` is true if a key uses the value as it is (equal in Spark if and only
+    if equal in its exact text). `exact_form` describes how PostgreSQL's text follows from the typed value, `overflows` the
+    values that the lake's type does not hold. An array's typmod is its elements'.
     """
 
     name: str
@@ -80,17 +79,17 @@ class Kind:
 
 
 def element_kind(kind: str) -> str | None:
-    """The kind of an array kind's elements; None for a kind that is no array."""
+    """Return the kind of an array kind's elements, None for a kind that is no array."""
     return kind.removesuffix(ARRAY) if kind.endswith(ARRAY) else None
 
 
 def decimal_typmod(precision: int, scale: int) -> int:
-    """The typmod of `numeric(precision, scale)`."""
+    """Return the typmod of `numeric(precision, scale)`."""
     return ((precision << 16) | (scale & 0x7FF)) + 4
 
 
 def precision_scale(typmod: int) -> tuple[int, int] | None:
-    """The inverse of `decimal_typmod`; None for a bare numeric (-1). A scale may be negative or beyond the precision."""
+    """Invert `decimal_typmod`; None for a bare numeric (-1). A scale may be negative or exceed the precision."""
     if typmod < 4:
         return None
     packed = typmod - 4
@@ -98,7 +97,7 @@ def precision_scale(typmod: int) -> tuple[int, int] | None:
 
 
 def fits_decimal(typmod: int) -> bool:
-    """Whether every finite value of `numeric` with this typmod fits a decimal of the lake."""
+    """True if every finite value of `numeric` with this typmod fits a decimal of the lake."""
     pair = precision_scale(typmod)
     if pair is None:
         return False
@@ -114,7 +113,7 @@ def _decimal_pair(typmod: int) -> tuple[int, int]:
 
 
 _BITS = "{} hexadecimal digits of the bits, every NaN `{}`"
-_CLOCK = "`YYYY-MM-DD HH:MM:SS`, then `.` and the microseconds without trailing zeros where they are not 0"
+_CLOCK = "`YYYY-MM-DD HH:MM:SS`, then `.` and the microseconds without trailing zeros if they are not 0"
 _INSTANT = "as timestamp, in UTC, then `+00`"
 _FAR = "`infinity`, `-infinity`, years BC, years after 9999"
 _NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
@@ -169,7 +168,7 @@ _SCALARS = (
 
 
 def _array_of(kind: Kind) -> Kind:
-    """The kind of one-dimensional arrays whose elements have this kind."""
+    """Return the kind of one-dimensional arrays of this kind."""
     beyond = "" if kind.overflows == NOTHING else f", an element that overflows as `{kind.name}` does"
     return Kind(
         kind.name + ARRAY,
@@ -213,12 +212,12 @@ _KIND_BY_OID = MappingProxyType(
 )
 
 
-def settle(
+def resolve_kind(
     catalog_type: CatalogType, typmod: int, table: TableOptions | None = None, column: str = ""
 ) -> tuple[str, int]:
-    """The kind of `column` and the typmod its `Column` carries.
+    """Return the kind of `column` and the typmod that its `Column` carries.
 
-    The typmod is the column's own, a domain's base typmod, or that of the configured pin. Raises ValueError where the
+    The typmod is the column's own, a domain's base typmod, or that of the configured pin. Raises ValueError if the
     configuration pins a column that is no bare numeric, or to a pair that is no decimal of the lake.
     """
     kind, own, bare = _natural(catalog_type, typmod)
@@ -237,18 +236,18 @@ def settle(
 
 
 def is_bare_numeric(catalog_type: CatalogType, typmod: int) -> bool:
-    """Whether the column is a numeric without precision, or an array of such: what the configuration can pin."""
+    """True if the column is a numeric without precision, or an array of that: the configuration can pin it."""
     return bool(_natural(catalog_type, typmod)[2])
 
 
 def _natural(catalog_type: CatalogType, typmod: int) -> tuple[str, int, str]:
-    """Kind and typmod without configuration, and the kind that a pin would give (empty where there is nothing to pin)."""
+    """Return kind and typmod without configuration, and the kind that a pin would give (empty if it can't be pinned)."""
     own = catalog_type.base_typmod if catalog_type.typtype == "d" else typmod
     element = catalog_type.element
     if element is None:
         kind, bare = _scalar(catalog_type, own)
         return kind, own, bare
-    # A domain's own modifier stands in its place; an array's belongs to its elements.
+    # A domain's own modifier takes the place of the column's; an array's belongs to its elements.
     own = element.base_typmod if element.typtype == "d" else own
     kind, bare = _scalar(element, own)
     array = EXACT_TEXT if kind == EXACT_TEXT else kind + ARRAY
@@ -256,7 +255,7 @@ def _natural(catalog_type: CatalogType, typmod: int) -> tuple[str, int, str]:
 
 
 def _scalar(catalog_type: CatalogType, typmod: int) -> tuple[str, str]:
-    """The kind of what is no array, and the kind that a pin would give."""
+    """Return the kind of a type that is no array, and the kind that a pin would give."""
     domain = catalog_type.typtype == "d"
     oid = catalog_type.base_oid if domain else catalog_type.oid
     letter = catalog_type.base_typtype if domain else catalog_type.typtype
@@ -277,28 +276,28 @@ def make_column(
     identity: bool,
     table: TableOptions | None = None,
 ) -> Column:
-    """The `Column` of a catalog's column; raises ValueError as `settle` does."""
-    kind, own = settle(catalog_type, typmod, table, name)
+    """Return the `Column` of a catalog's column; raises ValueError as `resolve_kind` does."""
+    kind, own = resolve_kind(catalog_type, typmod, table, name)
     return Column(name, catalog_type.oid, own, type_name(catalog_type), kind, attnum, identity)
 
 
 def unknown_column(name: str, type_oid: Oid, typmod: int, *, identity: bool) -> Column:
-    """The `Column` of a column that the stream knows and the catalog no longer does: attnum 0, exact text."""
+    """Return the `Column` of a column that is in the stream but no longer in the catalog: attnum 0, exact text."""
     return Column(name, type_oid, typmod, "", EXACT_TEXT, 0, identity)
 
 
 def type_name(catalog_type: CatalogType) -> str:
-    """The type's name, with its schema where that is not `pg_catalog`; an array's is its element's with `[]`."""
+    """Return the type's name, with its schema unless that is `pg_catalog`; an array's is its element's with `[]`."""
     if catalog_type.element is not None and catalog_type.typtype == "b":
         return type_name(catalog_type.element) + ARRAY
     return catalog_type.name if catalog_type.schema == "pg_catalog" else f"{catalog_type.schema}.{catalog_type.name}"
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type of the column's values in landing and snapshot files; raises KeyError for a kind that is not one."""
+    """Return the Arrow type of the column in landing and snapshot files; raises KeyError for an unknown kind."""
     return KINDS[column.kind].arrow(column.typmod)
 
 
 def spark_type(column: Column) -> str:
-    """The name of the column's type in Spark SQL; raises KeyError for a kind that is not one."""
+    """Return the name of the column's type in Spark SQL; raises KeyError for an unknown kind."""
     return KINDS[column.kind].spark(column.typmod)

@@ -1,4 +1,4 @@
-"""The audit of a view: what it holds, compared with its query's answer at the cuts it stands at.
+"""The audit of a view: its rows, compared with its query's answer at the cuts that it was computed at.
 
 Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.commands.prove_lake`.
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.config.model import ViewConfig
@@ -20,7 +18,7 @@ from lakeproof.lake.read.open import OpenedLake
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, one_refresh, view_path
 from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
+from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.definition import definition_sha256
@@ -32,14 +30,14 @@ ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 
 @dataclass(frozen=True, slots=True)
 class ViewProof:
-    """What is said of a view; `blocked`: nothing was compared, the reason says why."""
+    """The result for a view; `blocked`: nothing was compared, for the reason given."""
 
     status: ViewStatus
     reason: str | None = None
 
 
 def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig) -> ViewProof:
-    """Compute the view anew at the cuts it stands at, and compare. `session` is the caller's own."""
+    """Compute the view anew at its cuts, and compare. `session` is the caller's own."""
     try:
         with one_refresh(lake):
             cut = newest_cut(store, view.name)
@@ -50,16 +48,16 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
             return ViewProof("blocked", "its definition has changed since its newest cut")
         if not settled:
             return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")
-        retracted, inserted = _compare(session, store, lake, view, cut)
+        with reading(session) as attempt:
+            retracted, inserted = _compare(session, store, lake, view, cut)
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:
         return ViewProof("blocked", f"{error.reason}; {error.remedy}")
-    except (PySparkException, Py4JJavaError) as error:
-        raise_unless_about_the_data(session, error)
-        reason = f"its table, or one that it reads, can't be read: {reason_of(error)}"
+    if attempt.error is not None:
+        reason = f"its table, or one that it reads, can't be read: {reason_of(attempt.error)}"
         return ViewProof(
-            "blocked", f"{reason}; where it is its own, move {view_path(lake, view.name)} away and refresh it"
+            "blocked", f"{reason}; if it is its own, move {view_path(lake, view.name)} away and refresh it"
         )
     if not retracted and not inserted:
         return ViewProof("equal")
@@ -69,8 +67,8 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
 
 def _compare(session: SparkSession, store: Store, lake: str, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
     cuts = {source: read_cut(store, LakePaths(lake, source), number) for source, number in cut.sources.items()}
-    there = (cuts[source].tables.get(table) for source, table in view.reads.values())
-    fit(session, sum(table.row_bytes for table in there if table is not None))
-    at = OpenedLake(session, lake, cuts)
-    tables = {name: at.table(source, table) for name, (source, table) in view.reads.items()}
+    sources = (cuts[source].tables.get(table) for source, table in view.reads.values())
+    fit(session, sum(table.row_bytes for table in sources if table is not None))
+    opened = OpenedLake(session, lake, cuts)
+    tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
     return compare_view(session, lake, view, tables, cut.delta_version)

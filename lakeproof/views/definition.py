@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
+from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
 from lakeproof.lake.spark.failures import raise_unless_about_the_data
-from lakeproof.schema import HIDDEN_PREFIX
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
 _REMEDY = "correct the view's SQL file"
@@ -35,7 +35,7 @@ def definition_sha256(view: ViewConfig) -> str:
 
 
 def read_sql(view: ViewConfig) -> str:
-    """The SQL file's text; raises ConfigError where it can't be read or is empty."""
+    """Return the SQL file's text; raises ConfigError if it can't be read or is empty."""
     try:
         text = _LAST_SEMICOLON.sub("", view.sql()).strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -50,7 +50,7 @@ def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame
     """The view's rows, as a plan: `tables` gives a frame of `session` for each name that the SQL reads.
 
     `session` must be the caller's own: the names become its temporary views. Raises ConfigError if the SQL is not one query
-    that Spark understands and `query_rules` allow, or its columns can't be told apart or kept.
+    that Spark understands and `query_rules` allow, or its columns can't be distinguished or kept.
     """
     for name, frame in tables.items():
         frame.createOrReplaceTempView(name)
@@ -58,7 +58,7 @@ def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame
     try:
         with query_errors(session, view):
             check_text(session, text)
-            # In brackets nothing but a query can stand.
+            # Only a query can be in brackets.
             rows = session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
             check_analysed(session, rows, tables)
     except QueryRefusedError as error:
@@ -75,9 +75,9 @@ def digest_of(rows: DataFrame, columns: list[str]) -> Column:
 
 @contextmanager
 def query_errors(session: SparkSession, view: ViewConfig) -> Iterator[None]:
-    """Turn what Spark says of the query inside into ConfigError, in Spark's own short words.
+    """Turn Spark's error about the query in the block into ConfigError, in Spark's own short words.
 
-    Only the error's condition is told where the query already ran: its sentence may have values in it.
+    If the query already ran, only the error's condition is reported: its sentence may contain values.
     """
     try:
         yield
@@ -100,8 +100,9 @@ def _check_columns(view: ViewConfig, rows: DataFrame) -> None:
     seen: set[str] = set()
     for field in rows.schema.fields:
         folded = field.name.casefold()
-        if folded.startswith(HIDDEN_PREFIX):
-            raise _bad_column(view, field.name, f"its name begins with {HIDDEN_PREFIX}, which hidden columns do")
+        if folded.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX)):
+            prefix = HIDDEN_PREFIX if folded.startswith(HIDDEN_PREFIX) else SCRATCH_PREFIX
+            raise _bad_column(view, field.name, f"its name begins with {prefix}, which is reserved for hidden columns")
         if folded in seen:
             raise _bad_column(view, field.name, "another column of the query has the same name")
         seen.add(folded)

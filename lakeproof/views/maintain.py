@@ -2,8 +2,8 @@
 
 The source's own tables belong to `maintain`, one view's table to `lakeproof.views.optimize`.
 
-A view that reads several sources is maintained with each of them, and goes by the longest `cuts_s` and the smallest
-`small_files` among them. Where a refresh of views is in progress it is waited for; views that are not configured any
+A view that reads several sources is maintained with each of them, by the longest `cuts_s` and the smallest `small_files`
+among them. If a refresh of views is in progress, maintenance waits for it; views that are not configured any
 more are left as they are.
 """
 
@@ -24,11 +24,11 @@ from lakeproof.lake.delta.files import Unread
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import one_refresh
 from lakeproof.lake.rows.memory import fit
-from lakeproof.landing.retention import Freed, summed
+from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.optimize import KeptCuts, files_together, kept_cuts, needs_files_together, unneeded_files
+from lakeproof.views.optimize import KeptCuts, is_view_fragmented, kept_cuts, optimize_view, unneeded_files
 from lakeproof.views.refresh import view_row_bytes
 
 # A refresh of views takes as long as their queries; what was not waited for is done by the next run.
@@ -38,33 +38,33 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ViewsMaintained:
-    """What was done (or would be): views whose files were put together, and what was removed.
+    """The work that was done (or would be): views whose files were compacted, and the files removed.
 
-    `busy` says why the rest was left to the next run, `damaged` which views could not be read, and why.
+    `busy`: why the rest was left to the next run. `damaged`: the views that could not be read, with reasons.
     """
 
     optimized: tuple[str, ...] = ()
-    freed: Freed = field(default_factory=Freed)
+    freed: SpaceReclaimed = field(default_factory=SpaceReclaimed)
     busy: str | None = None
     damaged: Mapping[str, Unread] = field(default_factory=dict)
 
 
 def views_of(config: Config, source: str) -> list[ViewConfig]:
-    """The views that read the source."""
+    """Return the views that read the source."""
     return [view for view in config.views.values() if any(name == source for name, _ in view.reads.values())]
 
 
 def maintain_views(
     config: Config, source: str, spark: SparkSession, report: Report, *, stop: Stop, now: datetime
 ) -> ViewsMaintained:
-    """Put small files together, remove old cuts and what only they needed; what others are busy with is left.
+    """Compact small files, remove old cuts and the files that only they needed; views in use by others are left.
 
-    Raises TransientError where `stop` was asked for, between two views or steps.
+    Raises TransientError, between two views or steps, if `stop` is set.
     """
     views, store = views_of(config, source), open_store(config.lake)
     if not views:
         return ViewsMaintained()
-    small, freed, busy, damaged = list[str](), Freed(), None, dict[str, Unread]()
+    small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
         with _in_turn(config.lake, stop):
             for name, cut in sorted(_kept(config, views, now).newest.items()):
@@ -72,23 +72,23 @@ def maintain_views(
                 session = spark.newSession()
                 fit(session, _row_bytes(config, store, name))
                 try:
-                    made = files_together(session, store, config.lake, cut, _small_files(config, name))
+                    cut_made = optimize_view(session, store, config.lake, cut, _small_files(config, name))
                 except LakeError as error:
                     damaged[name] = Unread(error.reason, error.remedy)
                     continue
-                if made is not None:
+                if cut_made is not None:
                     small.append(name)
                     report(
-                        Event("maintain.view", f"view {name}: cut {made.number}, files put together", {"view": name})
+                        Event("maintain.view", f"view {name}: cut {cut_made.number}, files compacted", {"view": name})
                     )
             stop_here(source, stop)
             kept = _kept(config, views, now)
             for key in kept.old:
-                freed = freed.plus(Freed(1, store.size(key)))
+                freed = freed.plus(SpaceReclaimed(1, store.size(key)))
                 store.delete(key)
             for place, size in unneeded_files(config.lake, kept, damaged):
                 place.unlink(missing_ok=True)
-                freed = freed.plus(Freed(1, size))
+                freed = freed.plus(SpaceReclaimed(1, size))
     except TransientError as error:
         # Told to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
         stop_here(source, stop)
@@ -98,7 +98,7 @@ def maintain_views(
 
 
 def stop_here(source: str, stop: Stop) -> None:
-    """End where this is a safe point; raises TransientError where the run was told to stop."""
+    """Raise TransientError if the run should stop: this is a safe point."""
     if stop.requested:
         raise TransientError(
             f"{source}: maintenance", "it was told to stop", "run it again: a cycle that was begun is finished first"
@@ -106,16 +106,16 @@ def stop_here(source: str, stop: Stop) -> None:
 
 
 def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
-    """What a run would do now, without a change; the files that putting together makes unneeded are not in it."""
+    """Return what a run would do now, without a change; files that compacting would make unneeded are not counted."""
     views, store = views_of(config, source), open_store(config.lake)
     kept, damaged, small = _kept(config, views, now), dict[str, Unread](), list[str]()
     for name, cut in sorted(kept.newest.items()):
         try:
-            small += [name] if needs_files_together(config.lake, cut, _small_files(config, name)) else []
+            small += [name] if is_view_fragmented(config.lake, cut, _small_files(config, name)) else []
         except LakeError as error:
             damaged[name] = Unread(error.reason, error.remedy)
     sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(config.lake, kept, damaged)))
-    return ViewsMaintained(tuple(small), summed(Freed(1, size) for size in sizes), damaged=damaged)
+    return ViewsMaintained(tuple(small), summed(SpaceReclaimed(1, size) for size in sizes), damaged=damaged)
 
 
 def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
@@ -140,7 +140,7 @@ def _policies(config: Config, view: str) -> list[RetentionConfig]:
 
 @contextmanager
 def _in_turn(lake: str, stop: Stop) -> Iterator[None]:
-    """The views for the block; raises TransientError where a refresh lasts too long, or the run is to end."""
+    """Lock the views for the block; raises TransientError if a refresh lasts too long, or the run should stop."""
     with ExitStack() as stack:
         waited = 0.0
         while True:

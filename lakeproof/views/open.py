@@ -34,7 +34,7 @@ class OpenedViews:
         return {source: number for cut in self.cuts.values() for source, number in cut.sources.items()}
 
     def view(self, name: str) -> DataFrame:
-        """A view's rows, without hidden columns; raises LakeError for one that was not opened."""
+        """Return a view's rows, without hidden columns; raises LakeError for one that was not opened."""
         cut = self.cuts.get(name)
         if cut is None:
             raise LakeError(f"view {name}", "it was not opened", f"open it with {', '.join(sorted(self.cuts))}")
@@ -42,26 +42,26 @@ class OpenedViews:
 
 
 def open_views(spark: SparkSession, lake: Config | str | Path, names: Iterable[str]) -> OpenedViews:
-    """Open the views at the newest refresh that brought all of them to one point; raises LakeError where there is none."""
+    """Open the views at the newest refresh that brought all of them to one point; raises LakeError if there is none."""
     place = str(lake.lake if isinstance(lake, Config) else lake)
     return OpenedViews(spark, place, newest_together(open_store(place), names))
 
 
 def newest_together(store: Store, names: Iterable[str]) -> dict[str, ViewCut]:
-    """The views' cuts of the newest refresh that has one of each; raises LakeError where there is none.
+    """Return the views' cuts of the newest refresh that has one of each; raises LakeError if there is none.
 
     Cost: reads the views' cuts backwards until it has them.
     """
-    wanted = set(names)
+    requested = set(names)
     refreshes: dict[int, dict[str, ViewCut]] = {}
     for cut in newest_first(store):
-        if cut.view in wanted:
+        if cut.view in requested:
             together = refreshes.setdefault(cut.refresh, {})
             together.setdefault(cut.view, cut)
-            if together.keys() == wanted:
+            if together.keys() == requested:
                 return together
     raise LakeError(
-        f"views {', '.join(sorted(wanted))}",
+        f"views {', '.join(sorted(requested))}",
         "no refresh that is kept has brought all of them to one point",
         "run `lakeproof refresh`, which takes all views",
     )

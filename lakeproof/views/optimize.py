@@ -1,11 +1,11 @@
-"""Views' tables kept small: their small files put together, old cuts removed, and the files that only those needed.
+"""Views' tables kept small: small files compacted, old cuts removed, and the files that only those needed.
 
 Which views, and how long a cut is kept, belongs to `lakeproof.views.maintain`; computing a view to `refresh`. The
 caller holds `one_refresh`: a file of a commit in the making would not be known.
 
-Files are put together by one commit, and a cut that names it with the sources and the definition of the cut before: it is
+Files are compacted by one commit, and a cut that names it with the sources and the definition of the cut before: it is
 the same answer. What a killed run has left is taken out of the log first. Of a view that somebody else has written since its
-newest cut nothing is put together: the next refresh says what it is.
+newest cut nothing is compacted: the next refresh decides what it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,9 +23,9 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.files import Unread, table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import newest_version, read_commit
-from lakeproof.lake.delta.optimize import is_fragmented, put_together
+from lakeproof.lake.delta.optimize import is_fragmented, optimize
 from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, put_cut, view_path
-from lakeproof.storage.fields import time_of
+from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store, local_folder
 from lakeproof.views.refresh import next_number, settle_view
@@ -33,7 +33,7 @@ from lakeproof.views.refresh import next_number, settle_view
 
 @dataclass(frozen=True, slots=True)
 class KeptCuts:
-    """What stays of the views' cuts: the keys of those that may go, and each view's oldest and newest that is kept."""
+    """The keys of the views' cuts that may be removed, and each view's oldest and newest cut that is kept."""
 
     old: list[str] = field(default_factory=list)
     oldest: dict[str, ViewCut] = field(default_factory=dict)
@@ -46,37 +46,37 @@ def kept_cuts(store: Store, cuts_s: Mapping[str, float], now: datetime) -> KeptC
     Reads every cut of every view that is there; those of other views are left alone. Only the first ones of a view may go:
     a clock that was put back must not take away what an earlier cut names.
     """
-    found = KeptCuts()
+    kept = KeptCuts()
     for cut in cuts_in_order(store):
         kept_s = cuts_s.get(cut.view)
         if kept_s is None:
             continue
-        before, oldest = found.newest.get(cut.view), found.oldest.get(cut.view)
+        before, oldest = kept.newest.get(cut.view), kept.oldest.get(cut.view)
         aged = oldest is before and time_of(cut.created_at) < now - timedelta(seconds=kept_s)
         if before is not None and aged:
-            found.old.append(LakePaths.view_cut(before.number))
-        # Versions that begin again are those of another table: the one that the cuts before name was moved away.
+            kept.old.append(LakePaths.view_cut(before.number))
+        # Versions that begin again belong to another table: the table of the earlier cuts was moved away.
         if before is None or aged or cut.delta_version < before.delta_version:
-            found.oldest[cut.view] = cut
-        found.newest[cut.view] = cut
-    return found
+            kept.oldest[cut.view] = cut
+        kept.newest[cut.view] = cut
+    return kept
 
 
 def is_settled(lake: str, cut: ViewCut) -> bool:
-    """Whether the table holds what its newest cut names: it was not moved away, and no data was changed since."""
+    """True if the table has the rows that its newest cut names: it was not moved away, and no data was changed since."""
     path = view_path(lake, cut.view)
     newest = newest_version(path)
     commits = (read_commit(path, version) for version in range(cut.delta_version + 1, newest + 1))
     return newest >= cut.delta_version and all(commit is not None and not commit.changes_data for commit in commits)
 
 
-def needs_files_together(lake: str, cut: ViewCut, small_files: int) -> bool:
-    """Whether the view has so many small files, and may be touched."""
+def is_view_fragmented(lake: str, cut: ViewCut, small_files: int) -> bool:
+    """True if the view has so many small files, and may be compacted."""
     return is_settled(lake, cut) and is_fragmented(view_path(lake, cut.view), cut.delta_version, small_files)
 
 
-def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut, small_files: int) -> ViewCut | None:
-    """Put a view's small files together and write its cut, None where there was nothing to do; `cut` is its newest.
+def optimize_view(session: SparkSession, store: Store, lake: str, cut: ViewCut, small_files: int) -> ViewCut | None:
+    """Compact a view's small files and return its new cut, None if there was nothing to do; `cut` is its newest.
 
     `session` is the caller's own.
     """
@@ -86,7 +86,7 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
         return None
     number = next_number(store, path, cut.view, cut, newest_version(path))
     if is_fragmented(path, cut.delta_version, small_files):
-        put_together(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
+        optimize(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
     failpoint("view.after_optimize")
     version = newest_version(path)
     if version == cut.delta_version:
@@ -98,7 +98,7 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
         delta_version=version,
         inserted=0,
         retracted=0,
-        created_at=datetime.now(timezone.utc).isoformat(),
+        created_at=now_text(),
     )
     put_cut(store, same)
     return same
@@ -107,8 +107,8 @@ def files_together(session: SparkSession, store: Store, lake: str, cut: ViewCut,
 def unneeded_files(lake: str, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[Path, int]]:
     """The files of views that nothing needs from the version on that their oldest kept cut names, each with its bytes.
 
-    None of a table that does not reach the newest one's: it was moved away, and a refresh has yet to say what it is now;
-    nor of one that can't be read, which is added to `damaged`.
+    None for a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what
+    it is; nor of one that can't be read, which is added to `damaged`.
     """
     for view, cut in sorted(kept.oldest.items()):
         path, newest = view_path(lake, view), kept.newest[view].delta_version

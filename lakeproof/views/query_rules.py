@@ -8,7 +8,7 @@ Binding the names and keeping the columns belongs to `definition.py`.
 The first look comes before Spark opens anything, since analysing ``text.`/etc/passwd` `` already reads the file. The second
 one knows what every name has become. Both walk Spark's own trees over py4j, a call per node: some 0.1 s for a large query.
 
-Known weakness: an answer may still vary where SQL leaves it open (LIMIT without ORDER BY, row_number over equal rows); each
+Known weakness: an answer may still vary if SQL leaves it open (LIMIT without ORDER BY, row_number over equal rows); each
 refresh then corrects the view to one of the answers.
 """
 
@@ -55,14 +55,14 @@ _BY_MOMENT = frozenset(
         "SessionUser",
     ]
 )
-# They give whatever row comes first, or all in the order in which they come.
+# They return the row that happens to come first, or all in the order in which they come.
 _BY_ORDER = frozenset({"AnyValue", "CollectList", "CollectSet", "First", "Last", "ListAgg"})
 _ORDERING = frozenset({"ArraySort", "SortArray"})
 _PASSED_THROUGH = frozenset({"AggregateExpression", "Alias"})
 
 
 class QueryRefusedError(ValueError):
-    """The text of the query breaks a rule; `str()` says which."""
+    """The text of the query breaks a rule, which `str()` names."""
 
 
 def check_text(session: SparkSession, text: str) -> None:
@@ -104,7 +104,7 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
 
 
 def _check_expression(trees: _Trees, expression: Any, *, ordered: bool) -> None:
-    """`ordered`: what stands above puts the rows or the collected values in an order."""
+    """Check one expression; `ordered`: an expression above it sorts the rows or the collected values."""
     kind, children = _kind(expression), trees.items(expression.children())
     if kind in _BY_MOMENT:
         raise QueryRefusedError(f"it calls {_call(expression)}, whose answer depends on when and by whom it is asked")
@@ -164,7 +164,7 @@ class _Trees:
         return expression.plan() if self._plan_expression.isInstance(expression) else None
 
     def plans(self, plan: Any, is_leaf: Any = lambda _: False) -> Iterator[Any]:
-        """Give every node of a plan; below one that `is_leaf` nothing is looked at."""
+        """Give every node of a plan; nothing below an `is_leaf` node is visited."""
         pattern = self._jvm.java.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
         has_subqueries = bool(plan.containsPattern(pattern))
         waiting = [plan]

@@ -1,11 +1,11 @@
-"""Decides whether a source's drain must be started, and which runs are dead, from the slot and the run records.
+"""Decides if a source's drain must be started, and which runs are dead, from the slot and the run records.
 
-Pure: no server, instance or clock is touched here; `orchestration.sensors` brings what is seen and does what is decided.
+Pure: no server, instance or clock is touched here; `orchestration.sensors` observes and carries out the decision.
 
-The slot is asked first, the runs second. After a kill -9 of the code server a run says STARTED for ever, and whatever
-trusts run status waits for ever; PostgreSQL, on the other hand, knows at once that nobody reads the slot, and admits one
-reader only. So a slot without a reader for a while makes a STARTED run a dead one, and a successor may always be
-started early: it waits on the slot itself.
+The slot is asked first, the runs second. After a kill -9 of the code server a run says STARTED for ever, and a sensor that
+trusts the run's status waits for ever. PostgreSQL, however, knows at once that nobody reads the slot, and admits only one
+reader. So if the slot has had no reader for a while, a STARTED run is dead; and a successor may always be started early: it
+waits on the slot itself.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-# A drain holds its slot within seconds of its start, also on a loaded machine; 15 s was seen to be passed there.
-UNHELD_S_MAX = 30.0
-# A run that was never picked up by its process; the queue itself may take as long as it likes.
+# A drain holds its slot within seconds of its start. On a loaded machine it has taken more than 15 s.
+UNREAD_S_MAX = 30.0
+# A run that no process has picked up. Time in the queue does not count and has no limit.
 STARTING_S_MAX = 300.0
-# The successor's process needs 1 to 8 s until it stands at the slot.
+# The successor's process needs 1 to 8 s to reach the slot.
 HANDOVER_S = 12.0
-# A drain that lived this long did not fail because of how things stand, so it is started again at once.
+# A drain that lived this long did not fail because of a lasting problem, so it is started again at once.
 HEALTHY_S = 60.0
 RETRY_S_FIRST = 5.0
 RETRY_S_MAX = 300.0
 
 
 class Phase(Enum):
-    """What Dagster says of a run, as far as the keeper cares."""
+    """The status of a Dagster run, as far as the policies need it."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -39,9 +39,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slot as the server sees it; `holder` is the process that reads it, None where nobody does.
+    """The slot as the server sees it; `holder` is the process that reads it, None if nobody does.
 
-    `gap` says why no drain could go on with it, None where one can.
+    `gap` is the reason why no drain could continue from it, None if one could.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One drain run. Times are seconds since 1970; `started` and `ended` None where it has not come to that."""
+    """One run of a job. Times are seconds since 1970; `started` and `ended` are None before the run has got that far."""
 
     id: str
     phase: Phase
@@ -62,19 +62,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one look must tell the next: since when nobody reads the slot."""
+    """State that one tick passes to the next: since when nobody has read the slot."""
 
-    unheld_since: float | None = None
+    unread_since: float | None = None
 
     def to_cursor(self, **more: object) -> str:
-        """Return the sensor's cursor, with whatever `more` it carries."""
-        return json.dumps({"unheld_since": self.unheld_since, **more})
+        """Return the sensor's cursor, with the entries of `more` added."""
+        return json.dumps({"unread_since": self.unread_since, **more})
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Memory:
-        """The inverse; anything else, also from another version of this file, is an empty memory."""
+        """Read such a cursor; anything else, also a cursor of another version of this file, is an empty memory."""
         try:
-            since = json.loads(cursor or "{}").get("unheld_since")
+            since = json.loads(cursor or "{}").get("unread_since")
         except (ValueError, AttributeError):
             return cls()
         return cls(float(since)) if isinstance(since, int | float) else cls()
@@ -82,7 +82,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: fail the `dead` runs, then `start` one or not; `reason` says why in words for the UI."""
+    """The action to take: fail the `dead` runs, then `start` a run or not; `reason` explains it in the UI."""
 
     start: bool
     reason: str
@@ -91,26 +91,26 @@ class Decision:
 
 
 def decide(slot: Slot | None, runs: Sequence[Run], memory: Memory, now: float, max_seconds: float) -> Decision:
-    """The decision; `runs` are the newest first, `max_seconds` is how long a drain runs before it ends by itself.
+    """Return the decision. `runs` are newest first; a drain ends by itself after `max_seconds`.
 
-    With a gap nothing is started: each run would fail with it, until somebody has run `recover`. That is told by the
-    check of the slot.
+    With a gap nothing is started: each run would fail because of it until somebody has run `recover`. The slot's check
+    reports the gap.
     """
     if slot is None:
         return Decision(False, "there is no landing yet: bootstrap first", Memory())
     memory = (
-        Memory(None) if slot.holder is not None else Memory(now if memory.unheld_since is None else memory.unheld_since)
+        Memory(None) if slot.holder is not None else Memory(now if memory.unread_since is None else memory.unread_since)
     )
-    unheld_s = 0.0 if memory.unheld_since is None else now - memory.unheld_since
-    dead = tuple(run.id for run in runs if _is_dead(run, unheld_s, now))
+    unread_s = 0.0 if memory.unread_since is None else now - memory.unread_since
+    dead = tuple(run.id for run in runs if _is_dead(run, unread_s, now))
     live = [run for run in runs if run.id not in dead and run.phase in (Phase.QUEUED, Phase.STARTING, Phase.STARTED)]
     start, reason = _start(slot, live, runs, now, max_seconds)
     return Decision(start, reason, memory, dead)
 
 
-def _is_dead(run: Run, unheld_s: float, now: float) -> bool:
+def _is_dead(run: Run, unread_s: float, now: float) -> bool:
     if run.phase is Phase.STARTED:
-        return unheld_s > UNHELD_S_MAX and now - (run.started or run.created) > UNHELD_S_MAX
+        return unread_s > UNREAD_S_MAX and now - (run.started or run.created) > UNREAD_S_MAX
     return run.phase is Phase.STARTING and now - run.created > STARTING_S_MAX
 
 
@@ -132,10 +132,10 @@ def _start(slot: Slot, live: Sequence[Run], runs: Sequence[Run], now: float, max
 
 
 def _retry_at(runs: Sequence[Run]) -> float:
-    """When a new try may be made after the failures that stand at the front of `runs`: twice as long after each."""
+    """Return the time of the next try after the failures at the front of `runs`; the wait doubles with each failure."""
     wait_s, last = 0.0, 0.0
     for run in runs:
-        # Our own verdict on a dead run has no part in this: it says nothing of how the next will fare.
+        # Runs that we failed because they were dead do not count: they say nothing about the next run.
         short = run.ended is not None and run.ended - (run.started or run.created) < HEALTHY_S
         if run.phase is not Phase.FAILED or not short:
             break

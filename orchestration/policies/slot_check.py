@@ -1,9 +1,9 @@
-"""Decides when the slot drain sensor tells the check of its slot anew.
+"""Decides when the slot drain sensor reports the result of its slot's check again.
 
-Pure: no server, instance or clock is touched here. What a slot's state means belongs to `assets.slots`.
+Pure: no server, instance or clock is touched here. `assets.slots` turns a slot's state into a result.
 
-The slot's own runs come every 15 minutes, the sensor looks every 5 s. So it tells what has changed: an event costs some 9 KB
-in Dagster's database and is kept, a look costs nothing.
+The slot's own job runs every 15 minutes, the sensor every 5 s. So the sensor reports changes only: an event costs some 9 KB
+in Dagster's database and is kept, a reading of the slot costs nothing.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
-# A restart of the server takes less, and a drain lives through it.
+# A restart of the server takes less, and a drain survives it.
 OUTAGE_S = 60.0
-# A level at its threshold may change with every look.
+# A level at its threshold may change with every reading.
 PAUSE_S = 60.0
 
 OK = "ok"
-UNSEEN = "unseen"
+UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one look must tell the next: the level that was told last and when, and since when nothing can be seen."""
+class LastReport:
+    """State that one tick passes to the next: the last reported level, its time, and the start of an outage."""
 
     level: str = OK
-    at: float = 0.0
-    unseen_since: float | None = None
+    reported_at: float = 0.0
+    unreachable_since: float | None = None
 
     @classmethod
-    def from_cursor(cls, cursor: str | None) -> Told:
-        """Read the sensor's cursor; anything else, also from another version of this file, is a new beginning."""
+    def from_cursor(cls, cursor: str | None) -> LastReport:
+        """Read the sensor's cursor; anything else, also a cursor of another version of this file, is a fresh start."""
         try:
-            found = json.loads(cursor or "{}")["check"]
-            since = found["unseen_since"]
-            return cls(str(found["level"]), float(found["at"]), None if since is None else float(since))
+            check = json.loads(cursor or "{}")["check"]
+            since = check["unreachable_since"]
+            return cls(str(check["level"]), float(check["reported_at"]), None if since is None else float(since))
         except (ValueError, LookupError, TypeError):
             return cls()
 
     def to_json(self) -> dict[str, object]:
-        """Return what the cursor carries as `check`."""
+        """Return the part of the cursor named `check`."""
         return asdict(self)
 
 
-def decide(told: Told, level: str, now: float) -> tuple[bool, Told]:
-    """Return whether `level` is to be told now, and what to remember; UNSEEN is told if it has lasted for OUTAGE_S."""
-    since = (now if told.unseen_since is None else told.unseen_since) if level == UNSEEN else None
-    told = replace(told, unseen_since=since)
-    if level == told.level or now - told.at < PAUSE_S:
-        return False, told
+def decide(last: LastReport, level: str, now: float) -> tuple[bool, LastReport]:
+    """Return True if `level` must be reported now, and the state to keep. UNREACHABLE is reported after OUTAGE_S seconds."""
+    since = (now if last.unreachable_since is None else last.unreachable_since) if level == UNREACHABLE else None
+    last = replace(last, unreachable_since=since)
+    if level == last.level or now - last.reported_at < PAUSE_S:
+        return False, last
     if since is not None and now - since < OUTAGE_S:
-        return False, told
-    return True, replace(told, level=level, at=now)
+        return False, last
+    return True, replace(last, level=level, reported_at=now)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakeproof.landing.chain import Chain
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, ChangeCounts, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
@@ -56,7 +57,7 @@ def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = Fal
         first_commit_time_us=lsn,
         last_commit_time_us=lsn,
         schemas=[SchemaInForce(shape, Lsn(lsn), 0)] if announced else [],
-        notes=[],
+        logical_messages=[],
         next_seq=count,
     )
 
@@ -64,7 +65,7 @@ def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = Fal
 def new_chain(lake: Path) -> Chain:
     """A landing that has just begun, at `START`."""
     paths = LakePaths(str(lake), "shop")
-    return Chain.create(LocalStore(lake), paths, Incarnation(1), start=START, source=HEAD, writer=WRITER)
+    return Chain.create(LocalStore(lake), paths, Incarnation(1), NewHead(START, HEAD, WRITER))
 
 
 def reopen(chain: Chain) -> Chain:
@@ -73,7 +74,7 @@ def reopen(chain: Chain) -> Chain:
 
 
 def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> None:
-    """One link with `count` inserts, or a progress link where that is 0."""
+    """One link with `count` inserts, or a progress link if that is 0."""
     segment = SegmentWriter(chain, writer)
     if count:
         segment.add(inserts(version(), end, count, announced=chain.next_number == 1))

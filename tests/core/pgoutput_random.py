@@ -162,7 +162,7 @@ class Workload:
         return [*messages, Commit(commit, end, time_us)]
 
     def between(self) -> list[Message]:
-        """What may stand between transactions."""
+        """The messages that may stand between transactions."""
         if self.rng.random() < 0.1:
             return [LogicalMessage(False, Lsn(self.lsn), "beat", self.rng.randbytes(5))]
         return []

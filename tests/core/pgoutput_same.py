@@ -1,4 +1,4 @@
-"""Whether two batches are the same, to the last bit."""
+"""The comparison of two batches, to the last bit."""
 
 from __future__ import annotations
 

@@ -20,17 +20,17 @@ from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog_watch import CatalogWatch
 from lakeproof.drain.flush import Flushed, Flusher
 from lakeproof.drain.large_transactions import LargeProgress
-from lakeproof.drain.loop import Goal, Session
+from lakeproof.drain.loop import Goal, Listeners, Session
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.landing.chain import Chain, verify_chain
+from lakeproof.landing.chain import Chain, NewHead, verify_chain
 from lakeproof.landing.incarnation_record import has_head
 from lakeproof.landing.reader import file_url, verify_files
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -62,7 +62,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Transaction:
-    """What is sent of one, what landed rows it makes (position and id), and where it ends."""
+    """The messages of one, the landed rows it makes (position and id), and its end."""
 
     end: Lsn
     messages: tuple[Message, ...]
@@ -81,12 +81,12 @@ class PretendServer:
 
     @property
     def end(self) -> Lsn:
-        """Where the last transaction ends."""
+        """The end of the last transaction."""
         return self.transactions[-1].end if self.transactions else START
 
     @property
     def rows(self) -> list[tuple[int, int]]:
-        """What has to be landed in the end, in this order."""
+        """The rows that have to be landed in the end, in this order."""
         return [row for transaction in self.transactions for row in transaction.rows]
 
     def commit(self, count: int, *, streamed: bool = False, note: int = 10) -> Transaction:
@@ -96,23 +96,23 @@ class PretendServer:
         ids = range(self._ids, self._ids + count)
         self._ids += count
         inside = [_insert(number, note, xid if streamed else None) for number in ids]
-        told: list[Message]
+        messages: list[Message]
         if streamed:
             half = len(inside) // 2
-            told = [StreamStart(xid, True), _relation(xid), *inside[:half], StreamStop()]
-            told += [StreamStart(xid, False), *inside[half:], StreamStop()]
-            told += [StreamCommit(xid, commit_lsn, end, TIME + end.value)]
+            messages = [StreamStart(xid, True), _relation(xid), *inside[:half], StreamStop()]
+            messages += [StreamStart(xid, False), *inside[half:], StreamStop()]
+            messages += [StreamCommit(xid, commit_lsn, end, TIME + end.value)]
         else:
-            told = [Begin(commit_lsn, TIME + end.value, xid), _relation(None), *inside]
-            told += [Commit(commit_lsn, end, TIME + end.value)]
-        made = Transaction(end, tuple(told), tuple((end.value, number) for number in ids))
-        self.transactions.append(made)
-        return made
+            messages = [Begin(commit_lsn, TIME + end.value, xid), _relation(None), *inside]
+            messages += [Commit(commit_lsn, end, TIME + end.value)]
+        result = Transaction(end, tuple(messages), tuple((end.value, number) for number in ids))
+        self.transactions.append(result)
+        return result
 
     def note(self) -> None:
         """A logical message of no transaction."""
-        at = Lsn(self.end.value + 50)
-        self.transactions.append(Transaction(at, (LogicalMessage(False, at, "note", b"n"),), ()))
+        position = Lsn(self.end.value + 50)
+        self.transactions.append(Transaction(position, (LogicalMessage(False, position, "note", b"n"),), ()))
 
     def random(self, rng: random.Random, count: int) -> None:
         """Small and large ones, streamed ones, messages."""
@@ -133,7 +133,7 @@ class PretendServer:
 
 @dataclass
 class PretendStream:
-    """What `Session` needs of a stream."""
+    """The part of a stream that `Session` needs."""
 
     server: PretendServer
     waiting: list[bytes]
@@ -142,7 +142,7 @@ class PretendStream:
         """Some messages; a keepalive behind the last of them."""
         del max_bytes, timeout_s
         self.server.fault("read")
-        received = Received(Wire.of(self.waiting[: self.server.piece]))
+        received = Received(MessageBuffer.of(self.waiting[: self.server.piece]))
         self.waiting = self.waiting[self.server.piece :]
         if not self.waiting:
             received.keepalive_lsn = Lsn(self.server.end.value + 20)
@@ -175,7 +175,7 @@ class PretendDrain:
         store, paths = LocalStore(self.lake), LakePaths(str(self.lake), "shop")
         if has_head(store, paths, Incarnation(1)):
             return Chain.open(store, paths, Incarnation(1))
-        return Chain.create(store, paths, Incarnation(1), start=START, source=HEAD, writer=secrets.token_hex(16))
+        return Chain.create(store, paths, Incarnation(1), NewHead(START, HEAD, secrets.token_hex(16)))
 
     def attempt(self, chain: Chain, target: Lsn | None = None) -> None:
         """One connection, until `target` (the end of what the server has)."""
@@ -191,9 +191,7 @@ class PretendDrain:
                 flusher,
                 self.limits,
                 chain.end,
-                on_flushed=self._flushed,
-                on_spilled=lambda _: None,
-                large=LargeProgress(silent, "shop"),
+                Listeners(self._flushed, on_spilled=lambda _: None, large=LargeProgress(silent, "shop")),
             )
             session.run(Goal(Stop(), target or self.server.end))
         finally:
@@ -220,7 +218,7 @@ class PretendDrain:
 def landed(chain: Chain) -> list[tuple[int, int]]:
     """Position and id of every row in stream order; the chain, the files and the places are checked on the way."""
     verify_chain(chain)
-    found = []
+    actual = []
     for manifest in chain.manifests():
         verify_files(chain, manifest)
         rows: list[tuple[int, int, int]] = []
@@ -230,8 +228,8 @@ def landed(chain: Chain) -> list[tuple[int, int]]:
         rows.sort()
         assert [row for row, _, _ in rows] == list(range(manifest.rows))
         assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for _, lsn, _ in rows)
-        found += [(lsn, number) for _, lsn, number in rows]
-    return found
+        actual += [(lsn, number) for _, lsn, number in rows]
+    return actual
 
 
 def segments(chain: Chain) -> Iterator[int]:

@@ -10,7 +10,7 @@ import pytest
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
 from lakeproof.lake.cycle import attempts
 from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
-from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.documents import CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.lsn import Lsn
@@ -34,12 +34,24 @@ def lease(tmp_path: Path) -> Iterator[Lease]:
 
 def intent(number: int = 7) -> Intent:
     """Of an empty cycle."""
-    at = Lsn(16)
-    return Intent(CycleNumber(number), "apply", Incarnation(1), at, at, (), {}, {}, 1, "w", "2026-11-22T00:00:00+00:00")
+    position = Lsn(16)
+    return Intent(
+        CycleNumber(number),
+        CycleKind.APPLY,
+        Incarnation(1),
+        position,
+        position,
+        (),
+        {},
+        {},
+        1,
+        "w",
+        "2026-11-22T00:00:00+00:00",
+    )
 
 
 def run(lease: Lease, once: Callable[..., str], number: int = 7) -> str:
-    """What a process does that comes to this cycle."""
+    """The steps of a process that comes to this cycle."""
     earlier = earlier_attempts(lease, intent(number)).get(TABLE, [])
     return tried(None, lease, intent(number), TABLE, earlier, once)
 
@@ -57,7 +69,7 @@ def failing(*errors: BaseException) -> Callable[..., str]:
 
 
 def test_an_error_is_tried_again_at_once_and_anew(lease: Lease) -> None:
-    """What was counted is gone when it is done."""
+    """The count is gone when the cycle is done."""
     assert run(lease, failing()) == "done"
     assert run(lease, failing(RuntimeError("a row's value"))) == "anew"
     assert lease.store.list(lease.paths.attempts) == []
@@ -130,6 +142,6 @@ def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease, monkeypatch: pyte
         for _ in range(2):
             with pytest.raises(Killed):
                 run(lease, failing(Killed()))
-    told = "3 times: /x: damaged; 2 of them ended with the process, without a word"
-    with pytest.raises(AttemptsError, match=told):
+    message = "3 times: /x: damaged; 2 of them ended with the process, without a word"
+    with pytest.raises(AttemptsError, match=message):
         run(lease, failing(LakeError("/x", "damaged", "mend it")))

@@ -1,4 +1,4 @@
-"""What can be written after `lakeproof`, and what can't."""
+"""The words that can be written after `lakeproof`, and those that can't."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.cli.arguments import parser
-from lakeproof.cli.commands import COMMANDS
+from lakeproof.cli.arguments import COMMANDS, parser
 from lakeproof.cli.main import main
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

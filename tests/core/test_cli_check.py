@@ -35,8 +35,8 @@ TABLE = step.TableSummary(
 
 def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Findings first, then the tables as they would be kept."""
-    found = step.CheckReport("shop", SERVER, None, ("pub",), (TABLE,), (note("table shop.orders", "small", "none"),))
-    monkeypatch.setattr(step, "check_source", lambda _config, _name: found)
+    actual = step.CheckReport("shop", SERVER, None, ("pub",), (TABLE,), (note("table shop.orders", "small", "none"),))
+    monkeypatch.setattr(step, "check_source", lambda _config, _name: actual)
     monkeypatch.setattr(Context, "config", Config(path=tmp_path, lake=str(tmp_path), sources={}))
     monkeypatch.setattr(Context, "sources", lambda _self, _name: ["shop"])
     stop = Stop()

@@ -1,4 +1,4 @@
-"""What the command makes of errors and signals: one line, and an exit status that says what to do."""
+"""Errors and signals of the command: one line, and an exit status that says what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.cli import commands
+from lakeproof.cli.arguments import COMMANDS
 from lakeproof.cli.context import Context
 from lakeproof.cli.main import main
 from lakeproof.cli.results import Outcome
@@ -33,8 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def run_as(monkeypatch: pytest.MonkeyPatch, command: Callable[[Context, argparse.Namespace], Outcome]) -> None:
     """Let `status` be `command`."""
-    monkeypatch.setattr(commands, "COMMANDS", {**commands.COMMANDS, "status": command})
-    monkeypatch.setattr("lakeproof.cli.main.COMMANDS", commands.COMMANDS)
+    monkeypatch.setattr("lakeproof.cli.main.COMMANDS", {**COMMANDS, "status": command})
 
 
 def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Outcome]:
@@ -62,9 +61,9 @@ def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Out
         (
             OSError(28, "No space left on device", "/lake/x"),
             2,
-            "lakeproof: /lake/x: No space left on device; see to it",
+            "lakeproof: /lake/x: No space left on device; correct that and run again",
         ),
-        (OSError("odd"), 2, "lakeproof: status: OSError; see to it"),
+        (OSError("odd"), 2, "lakeproof: status: OSError; correct that and run again"),
     ],
 )
 def test_an_error_is_one_line_and_its_exit_status(
@@ -174,11 +173,11 @@ def test_results_and_events_have_their_own_streams(
 def test_it_works_outside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """There without signal handlers, which Python keeps for the main thread."""
     run_as(monkeypatch, lambda _context, _args: Outcome(0, None, ""))
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(main(["status"])))
+    actual: list[int] = []
+    thread = threading.Thread(target=lambda: actual.append(main(["status"])))
     thread.start()
     thread.join()
-    assert found == [0]
+    assert actual == [0]
 
 
 def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,8 +197,8 @@ def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: py
 def test_a_source_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     """With the nearest one, before anything is started."""
     assert main(["-c", str(file), command, "shp"]) == 2
-    wanted = "lakeproof: source shp: the configuration does not have it; did you mean shop?\n"
-    assert capsys.readouterr().err == wanted
+    expected = "lakeproof: source shp: the configuration does not have it; did you mean shop?\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "bootstrap", "drain", "compact", "prove", "teardown"])
@@ -210,8 +209,10 @@ def test_among_several_sources_one_must_be_named(
     path = tmp_path / "w.yaml"
     path.write_text(TWO)
     assert main(["-c", str(path), command]) == 2
-    wanted = f"lakeproof: lakeproof {command}: there are several sources; name one of them: office, shop\n"
-    assert capsys.readouterr().err == wanted
+    expected = (
+        f"lakeproof: lakeproof {command}: the configuration has several sources; name one of them: office, shop\n"
+    )
+    assert capsys.readouterr().err == expected
 
 
 def test_a_view_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +230,7 @@ def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.Capt
 def test_inspect_needs_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file is a file."""
     assert main(["inspect", str(tmp_path / "none.json")]) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "it does not exist" in capsys.readouterr().err
 
 
 def test_no_page_passes_a_control_character_on(

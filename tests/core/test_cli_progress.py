@@ -85,7 +85,7 @@ def test_a_terminal_line_never_wraps_and_never_moves_the_cursor() -> None:
 
 
 def test_closing_a_terminal_twice_writes_one_end() -> None:
-    """And none where nothing was shown."""
+    """And none if nothing was shown."""
     stream = io.StringIO()
     show = TerminalProgress(stream)
     show.close()

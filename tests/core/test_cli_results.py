@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.cli.results import grid, octets, plain, to_json
+from lakeproof.cli.results import format_bytes, format_table, printable, to_json
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 
@@ -62,7 +62,7 @@ def test_what_has_no_json_form_is_an_error(value: object) -> None:
 
 def test_a_grid_parts_thousands_and_aligns() -> None:
     """Numbers to the right, texts to the left, None as a dash."""
-    text = grid(("table", "rows", "equal"), [("shop.orders", 1_234_567, True), ("x", None, False)])
+    text = format_table(("table", "rows", "equal"), [("shop.orders", 1_234_567, True), ("x", None, False)])
     assert text.splitlines() == [
         "table             rows  equal",
         "-----------  ---------  -----",
@@ -73,15 +73,15 @@ def test_a_grid_parts_thousands_and_aligns() -> None:
 
 def test_an_empty_grid_has_its_headings() -> None:
     """No rows are no error."""
-    assert grid(("a", "b"), []).splitlines() == ["a  b", "-  -"]
+    assert format_table(("a", "b"), []).splitlines() == ["a  b", "-  -"]
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\nb", "a\rb", "a\x07b", "a\u202eb", "a\u2028b"])
 def test_nothing_that_moves_a_cursor_is_printed(text: str) -> None:
     """A table's name may hold anything."""
-    assert plain(text).startswith("a?")
-    assert plain(text).isprintable()
-    assert len(grid(("name",), [(text,)]).splitlines()) == 3
+    assert printable(text).startswith("a?")
+    assert printable(text).isprintable()
+    assert len(format_table(("name",), [(text,)]).splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_nothing_that_moves_a_cursor_is_printed(text: str) -> None:
 )
 def test_bytes_are_readable(count: int | None, text: str) -> None:
     """In powers of ten."""
-    assert octets(count) == text
+    assert format_bytes(count) == text

@@ -11,21 +11,23 @@ from typing import Any
 
 import pytest
 
+from lakeproof.catalog.differences import Difference
 from lakeproof.cli.main import main
 from lakeproof.commands.status import status
 from lakeproof.config import load
-from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.records.view_cuts import ViewCut
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource, Kind, Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import record
 from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.snapshot.folder import Wanted, part_key, wanted_key
+from lakeproof.snapshot.folder import SnapshotRequest, part_key, request_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -67,7 +69,7 @@ def begin(file: Path) -> Chain:
     """A landing from C to 0x3000."""
     store, paths = places(file)
     source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
-    chain = Chain.create(store, paths, ONE, start=C, source=source, writer="0" * 32)
+    chain = Chain.create(store, paths, ONE, NewHead(C, source, "0" * 32))
     chain.append(
         Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
     )
@@ -80,7 +82,7 @@ def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) 
     table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS), ONE, ONE)
     document = Cut(
         number=CycleNumber(number),
-        kind="apply",
+        kind=CycleKind.APPLY,
         incarnation=ONE,
         position=Lsn(0x2000),
         commit_time=None,
@@ -129,22 +131,27 @@ def test_the_lake_is_shown_where_the_server_is_down(file: Path, capsys: pytest.C
 
 
 def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where the server is down."""
+    """Also if the server is down."""
     begin(file)
-    cut(file, held={LINES: Held(Lsn(0x1500), "column x was added", "bootstrap it again")})
+    cut(
+        file,
+        held={LINES: Held(Lsn(0x1500), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "column x was added"})},
+    )
     result, document = run(file, capsys)
     assert result == 1
     assert document["sources"]["shop"]["held"] == {
         'shop."order lines"': {
             "at_lsn": "0/1500",
+            "cause": "data refused",
+            "way_out": "snapshot",
             "reason": "column x was added",
-            "remedy": "bootstrap it again",
+            "remedy": """run `lakeproof bootstrap shop --tables 'shop."order lines"'`, then compact""",
             "history_lost": False,
         }
     }
     assert main(["-c", str(file), "status"]) == 1
     text = capsys.readouterr().out
-    assert "held       shop.order lines: held since 0/1500: column x was added; bootstrap it again" in text
+    assert "held       shop.order lines: held since 0/1500: column x was added; run `lakeproof bootstrap" in text
 
 
 @pytest.mark.parametrize(("named", "expected"), [("", 3), ("    tables: [shop.orders, 'shop.\"order lines\"']\n", 1)])
@@ -154,14 +161,14 @@ def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
     """It is told; nobody can do anything about it (3: the server is down)."""
     file.write_text(file.read_text().replace("views:", f"{named}views:"))
     begin(file)
-    cut(
-        file,
-        held={LINES: Held(Lsn(0x1500), "it was dropped (noticed at 0/1600, since 0/1500 at the earliest)", "kept")},
-    )
+    detail = {"noticed": "0/1600", "since": "0/1500"}
+    dropped = (Difference.DROPPED,)
+    held = Held(Lsn(0x1500), HeldCause.CATALOG, WayOut.PUBLISH_THEN_SNAPSHOT, detail, dropped)
+    cut(file, held={LINES: held})
     assert run(file, capsys)[0] == expected
     main(["-c", str(file), "status"])
-    told = "held" if named else "left"
-    assert f"{told}       shop.order lines: held since 0/1500: it was dropped" in capsys.readouterr().out
+    message = "held" if named else "left"
+    assert f"{message}       shop.order lines: held since 0/1500: it was dropped" in capsys.readouterr().out
 
 
 def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,12 +177,12 @@ def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest
     cut(file)
     store, paths = places(file)
     folder = paths.snapshot(ONE, C)
-    wanted = Wanted(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
-    store.put_if_absent(wanted_key(folder), wanted.to_bytes())
+    expected = SnapshotRequest(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
+    store.put_if_absent(request_key(folder), expected.to_bytes())
     document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
     store.put_if_absent(part_key(folder, 0), document.to_bytes())
-    result, told = run(file, capsys)
-    assert (result, told["sources"]["shop"]["snapshot"]["missing"]) == (1, ['shop."order lines"'])
+    result, message = run(file, capsys)
+    assert (result, message["sources"]["shop"]["snapshot"]["missing"]) == (1, ['shop."order lines"'])
 
 
 def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,7 +318,7 @@ def test_sizes_are_told_where_they_are_asked_for(file: Path, capsys: pytest.Capt
     main(["-c", str(file), "status", "--sizes"])
     page = capsys.readouterr().out
     assert (
-        "current 21 B in 6 files, history 45 B in 5 files, 1 cuts kept; maintenance would remove 100 B in 1 files now"
+        "current 21 B in 6 files, history 45 B in 5 files, 1 cuts kept; maintenance would free 100 B in 1 files now"
         in page
     )
     assert "  size       shop.orders: current 21 B in 6 files, history 45 B in 5 files" in page
@@ -337,20 +344,20 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
 
 
 def test_proofs_of_tables_that_are_gone_are_not_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where no table is configured, the lake says which there are."""
+    """If no table is configured, the lake says which there are."""
     store, paths = places(file)
     cut(file)
     proofs = {table: TableProof("equal", 1, 1) for table in (ORDERS, LINES)}
     record(store, paths, ONE, ProofReport("shop", Lsn(0x2000), proofs))
     assert list(run(file, capsys)[1]["sources"]["shop"]["proved"]) == ["shop.orders"]
-    # What is configured counts, where anything is.
+    # The configured tables count, if there are any.
     named = "  shop:\n    tables: [shop.orders, 'shop.\"order lines\"']\n"
     file.write_text(file.read_text().replace("  shop:\n", named))
     assert len(run(file, capsys)[1]["sources"]["shop"]["proved"]) == 2
 
 
 def test_a_proof_that_compared_nothing_says_so(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was equal before it is still named, and why nothing was compared."""
+    """The last equal proof is still named, and why nothing was compared."""
     begin(file)
     cut(file)
     store, paths = places(file)

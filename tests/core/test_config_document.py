@@ -59,9 +59,9 @@ def test_every_key_and_entry_has_its_line(tmp_path: Path) -> None:
 )
 def test_a_plain_value_is_what_it_looks_like(tmp_path: Path, text: str, value: object) -> None:
     """YAML 1.2's core values; all else is a text."""
-    found = read(tmp_path, f"a: {text}\n").root["a"]
-    assert found == value
-    assert type(found) is type(value)
+    actual = read(tmp_path, f"a: {text}\n").root["a"]
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_a_plain_value_is_what_it_looks_like(tmp_path: Path, text: str, value: o
     ],
 )
 def test_a_file_that_is_not_plain_yaml_is_refused(tmp_path: Path, text: str | bytes, line: int, phrase: str) -> None:
-    """With the line where there is one, and at a cost that has a limit."""
-    found = read(tmp_path, text).mistakes
-    assert found
-    assert found[-1].line == line
-    assert phrase in str(found[-1])
+    """With the line if there is one, and at a cost that has a limit."""
+    actual = read(tmp_path, text).mistakes
+    assert actual
+    assert actual[-1].line == line
+    assert phrase in str(actual[-1])
 
 
 def test_a_mistake_in_the_yaml_never_repeats_the_line(tmp_path: Path) -> None:
     """The parser's own excerpt could show a secret."""
-    found = read(tmp_path, "password: hunter2: x\n").mistakes
-    assert "hunter2" not in str(found[0])
+    actual = read(tmp_path, "password: hunter2: x\n").mistakes
+    assert "hunter2" not in str(actual[0])
 
 
 def test_an_explicit_tag_runs_nothing(tmp_path: Path) -> None:

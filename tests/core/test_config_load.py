@@ -182,10 +182,10 @@ def test_yaml_11_surprises_are_texts(tmp_path: Path) -> None:
 )
 def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: str, expected: str) -> None:
     """The path leads to the value, the phrase says what it must be."""
-    found = mistakes(tmp_path, source(line))
+    actual = mistakes(tmp_path, source(line))
     place = "4" if expected.startswith("sources.shop.dsn") else "5"
-    assert len(found) == 1
-    assert found[0].startswith(f"lakeproof.yaml:{place}: {expected}")
+    assert len(actual) == 1
+    assert actual[0].startswith(f"lakeproof.yaml:{place}: {expected}")
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
 def test_a_wrong_dsn_is_refused_without_repeating_it(tmp_path: Path, dsn: str, expected: str) -> None:
     """Whatever secret stands in it is not in the message."""
     text = MINIMAL.replace('"host=127.0.0.1 dbname=shop user=lakeproof"', dsn)
-    found = mistakes(tmp_path, text)
-    assert len(found) == 1
-    assert found[0].startswith("lakeproof.yaml:4: sources.shop.dsn: ")
-    assert expected in found[0] or dsn == "''"
-    assert "hunter2" not in found[0]
+    actual = mistakes(tmp_path, text)
+    assert len(actual) == 1
+    assert actual[0].startswith("lakeproof.yaml:4: sources.shop.dsn: ")
+    assert expected in actual[0] or dsn == "''"
+    assert "hunter2" not in actual[0]
 
 
 @pytest.mark.parametrize(
@@ -274,17 +274,17 @@ def test_a_wrong_dsn_is_refused_without_repeating_it(tmp_path: Path, dsn: str, e
 def test_a_wrong_value_elsewhere_is_named_with_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
     """The lake, names, views and Spark."""
     assert old in FULL
-    found = mistakes(tmp_path, FULL.replace(old, new, 1))
-    wanted = "lakeproof.yaml:" + expected.replace("spark\\.a", '"spark.a"')
-    assert any(line.startswith(wanted) for line in found), found
+    actual = mistakes(tmp_path, FULL.replace(old, new, 1))
+    requested = "lakeproof.yaml:" + expected.replace("spark\\.a", '"spark.a"')
+    assert any(line.startswith(requested) for line in actual), actual
 
 
 def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
     """Not the first one only, and the error's one line has them all too."""
     text = "lake:\nsources:\n  shop:\n    dsn: 'host=a'\n    drain: {flush_rows: 0, x: 1}\nviews:\n  v: {}\n"
     text += "spark: {driver_memory: 1}\n"
-    found = mistakes(tmp_path, text)
-    assert [line.split(": ")[1] for line in found] == [
+    actual = mistakes(tmp_path, text)
+    assert [line.split(": ")[1] for line in actual] == [
         "lake",
         "sources.shop.dsn",
         "sources.shop.drain.flush_rows",
@@ -310,12 +310,12 @@ def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) ->
 )
 def test_patterns_that_contradict_the_rest_are_named(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
     """With the entry that can't be meant."""
-    (found,) = mistakes(tmp_path, source("\n    ".join(lines)))
-    assert f"sources.shop.{expected}" in found
+    (actual,) = mistakes(tmp_path, source("\n    ".join(lines)))
+    assert f"sources.shop.{expected}" in actual
 
 
 def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
-    """What is said of a table, or read by a view, may be matched by a pattern."""
+    """A table that has settings, or that a view reads, may be matched by a pattern."""
     lines = ("tables: [a.*, b.c]", "exclude: [a.tmp_*, a.log]", "table: {a.orders: {key: [id]}}")
     loaded = load(write(tmp_path, source("\n    ".join(lines)))).sources["shop"]
     assert (loaded.tables, list(map(str, loaded.patterns))) == ((TableName("b", "c"),), ["a.*"])
@@ -326,9 +326,9 @@ def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
 def test_two_sources_never_share_a_slot_of_one_server(tmp_path: Path) -> None:
     """Also in different databases: a slot's name is the server's."""
     second = '  b:\n    dsn: "host=127.0.0.1 dbname=other"\n    slot: lakeproof_shop\n'
-    found = mistakes(tmp_path, MINIMAL + second)
+    actual = mistakes(tmp_path, MINIMAL + second)
     text = "lakeproof_shop is the slot of sources.shop on the same server; each source needs its own"
-    assert found == [f"lakeproof.yaml:7: sources.b.slot: {text}"]
+    assert actual == [f"lakeproof.yaml:7: sources.b.slot: {text}"]
 
 
 def test_two_servers_may_have_slots_of_one_name(tmp_path: Path) -> None:
@@ -350,13 +350,13 @@ def test_the_environment_is_not_read_while_loading(tmp_path: Path, monkeypatch: 
 
 
 def test_the_file_is_found_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LAKEPROOF_CONFIG names it where no path is given."""
+    """LAKEPROOF_CONFIG names it if no path is given."""
     monkeypatch.setenv("LAKEPROOF_CONFIG", str(write(tmp_path, MINIMAL)))
     assert load().path == tmp_path / "lakeproof.yaml"
 
 
 def test_the_file_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lakeproof.yaml` here, where neither says otherwise."""
+    """`lakeproof.yaml` here, if neither says otherwise."""
     monkeypatch.delenv("LAKEPROOF_CONFIG", raising=False)
     write(tmp_path, MINIMAL)
     monkeypatch.chdir(tmp_path)

@@ -48,15 +48,15 @@ LIMITS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 def rows(heading: str) -> dict[str, tuple[str, str, str]]:
     """Key -> (type, default, meaning) of the table under `heading`."""
-    found: dict[str, tuple[str, str, str]] = {}
+    actual: dict[str, tuple[str, str, str]] = {}
     inside = False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             inside = line.lstrip("# ") == heading
         elif inside and line.startswith("| `"):
             key, kind, default, meaning = (cell.strip() for cell in line.strip("|").split(" | "))
-            found[key.strip("`")] = (kind, default, meaning)
-    return found
+            actual[key.strip("`")] = (kind, default, meaning)
+    return actual
 
 
 def fields() -> list[Any]:
@@ -89,8 +89,8 @@ def test_the_page_has_the_default_of_the_model(heading: str, key: str, field: Fi
     if isinstance(value, Model):
         assert (default, value) == ("`{}`", type(value)())
     else:
-        wanted = list(value) if isinstance(value, tuple) else value
-        assert yaml.safe_load(default.strip("`")) == wanted, json.dumps(wanted)
+        expected = list(value) if isinstance(value, tuple) else value
+        assert yaml.safe_load(default.strip("`")) == expected, json.dumps(expected)
 
 
 @pytest.mark.parametrize(("heading", "key", "field"), fields())
@@ -124,7 +124,7 @@ def test_the_example_on_the_page_loads(tmp_path: Path) -> None:
 def test_the_page_has_the_values_of_the_fixed_limits() -> None:
     """As the files have them."""
     text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(r"^\| `(lakeproof[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
-    assert len(found) >= 10
-    for module, name, value in found:
+    actual = re.findall(r"^\| `(lakeproof[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
+    assert len(actual) >= 10
+    for module, name, value in actual:
         assert str(getattr(importlib.import_module(module), name)) == value, name

@@ -85,7 +85,7 @@ def test_a_conninfo_from_the_environment_may_carry_its_password(monkeypatch: pyt
 def test_nothing_that_prints_or_compares_reads_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_it: bool
 ) -> None:
-    """Neither shows the secret where it is set nor fails where it is not."""
+    """Neither shows the secret if it is set nor fails if it is not."""
     monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     if set_it:
         monkeypatch.setenv("LP_TEST_PASSWORD", "hunter2")

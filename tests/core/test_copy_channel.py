@@ -15,8 +15,9 @@ import pytest
 from psycopg.errors import Diagnostic
 
 from lakeproof.errors import SourceError
-from lakeproof.pgoutput.message_buffer import Wire
-from lakeproof.postgres.connection_channel import ROWS, STREAM, SocketChannel
+from lakeproof.pgoutput.message_buffer import MessageBuffer
+from lakeproof.postgres.connection_channel import SocketChannel
+from lakeproof.postgres.connection_protocol import ROWS, STREAM
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 
@@ -41,7 +42,7 @@ def test_messages_come_back_whatever_the_pieces(seed: int, ends: tuple[socket.so
     form = rng.choice([STREAM, ROWS])
     header = b"w" + bytes(24) if form is STREAM else b""
     notices: list[str | None] = []
-    told: list[str] = []
+    reported: list[str] = []
 
     def hear(diagnostic: Diagnostic) -> None:
         notices.append(diagnostic.message_primary)
@@ -49,21 +50,21 @@ def test_messages_come_back_whatever_the_pieces(seed: int, ends: tuple[socket.so
     channel = SocketChannel(ends[0].fileno(), form, hear, rng.choice([1, 7, 40, 100, 1000, 5000]))
     ends[1].sendall(_BEGUN[form.response])
     channel.start(b"COPY")
-    wanted, controls, octets = [], [], b""
+    expected, controls, octets = [], [], b""
     for number in range(rng.choice([5, 80])):
         chance = rng.random()
         if chance < 0.1:
             octets += _message(b"S", b"x\0" + b"y" * rng.choice([0, 3, 300]) + b"\0")
         elif chance < 0.2:
-            told.append(f"notice {number}")
-            octets += _message(b"N", b"SNOTICE\0M" + told[-1].encode() + b"\0\0")
+            reported.append(f"notice {number}")
+            octets += _message(b"N", b"SNOTICE\0M" + reported[-1].encode() + b"\0\0")
         elif chance < 0.3 and form is STREAM:
             controls.append(b"k" + bytes(17))
             octets += _message(b"d", controls[-1])
         else:
-            wanted.append(rng.randbytes(rng.choice([1, 2, 5, 30, 200, 3000])))
-            octets += _message(b"d", header + wanted[-1])
-    kept: list[tuple[Wire, list[bytes]]] = []
+            expected.append(rng.randbytes(rng.choice([1, 2, 5, 30, 200, 3000])))
+            octets += _message(b"d", header + expected[-1])
+    kept: list[tuple[MessageBuffer, list[bytes]]] = []
     heard: list[bytes] = []
     octets += _message(b"c", b"") + _message(b"C", b"COPY 1\0") + _message(b"Z", b"I")
     while octets:
@@ -80,8 +81,8 @@ def test_messages_come_back_whatever_the_pieces(seed: int, ends: tuple[socket.so
     kept.append((taken, list(taken)))
     assert channel.ended
     assert all(list(wire) == before for wire, before in kept)
-    assert [message for _, messages in kept for message in messages] == wanted
-    assert (heard, notices) == (controls, told)
+    assert [message for _, messages in kept for message in messages] == expected
+    assert (heard, notices) == (controls, reported)
 
 
 @pytest.mark.parametrize("octets", [_message(b"?", b"x"), b"d\0\0\0\3", b"d\x7f\xff\xff\xff", b"E\xff\xff\xff\xff"])
@@ -106,7 +107,7 @@ def test_an_error_is_the_servers_with_its_fields(ends: tuple[socket.socket, sock
 
 
 def test_a_connection_that_ends_is_no_end_of_the_copy(ends: tuple[socket.socket, socket.socket]) -> None:
-    """What came before it can still be taken."""
+    """The messages before it can still be taken."""
     channel = SocketChannel(ends[0].fileno(), ROWS, None, 1000)
     ends[1].sendall(_BEGUN[b"H"] + _message(b"d", b"1\n"))
     channel.start(b"COPY")

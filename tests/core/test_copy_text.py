@@ -13,7 +13,7 @@ import pytest
 
 from lakeproof.errors import InvariantError
 from lakeproof.names import Oid
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.copy_blocks import Block, typed_batch
 from lakeproof.postgres.copy_text import split
 from lakeproof.schema import Column
@@ -27,7 +27,7 @@ def block_of(*messages: bytes) -> Block:
     """As they come from a socket, with their envelopes between them."""
     octets = b"".join(b"d" + (4 + len(m)).to_bytes(4, "big") + m for m in messages)
     end = np.cumsum([5 + len(m) for m in messages])
-    return Block(Wire(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end))
+    return Block(MessageBuffer(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end))
 
 
 def _block(rows: list[Row]) -> Block:
@@ -39,7 +39,7 @@ def _block(rows: list[Row]) -> Block:
 def _texts(rows: list[Row]) -> list[Row]:
     """The rows after `split`."""
     block = _block(rows)
-    columns = [spans.texts().to_pylist() for spans in split(block.wire, len(rows[0]))]
+    columns = [spans.texts().to_pylist() for spans in split(block.buffer, len(rows[0]))]
     return list(zip(*columns, strict=True))
 
 
@@ -84,7 +84,7 @@ def test_a_large_value_is_whole() -> None:
 def test_a_message_that_is_not_a_row_is_refused(messages: list[bytes], columns: int) -> None:
     """Too many or too few fields, two rows in one, and rows that are cut off."""
     with pytest.raises(InvariantError, match="are not rows of"):
-        split(block_of(*messages).wire, columns)
+        split(block_of(*messages).buffer, columns)
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What a cut costs in bytes, and how it is read: by what changed, whatever else there is."""
+"""The bytes of a cut and of its reading follow what changed, whatever else there is."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from lakeproof.config.model import RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.records import cut_documents
 from lakeproof.lake.records.cut_documents import load_cut_doc
-from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import cut_numbers, read_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
-from tests.core.test_lake_documents import VERSION
+from tests.core.lake_document_samples import VERSION
 
 ONE = Incarnation(1)
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -52,21 +53,21 @@ class Lake:
         whole = {t: CutTable(Lsn(10), Lsn(1), 0, 0, version, ONE, ONE) for t, version in shapes.items()}
         self.written: list[int] = []
         self.cuts: list[Cut] = []
-        self.end(Cut(CycleNumber(1), "apply", ONE, Lsn(10), None, whole, 1, "0" * 64, DAY.isoformat()))
+        self.end(Cut(CycleNumber(1), CycleKind.APPLY, ONE, Lsn(10), None, whole, 1, "0" * 64, DAY.isoformat()))
 
     def cycle(self, touched: int = 0, held: Mapping[TableName, Held] | None = None, *, more: int = 0) -> None:
         """One more cut, in which these tables got a version, and others are held or new."""
         before = self.cuts[-1]
         position = Lsn(int(before.position) + 10)
         still = before.held if held is None else held
-        tables = {t: at if t in still else replace(at, at_lsn=position) for t, at in before.tables.items()}
+        tables = {t: place if t in still else replace(place, at_lsn=position) for t, place in before.tables.items()}
         for table in random.Random(int(position)).sample(sorted(tables.keys() - still.keys()), touched):
             tables[table] = replace(tables[table], history_version=tables[table].history_version + 1)
         for table in names(len(tables) + more)[len(tables) :]:
             tables[table] = CutTable(position, position, 0, 0, replace(VERSION, table=table), ONE, ONE)
-        at = (DAY + timedelta(seconds=int(before.number))).isoformat()
+        place = (DAY + timedelta(seconds=int(before.number))).isoformat()
         number = CycleNumber(before.number + 1)
-        self.end(replace(before, number=number, position=position, tables=tables, held=still, created_at=at))
+        self.end(replace(before, number=number, position=position, tables=tables, held=still, created_at=place))
 
     def end(self, cut: Cut) -> None:
         """Write the cut."""
@@ -138,9 +139,13 @@ def test_every_cut_reads_back_whatever_came_before(tmp_path: Path, seed: int, mo
     rng = random.Random(seed)
     lake = Lake(tmp_path, 5)
     for _ in range(40):
-        held = {t: Held(lake.cuts[-1].tables[t].at_lsn, "why", "how") for t in names(3) if rng.random() < 0.2}
-        known = {t: lake.cuts[-1].held.get(t, h) for t, h in held.items()}
-        lake.cycle(rng.randrange(3), known, more=rng.random() < 0.1)
+        held = {
+            t: Held(lake.cuts[-1].tables[t].at_lsn, HeldCause.KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
+            for t in names(3)
+            if rng.random() < 0.2
+        }
+        existing = {t: lake.cuts[-1].held.get(t, h) for t, h in held.items()}
+        lake.cycle(rng.randrange(3), existing, more=rng.random() < 0.1)
         if rng.random() < 0.2:
             now = DAY + timedelta(seconds=len(lake.cuts) - rng.randrange(1, 20))
             for key in old_documents(lake.store, lake.paths, RetentionConfig(cuts_s=0.5), now):
@@ -172,7 +177,7 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
         lake.cycle(3)
     monkeypatch.setattr(lake.store, "put_if_absent", put)
     assert len(lake.store.list(lake.paths.cut_bases)) == 1
-    lake.cycle(1, {names(1)[0]: Held(Lsn(10), "why", "how")})
+    lake.cycle(1, {names(1)[0]: Held(Lsn(10), HeldCause.KEY_NOT_UNIQUE, WayOut.SNAPSHOT)})
     assert lake.read(lake.cuts[-1]) == lake.cuts[-1]
 
 

@@ -1,4 +1,4 @@
-"""What rows take when they are decoded is counted before they are encoded: by column, whatever they compress to."""
+"""The size of decoded rows is counted before they are encoded: by column, whatever they compress to."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import Commit, LogGapError, StrayCommitError, commit_file, find_commit, read_commit
+from lakeproof.lake.delta.log import Commit, ForeignCommitError, LogGapError, commit_file, find_commit, read_commit
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:
@@ -32,7 +32,7 @@ def _is_ours(commit: Commit) -> bool:
 
 
 def test_what_changes_no_data_is_passed_over(tmp_path: Path) -> None:
-    """Up to our commit, or to the newest version where it was not made."""
+    """Up to our commit, or to the newest version if it was not made."""
     path = _log(tmp_path, {0: "us", 1: "", 2: "", 3: "us"})
     before, ours = find_commit(path, 0, _is_ours)
     assert (before, None if ours is None else ours.version) == (2, 3)
@@ -42,22 +42,22 @@ def test_what_changes_no_data_is_passed_over(tmp_path: Path) -> None:
 def test_a_strangers_commit_is_refused(tmp_path: Path) -> None:
     """Also with ours on top of it."""
     path = _log(tmp_path, {0: "us", 1: "them", 2: "us"})
-    with pytest.raises(StrayCommitError, match="version 1 was committed by someone else"):
+    with pytest.raises(ForeignCommitError, match="version 1 was committed by someone else"):
         find_commit(path, 0, _is_ours)
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "message"),
     [
         ({0: "us", 2: "them"}, "has version 2 and not version 1"),
         ({0: "us", 1: "", 3: "us"}, "has version 3 and not version 2"),
         ({}, "ends at version -1, before version 0"),
     ],
 )
-def test_a_log_with_a_gap_is_refused(tmp_path: Path, versions: dict[int, str], told: str) -> None:
-    """What the missing version changed is not known: it is not taken for a log that ends there."""
+def test_a_log_with_a_gap_is_refused(tmp_path: Path, versions: dict[int, str], message: str) -> None:
+    """Nobody knows what the missing version changed: the log is not taken for one that ends there."""
     path = _log(tmp_path, versions)
-    with pytest.raises(LogGapError, match=told):
+    with pytest.raises(LogGapError, match=message):
         find_commit(path, 0, _is_ours)
 
 

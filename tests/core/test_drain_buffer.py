@@ -10,10 +10,10 @@ import pytest
 from lakeproof.drain.transactions import buffer as buffer_module
 from lakeproof.drain.transactions import units as units_module
 from lakeproof.drain.transactions.buffer import TransactionBuffer
-from lakeproof.drain.transactions.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import SourceError
 from lakeproof.lsn import Lsn
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 
 _HEADER = b"w" + bytes(24)
 _EPOCH_US = 946_684_800_000_000
@@ -35,15 +35,15 @@ def _transaction(end: int, changes: int, size: int = 50) -> list[bytes]:
     return [_begin(end), *(_change(end * 1000 + n, size) for n in range(changes)), _commit(end)]
 
 
-def _changes(units: list[Unit | LargeTransaction]) -> list[bytes]:
-    found = []
+def _changes(units: list[DecodeUnit | LargeTransaction]) -> list[bytes]:
+    actual = []
     for unit in units:
-        if isinstance(unit, Unit):
-            found += [m for wire in unit.wires for m in wire if m[:1] == b"I"]
+        if isinstance(unit, DecodeUnit):
+            actual += [m for wire in unit.buffers for m in wire if m[:1] == b"I"]
         else:
-            found += [m for part in unit.parts() for m in part.wire]
+            actual += [m for part in unit.parts() for m in part.buffer]
             unit.close()
-    return found
+    return actual
 
 
 def _small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -59,33 +59,35 @@ def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.M
     transactions = [_transaction(end, chance.choice((0, 1, 5, 40, 300))) for end in range(10, 40)]
     stream = [frame for transaction in transactions for frame in transaction]
     buffer = TransactionBuffer(spill_bytes=chance.choice((1000, 5000, 1 << 20)))
-    units: list[Unit | LargeTransaction] = []
+    units: list[DecodeUnit | LargeTransaction] = []
     most = 0
     while stream:
         size = chance.randint(1, 30)
-        buffer.feed(Wire.of(stream[:size]))
+        buffer.feed(MessageBuffer.of(stream[:size]))
         stream = stream[size:]
         most = max(most, buffer.complete_bytes)
         units += buffer.take(everything=chance.random() < 0.1)
     units += buffer.take(everything=True)
-    assert buffer.settled
+    assert buffer.nothing_waits
     assert most < 2000
     ends = [unit.end_lsn for unit in units]
     assert ends == sorted(ends)
     assert ends[-1] == Lsn(39)
-    assert all(list(unit.wires[-1])[-1] == _commit(unit.end_lsn.value)[25:] for unit in units if isinstance(unit, Unit))
+    assert all(
+        list(unit.buffers[-1])[-1] == _commit(unit.end_lsn.value)[25:] for unit in units if isinstance(unit, DecodeUnit)
+    )
     assert _changes(units) == [f[25:] for transaction in transactions for f in transaction[1:-1]]
 
 
 def test_an_open_transaction_stays_until_its_commit() -> None:
     """Only what is complete is given away."""
     buffer = TransactionBuffer(spill_bytes=1 << 20)
-    buffer.feed(Wire.of([*_transaction(10, 2), *_transaction(20, 2)[:-1]]))
+    buffer.feed(MessageBuffer.of([*_transaction(10, 2), *_transaction(20, 2)[:-1]]))
     assert [u.end_lsn for u in buffer.take(everything=True)] == [Lsn(10)]
-    assert (buffer.transaction_open, buffer.complete, buffer.settled) == (True, False, False)
-    buffer.feed(Wire.of([_commit(20)]))
+    assert (buffer.transaction_open, buffer.complete, buffer.nothing_waits) == (True, False, False)
+    buffer.feed(MessageBuffer.of([_commit(20)]))
     assert buffer.complete_end == Lsn(20)
-    assert (buffer.take(everything=True)[0].others, buffer.settled) == (2, True)
+    assert (buffer.take(everything=True)[0].change_count, buffer.nothing_waits) == (2, True)
 
 
 def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,14 +95,14 @@ def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.
     _small_units(monkeypatch, 1000)
     buffer = TransactionBuffer(spill_bytes=3000)
     frames = _transaction(77, 500)
-    for at in range(0, len(frames), 10):
-        buffer.feed(Wire.of(frames[at : at + 10]))
+    for position in range(0, len(frames), 10):
+        buffer.feed(MessageBuffer.of(frames[position : position + 10]))
         assert buffer._memory._used_bytes <= 3000
     (unit,) = buffer.take(everything=False)
     assert isinstance(unit, LargeTransaction)
     assert (unit.spilled, unit.end_lsn, unit.xid, unit.commit_time_us) == (True, Lsn(77), 77, _EPOCH_US + 5)
     assert unit.memory_bytes < 3000 < unit.size
-    parts = [part.wire for part in unit.parts()]
+    parts = [part.buffer for part in unit.parts()]
     assert all(part.size <= 1000 + 10 * 80 for part in parts)
     assert [m for part in parts for m in part] == [f[25:] for f in frames[1:-1]]
     unit.close()
@@ -111,16 +113,18 @@ def test_messages_of_no_transaction_end_where_they_stand(monkeypatch: pytest.Mon
     """Each is complete as it comes; inside a transaction it is a part of that."""
     _small_units(monkeypatch, 400)
     buffer = TransactionBuffer(spill_bytes=1 << 20)
-    buffer.feed(Wire.of([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)]))
+    buffer.feed(
+        MessageBuffer.of([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)])
+    )
     (unit,) = buffer.take(everything=True)
-    assert isinstance(unit, Unit)
-    assert (unit.end_lsn, sum(map(len, unit.wires)), unit.others) == (Lsn(12), 6, 4)
+    assert isinstance(unit, DecodeUnit)
+    assert (unit.end_lsn, sum(map(len, unit.buffers)), unit.change_count) == (Lsn(12), 6, 4)
     assert (buffer.transaction_open, buffer.complete) == (True, False)
-    buffer.feed(Wire.of([_message(16), _commit(20)]))
+    buffer.feed(MessageBuffer.of([_message(16), _commit(20)]))
     assert buffer.complete_end == Lsn(20)
-    buffer.feed(Wire.of([_message(30 + n) for n in range(20)]))
+    buffer.feed(MessageBuffer.of([_message(30 + n) for n in range(20)]))
     assert [u.end_lsn for u in buffer.take(everything=False)] == [Lsn(49)]
-    assert buffer.settled
+    assert buffer.nothing_waits
 
 
 def _message(lsn: int) -> bytes:
@@ -129,7 +133,7 @@ def _message(lsn: int) -> bytes:
 
 def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:
     for frame in frames:
-        buffer.feed(Wire.of([frame]))
+        buffer.feed(MessageBuffer.of([frame]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the worker behind the stream fails with says the thing, the reason and the remedy."""
+"""A failure of the worker behind the stream names the thing, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain import flush
 from lakeproof.drain.flush import EndSegment, Flusher
-from lakeproof.drain.transactions.units import Unit
+from lakeproof.drain.transactions.units import DecodeUnit
 from lakeproof.errors import InvariantError
 from lakeproof.landing.reader import file_url
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.schema import Identity
@@ -41,7 +41,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
-        flusher.submit(Unit([Wire.of(raw)], sum(map(len, raw)), START, end, 2), _WAIT_S)
+        flusher.submit(DecodeUnit([MessageBuffer.of(raw)], sum(map(len, raw)), START, end, 2), _WAIT_S)
         flusher.submit(EndSegment(), _WAIT_S)
         flushed = flusher.first(_WAIT_S)
         assert flushed is not None
@@ -72,14 +72,14 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
 
 
 def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One unit is always taken, however large; a second one only where both are within `drain.queue_bytes`."""
+    """One unit is always taken, however large; a second one only if both are within `drain.queue_bytes`."""
     hold = threading.Event()
     monkeypatch.setattr(flush, "warm_up", hold.wait)
     limits = DrainConfig(queue_bytes=1000)
     flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, limits=limits)
     try:
         for size, taken in ((600, True), (401, False), (400, True), (1, False)):
-            assert flusher.submit(Unit([], size, START, Lsn(2000), 2), 0.0) is taken
+            assert flusher.submit(DecodeUnit([], size, START, Lsn(2000), 2), 0.0) is taken
     finally:
         # Closed before it may begin: what waits is dropped.
         closing = threading.Thread(target=flusher.close)

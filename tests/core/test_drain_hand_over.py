@@ -21,7 +21,7 @@ from lakeproof.drain.flush import EndSegment, Flusher
 from lakeproof.drain.transactions import buffer, units
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
-from lakeproof.drain.transactions.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, TransientError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.lsn import Lsn
@@ -92,7 +92,7 @@ def test_a_unit_that_does_not_go_on_from_the_last_one_is_refused(tmp_path: Path,
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
         start, end = map(Lsn, unit)
-        flusher.submit(Unit([], 0, start, end, 0), 1.0)
+        flusher.submit(DecodeUnit([], 0, start, end, 0), 1.0)
         with pytest.raises(InvariantError, match=f"after {START} came what lies between {start} and {end}"):
             flusher.first(600)
         with pytest.raises(InvariantError):
@@ -108,7 +108,7 @@ def test_an_end_without_anything_before_it_ends_nothing(tmp_path: Path) -> None:
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
-        for work in (EndSegment(), Unit([], 0, START, Lsn(2000), 0), EndSegment(), EndSegment()):
+        for work in (EndSegment(), DecodeUnit([], 0, START, Lsn(2000), 0), EndSegment(), EndSegment()):
             flusher.submit(work, 600)
         flusher.wait()
         assert flusher.ending == 1
@@ -129,9 +129,9 @@ def test_a_transaction_that_was_closed_is_not_taken_for_an_empty_one() -> None:
     server.commit(40)
     for parts in (0, 1):
         spool = Spool(SpoolMemory(1 << 20), SpillFiles(1))
-        wire = server.stream(START).read(0, 0.0).wire
-        for at in range(len(wire)):
-            spool.add(Xid(7), wire[at : at + 1])
+        wire = server.stream(START).read(0, 0.0).buffer
+        for position in range(len(wire)):
+            spool.add(Xid(7), wire[position : position + 1])
         transaction = LargeTransaction(Xid(7), START, Commit(Lsn(1990), Lsn(2000), 5), spool)
         reading = transaction.parts()
         for _ in range(parts):

@@ -1,4 +1,4 @@
-"""When the worker looks at the catalog: here, that it does nothing else while the catalog gives no answer.
+"""The worker's looks at the catalog: it does nothing else while the catalog gives no answer.
 
 What it finds there is tested with real servers in tests/edges/test_catalog_differences.py.
 """
@@ -13,17 +13,17 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.drain.catalog_watch import CatalogWatch, _Waiting
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.connection_timeouts import Patience
+from lakeproof.postgres.connection_timeouts import Timeout
 from tests.core.landing_segments import WRITER, new_chain
 
 
 def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -> None:
-    """Also where a partition's new file waits to be told apart, which makes a look due at once."""
+    """Also if a partition's new file waits to be told apart, which makes a look due at once."""
     dsn = SecretStr("host=127.0.0.1 port=1 dbname=nobody connect_timeout=2")
     source = SourceConfig(name="shop", dsn=dsn, publication="pub", slot="shop")
     chain = new_chain(tmp_path / "lake")
-    watch = CatalogWatch(source, chain, ["pub"], WRITER, Patience(5.0))
-    watch._looked = True
+    watch = CatalogWatch(source, chain, ["pub"], WRITER, Timeout(5.0))
+    watch._has_read = True
     watch._waiting = {Oid(1): _Waiting("", Lsn.ZERO)}
     assert watch.due
     assert watch.look() is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.lake.planning.schema_change import default_fits, describe_change, evolve, obstacle
+from lakeproof.lake.planning.schema_change import compare_schemas, default_fits, describe_change, why_not_in_place
 from lakeproof.lake.planning.schema_changes import element_of_one
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -53,18 +53,18 @@ def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
     old: Column, new: Column, carried: bool
 ) -> None:
     """Whatever its name; what does not is put away and added."""
-    found = evolve(shape(old), shape(new))
-    assert [(a.name, b.name) for a, b in found.carried] == [("id", "id"), *([(old.name, new.name)] if carried else [])]
-    assert (found.dropped, found.added) == (() if carried else (old,), () if carried else (new,))
+    actual = compare_schemas(shape(old), shape(new))
+    assert [(a.name, b.name) for a, b in actual.carried] == [("id", "id"), *([(old.name, new.name)] if carried else [])]
+    assert (actual.dropped, actual.added) == (() if carried else (old,), () if carried else (new,))
 
 
 def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
-    """Not where `_lp_text` or `_lp_from`, which go by numbers, could speak of them and the numbers differ."""
+    """Not if `_lp_text` or `_lp_from`, which go by numbers, could speak of them and the numbers differ."""
     old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
     new = shape(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
-    found = evolve(old, replace(new, oid=Oid(8)))
-    assert [a.name for a, _ in found.carried] == ["id", "f", "t"]
-    assert obstacle(found) == "the table was made anew"
+    actual = compare_schemas(old, replace(new, oid=Oid(8)))
+    assert [a.name for a, _ in actual.carried] == ["id", "f", "t"]
+    assert why_not_in_place(actual) == "the table was made anew"
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
 )
 def test_what_can_be_given_in_place(new: SchemaVersion, mixed: bool, reason: str | None) -> None:
     """And why what can't; `mixed`: rows of both shapes in one transaction."""
-    found = obstacle(evolve(shape(column("a", "text", 2)), new), mixed=mixed)
-    assert found is None if reason is None else reason in str(found)
+    actual = why_not_in_place(compare_schemas(shape(column("a", "text", 2)), new), mixed=mixed)
+    assert actual is None if reason is None else reason in str(actual)
 
 
 def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
@@ -93,20 +93,20 @@ def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
     renamed = replace(bag, columns=(ID, column("g", "float4", 2)))
     widened = replace(bag, columns=(ID, column("f", "float8", 2)))
     dropped = replace(bag, columns=(ID,))
-    assert [evolve(bag, new).keeps_hidden for new in (renamed, widened, dropped)] == [True, False, False]
+    assert [compare_schemas(bag, new).keeps_hidden for new in (renamed, widened, dropped)] == [True, False, False]
     keyed = shape(column("f", "float4", 2), column("x", "text", 3), key=("f",))
     other = replace(keyed, columns=(ID, column("f", "float4", 2)))
     wider = replace(keyed, columns=(ID, column("f", "float8", 2), column("x", "text", 3)))
-    assert [evolve(keyed, new).keeps_hidden for new in (other, wider, bag)] == [True, False, False]
+    assert [compare_schemas(keyed, new).keeps_hidden for new in (other, wider, bag)] == [True, False, False]
 
 
 def test_the_change_is_told_in_words() -> None:
     """Names and types, no values."""
     old = shape(column("a", "int4", 2), column("b", "text", 3))
     new = shape(column("c", "int8", 2), column("b", "text", 4))
-    told = describe_change(old, new)
-    assert told == (
-        "its shape changed: a renamed to c; columns added: b; columns dropped: b; the type of c changed from int4 to int8"
+    message = describe_change(old, new)
+    assert message == (
+        "its schema changed: a renamed to c; columns added: b; columns dropped: b; the type of c changed from int4 to int8"
     )
 
 

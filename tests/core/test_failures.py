@@ -20,7 +20,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.proof import history as histories
 from lakeproof.proof.history import check_history, prove_history
 from lakeproof.storage.paths import LakePaths
-from tests.core.test_lake_documents import CUT, TABLE
+from tests.core.lake_document_samples import CUT, TABLE
 
 FULL = PySparkException("[TASK_WRITE_FAILED] Task failed. Caused by: java.io.IOException: No space left on device")
 NO_MEMORY = PySparkException("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space")

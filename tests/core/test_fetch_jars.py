@@ -32,14 +32,14 @@ def test_a_second_run_fetches_nothing(folder: Path, capsys: pytest.CaptureFixtur
     """With every jar there, no Java is started and no file is written."""
     before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
     assert main(["fetch-jars", str(folder), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["fetched"], sorted(told["jars"])) == ([], sorted(file.name for file in before))
+    message = json.loads(capsys.readouterr().out)
+    assert (message["fetched"], sorted(message["jars"])) == ([], sorted(file.name for file in before))
     assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
 @pytest.mark.usefixtures("no_java")
 def test_a_jar_of_another_content_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its name and with the remedy, also where another one is still to be fetched; nothing is changed."""
+    """By its name and with the remedy, also if another one is still to be fetched; nothing is changed."""
     changed, gone, _ = sorted(folder.iterdir())
     content = bytearray(changed.read_bytes())
     content[len(content) // 2] ^= 1

@@ -1,4 +1,4 @@
-"""Which Java Spark gets: what is missing or too old is told before Spark is started, each with its remedy."""
+"""The Java that Spark gets: one that is missing or too old is reported before Spark is started, with its remedy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from lakeproof.config.model import SparkConfig
 from lakeproof.errors import DefiniteError
+from lakeproof.lake.spark.driver_start import log_option
 from lakeproof.lake.spark.java import check_java
 
 
@@ -38,7 +39,7 @@ def test_an_unfit_java_is_named(
 
 
 def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by JAVA_HOME nor on PATH, or where JAVA_HOME names no Java."""
+    """Neither by JAVA_HOME nor on PATH, or if JAVA_HOME names no Java."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DefiniteError, match="none on PATH"):
@@ -58,3 +59,9 @@ def test_a_new_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_amount_of_memory_is_one_that_the_jvm_takes(text: str, heap: str) -> None:
     """-Xmx2GB is refused by the JVM."""
     assert SparkConfig(driver_memory=text).driver_memory == heap
+
+
+def test_the_drivers_log_settings_are_a_file_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not find them logs what it likes, and says so at each start."""
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    assert Path(log_option().partition("file://")[2]).is_file()

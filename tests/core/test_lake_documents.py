@@ -4,79 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.records.cut_documents import Contents, CutDoc
-from lakeproof.lake.records.documents import RESNAPSHOT, Cut, CutTable, Held, Intent, SegmentBase, TableIntent
-from lakeproof.lake.records.history_sum import HistorySum
-from lakeproof.landing.decoded_size import Decoded
+from lakeproof.lake.records.cut_documents import CutDoc
+from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.snapshot.folder import Ended, Wanted
-from lakeproof.snapshot.state import Chunk, SnapshotDoc, SnapshotTable
+from lakeproof.names import TableName
+from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.document_fields import Fields
+from tests.core.lake_document_samples import CUT_DOC, END, INTENT, REQUEST, SNAPSHOT, SOURCE, TABLE, VERSION
 
-TABLE = TableName("public", "order lines")
-VERSION = SchemaVersion(
-    TABLE, Oid(16384), Identity.DEFAULT, (Column("id", Oid(23), -1, "int4", "int4", 1, identity=True),), ("id",)
-)
-HELD = {TableName("s", "t"): Held(Lsn(5), "its shape changed", "bootstrap it again")}
-SOURCE = SourceDoc("shop", "7300000000000000001", "app", 16384, "2026-01-01T00:00:00+00:00")
-CHUNK = Chunk("x/0.parquet", 3, 99, "0" * 64, Decoded(999, 400), (0, None), "public.order lines")
-SNAPSHOT = SnapshotDoc(
-    Incarnation(1), Lsn(4096), "a", "b", "slot",
-    {TABLE: SnapshotTable(VERSION, 3, (CHUNK,), None, {16384: 16390})},
-)  # fmt: skip
-INTENT = Intent(
-    number=CycleNumber(2),
-    kind="apply",
-    incarnation=Incarnation(1),
-    start_lsn=Lsn(4096),
-    end_lsn=Lsn(1 << 40),
-    segments=(SegmentBase(7, 2 << 36),),
-    tables={TABLE: TableIntent(Lsn(4096), VERSION.id, "shop/snapshots/000001/0000000000001000")},
-    held=HELD,
-    epoch=3,
-    writer="0" * 32,
-    created_at="2026-01-01T00:00:00+00:00",
-)
-SUM = HistorySum(3, 0xABC)
-CUT = Cut(
-    number=CycleNumber(2),
-    kind="apply",
-    incarnation=Incarnation(1),
-    position=Lsn(1 << 40),
-    commit_time=None,
-    tables={TABLE: CutTable(Lsn(1 << 40), Lsn(4096), 0, 12, VERSION, Incarnation(1), Incarnation(2), None, 400, SUM)},
-    next_segment=8,
-    intent_sha256="0" * 64,
-    created_at="2026-01-01T00:00:00+00:00",
-    held=HELD,
-)
-CUT_DOC = CutDoc(
-    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.commit_time, (CycleNumber(1), "1" * 64), 7, Contents.of(CUT),
-    CUT.next_segment, CUT.intent_sha256, CUT.created_at,
-)  # fmt: skip
-WANTED = Wanted(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
-ENDED = Ended(
-    Lsn(4096),
-    "b",
-    {TABLE: "its column has a bad text"},
-    (TableName("s", "t"),),
-    (TableName("shop", "gone"),),
-    "it was stopped",
-)
 Read = Callable[[bytes, str], Any]
 DOCUMENTS: list[tuple[Any, Read]] = [
     (SOURCE, SourceDoc.from_bytes),
     (SNAPSHOT, SnapshotDoc.from_bytes),
-    (WANTED, Wanted.from_bytes),
-    (ENDED, Ended.from_bytes),
+    (REQUEST, SnapshotRequest.from_bytes),
+    (END, SnapshotEnd.from_bytes),
     (INTENT, Intent.from_bytes),
     (CUT_DOC, CutDoc.from_bytes),
 ]
@@ -173,28 +123,35 @@ def test_a_snapshot_whose_chunks_do_not_add_up_is_refused() -> None:
         SnapshotDoc.from_bytes(json.dumps(doc).encode(), "the snapshot")
 
 
-def test_the_remedy_of_held_tables_stays_in_its_words() -> None:
-    """Cuts of an older version have it, and which tables are copied without being asked is known by it."""
-    assert RESNAPSHOT == "run `lakeproof bootstrap SOURCE --tables TABLE`, then compact"
-
-
 def test_a_held_table_says_what_to_type() -> None:
-    """The remedy has the source and the table, quoted for a shell where that is needed."""
-    held = Held(Lsn(16), "why", RESNAPSHOT)
-    assert str(held.named("shop", TableName("a", "b"))) == (
+    """The remedy has the source and the table, quoted for a shell if that is needed."""
+    held = Held(Lsn(16), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "why"})
+    assert str(describe(held, "shop", TableName("a", "b"))) == (
         "held since 0/10: why; run `lakeproof bootstrap shop --tables a.b`, then compact"
     )
-    odd = held.named("shop", TableName("a b", 'c"d'))
+    odd = describe(held, "shop", TableName("a b", 'c"d'))
     assert odd.remedy == 'run `lakeproof bootstrap shop --tables \'"a b"."c""d"\'`, then compact'
-    assert Held(Lsn(16), "SOURCE", "else").named("shop", TableName("a", "b")) == Held(Lsn(16), "SOURCE", "else")
+
+
+@pytest.mark.parametrize("cause", HeldCause)
+@pytest.mark.parametrize("way_out", WayOut)
+def test_each_cause_and_each_way_out_has_its_sentence(cause: HeldCause, way_out: WayOut) -> None:
+    """Also if a document lacks a detail: what is known of the rest must reach a person."""
+    report = describe(Held(Lsn(16), cause, way_out), "shop", TableName("a", "b"))
+    assert report.reason
+    assert report.remedy
+    assert "{" not in report.reason + report.remedy
 
 
 def test_a_lost_history_stays_lost_whatever_holds_the_table() -> None:
     """The next copy has to know, and so has whoever reads the reason; it is said once."""
-    lost = Held(Lsn(16), "its history can't be read: /x", "restore it", history_lost=True)
-    then = Held(Lsn(16), "it was dropped", "publish it").after(lost)
-    assert then == Held(Lsn(16), "it was dropped; its history can't be read either", "publish it", history_lost=True)
+    lost = Held(Lsn(16), HeldCause.HISTORY_UNREADABLE, WayOut.BY_HAND, {"file": "/x"}, history_lost=True)
+    dropped = Held(Lsn(16), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "it has none"})
+    then = dropped.after(lost)
+    assert then == replace(dropped, history_lost=True)
+    assert then.reason == "it has none; its history can't be read either"
     assert then.after(then) == then
     assert lost.after(None) == lost
-    assert Held(Lsn(16), "why", "how").after(None) == Held(Lsn(16), "why", "how")
+    assert lost.reason == "its history can't be read: /x"
+    assert dropped.after(None) == dropped
     assert Held.from_fields(Fields(then.to_json(), "x")) == then

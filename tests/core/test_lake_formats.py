@@ -13,39 +13,15 @@ from pathlib import Path
 import pytest
 
 from lakeproof.lake.columns import current_columns, history_columns
-from lakeproof.lake.records.cut_documents import base_bytes, shape_bytes
 from lakeproof.lake.records.lease import hold_lease
-from lakeproof.lake.records.view_cuts import ViewCut
-from lakeproof.names import CycleNumber, Oid, TableName
+from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from tests.core.test_lake_documents import CUT_DOC, ENDED, INTENT, SNAPSHOT, SOURCE, VERSION, WANTED
+from tests.core.lake_document_samples import DOCUMENTS
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE = Path(__file__).parents[2] / "lakeproof" / "lake" / "FORMAT.md"
-VIEW_CUT = ViewCut(
-    number=CycleNumber(3),
-    view="revenue",
-    delta_version=2,
-    definition_sha256="0" * 64,
-    sources={"shop": CycleNumber(7)},
-    inserted=4,
-    retracted=1,
-    created_at="2026-01-01T00:00:00+00:00",
-    refresh=2,
-)
-DOCUMENTS = {
-    "source": SOURCE.to_bytes(),
-    "snapshot": SNAPSHOT.to_bytes(),
-    "snapshotended": ENDED.to_bytes(),
-    "snapshotwanted": WANTED.to_bytes(),
-    "intent": INTENT.to_bytes(),
-    "cut": CUT_DOC.to_bytes(),
-    "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
-    "shape": shape_bytes(VERSION),
-    "viewcut": VIEW_CUT.to_bytes(),
-}
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
@@ -74,7 +50,7 @@ def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
 
 
 def test_hidden_columns_are_those_of_the_format() -> None:
-    """Which tables have which, in order; the page names each."""
+    """The hidden columns of each table, in order; the page names each."""
     note = Column("note", Oid(25), -1, "text", "text", 2, identity=False)
     numbers = SchemaVersion(
         TableName("app", "t"), Oid(7), Identity.DEFAULT, (Column("id", Oid(20), -1, "int8", "int8", 1, True),), ("id",)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import InvariantError, LakeError, TransientError
-from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, newest_incarnation, verify_chain
+from lakeproof.landing.chain import (
+    MANIFESTS_CHECKED_ON_OPEN,
+    Chain,
+    FencedError,
+    NewHead,
+    newest_incarnation,
+    verify_chain,
+)
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.landing.sweep import sweep
@@ -35,7 +42,7 @@ def test_a_new_chain_ends_where_it_starts(chain: Chain) -> None:
 def test_an_incarnation_begins_once(chain: Chain) -> None:
     """The second head is refused."""
     with pytest.raises(LakeError, match="begun already"):
-        Chain.create(chain.store, chain.paths, chain.incarnation, start=START, source=HEAD, writer=WRITER)
+        Chain.create(chain.store, chain.paths, chain.incarnation, NewHead(START, HEAD, WRITER))
 
 
 def test_another_process_finds_the_end(chain: Chain) -> None:
@@ -166,7 +173,7 @@ def test_opening_and_searching_read_few_links_of_a_long_chain(chain: Chain) -> N
         add_segment(chain, end, count=0)
     store = _CountingStore(Path(chain.paths.lake))
     opened = Chain.open(store, chain.paths, chain.incarnation)
-    assert store.reads == 1 + 1 + LINKS_CHECKED_ON_OPEN
+    assert store.reads == 1 + 1 + MANIFESTS_CHECKED_ON_OPEN
     store.reads = 0
     assert [m.number for m in opened.between(Lsn(150_000), Lsn(151_000))] == [150]
     assert store.reads <= 12

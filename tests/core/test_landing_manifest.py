@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import LakeError
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.decoded_size import Decoded
-from lakeproof.landing.manifest import DataFile, Kind, LandedCommit, Manifest, SchemaEntry, parse
+from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName, Xid
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -44,7 +45,7 @@ SEGMENT = Manifest(
     last_commit_us=1_700_000_000_123_456,
     schemas=(SchemaEntry(version(), Lsn(32), 0),),
     files=(
-        DataFile(
+        SegmentFile(
             path=f"data/{1:020d}-{WRITER}-0000.parquet",
             oid=Oid(16384),
             schema_id=version().id,
@@ -53,10 +54,7 @@ SEGMENT = Manifest(
             bytes=1234,
             sha256="b" * 64,
             decoded=Decoded(999, 400),
-            inserts=1,
-            updates=1,
-            deletes=1,
-            befores=1,
+            counts=ChangeCounts(inserts=1, updates=1, deletes=1, befores=1),
         ),
     ),
 )
@@ -71,8 +69,8 @@ CATALOG = Manifest(
     created_at="2026-01-01T00:00:00.000000Z",
     catalog_lsn=Lsn.parse("1/30"),
     catalog=CatalogRecord(
-        since_lsn=Lsn.parse("1/10"),
-        noticed_lsn=Lsn.parse("1/30"),
+        lower_lsn=Lsn.parse("1/10"),
+        upper_lsn=Lsn.parse("1/30"),
         path=f"catalog/{2:020d}-{WRITER}.json",
         bytes=9,
         sha256="c" * 64,
@@ -107,14 +105,14 @@ CATALOG_BYTES = (
     b'"after":"1111111111111111","before":null,"born":{"anchored":[1],"named":true,"numbered":false,"version":{"columns":'
     b'[{"attnum":1,"identity":true,"kind":"int4","name":"id","type_name":"int4","type_oid":23,"typmod":-1}],"identity":"d",'
     b'"key":["id"],"name":"made","oid":16386,"schema":"public"}},"differences":["born"],"oid":16386,"renamed_to":null,'
-    b'"table":"public/made","version":null}],"noticed_lsn":"1/30",'
+    b'"table":"public/made","version":null}],"lower_lsn":"1/10",'
     b'"path":"catalog/00000000000000000002-0123456789abcdef0123456789abcdef.json",'
     b'"rules":{"a16":7,"s17":1099511627776},'
-    b'"sha256":"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","since_lsn":"1/10"},'
+    b'"sha256":"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","upper_lsn":"1/30"},'
 )
 HEAD_BYTES = (
     b'{"catalog_lsn":null,"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
-    b'"format":"lakeproof.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"notes":[],"number":0,'
+    b'"format":"lakeproof.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"logical_messages":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
     b'"sha256":"SUM","source":{"database":"app","database_oid":16384,"publication":"shop",'
     b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'
@@ -146,11 +144,11 @@ def test_times_are_utc_with_microseconds() -> None:
     assert document["last_commit_time"] == "2023-11-14T22:13:20.123456Z"
 
 
-@pytest.mark.parametrize("at", range(0, len(SEGMENT.to_bytes()), 7))
-def test_any_flipped_bit_is_noticed(at: int) -> None:
-    """Whether or not the document still makes sense."""
+@pytest.mark.parametrize("position", range(0, len(SEGMENT.to_bytes()), 7))
+def test_any_flipped_bit_is_noticed(position: int) -> None:
+    """A flipped bit is noticed even if the document still makes sense."""
     damaged = bytearray(SEGMENT.to_bytes())
-    damaged[at] ^= 1
+    damaged[position] ^= 1
     with pytest.raises(LakeError, match="manifest x: it is damaged"):
         parse(bytes(damaged), "x")
 
@@ -195,7 +193,7 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
         (_set(first_commit_time="2026-13-01T00:00:00.000000Z"), "not a time"),
         (_set(schemas={}), "not a list"),
         (_set(files=[1]), "not an object"),
-        (_set(last_commit=None), "a last commit where it has rows"),
+        (_set(last_commit=None), "a last commit if it has rows"),
         (
             _set(last_commit={"end_lsn": "0/10", "xid": 7, "time": "2026-01-01T00:00:00.000000Z"}),
             "outside of its range",
@@ -226,12 +224,12 @@ def _set_in_change(**values: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d.pop("catalog"), "stands in a link of its own"),
-        (_set(kind="progress", end_lsn="1/21"), "stands in a link of its own"),
+        (lambda d: d.pop("catalog"), "stands in a manifest of its own"),
+        (_set(kind="progress", end_lsn="1/21"), "stands in a manifest of its own"),
         (_set(end_lsn="1/21"), "is not one of a catalog"),
         (_set(catalog_lsn="x"), "catalog_lsn is not an LSN"),
-        (lambda d: d["catalog"].update(since_lsn=None), "since_lsn is null"),
-        (lambda d: d["catalog"].update(noticed_lsn=None), "noticed_lsn is not text"),
+        (lambda d: d["catalog"].update(lower_lsn=None), "lower_lsn is null"),
+        (lambda d: d["catalog"].update(upper_lsn=None), "upper_lsn is not text"),
         (lambda d: d["catalog"].update(path="../x"), "form"),
         (lambda d: d["catalog"].update(more=1), "more is not a field"),
         (_set_in_change(differences=[]), "differences is empty"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,11 +13,16 @@ import pytest
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import VARIABLE
-from lakeproof.landing.catalog_history import append_catalog, catalog_links, newest_link, put_fingerprint
+from lakeproof.landing.catalog_history import (
+    append_catalog,
+    catalog_manifests,
+    newest_catalog_manifest,
+    put_fingerprint,
+)
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.chain import LINKS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
-from lakeproof.landing.chain_start import read_base
-from lakeproof.landing.retention import below, first_needed, put_base, remove_below
+from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
+from lakeproof.landing.chain_start import read_chain_start
+from lakeproof.landing.retention import below, first_needed, put_chain_start, remove_below
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -33,14 +37,14 @@ LINKS = 20
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
     """Twenty links of three rows each, at 2000, 3000 and so on."""
-    made = new_chain(tmp_path / "lake")
+    result = new_chain(tmp_path / "lake")
     for number in range(LINKS):
-        add_segment(made, 2000 + 1000 * number)
-    return made
+        add_segment(result, 2000 + 1000 * number)
+    return result
 
 
 def _removed(chain: Chain, number: int) -> Chain:
-    put_base(chain, number)
+    put_chain_start(chain, number)
     again = reopen(chain)
     remove_below(again, number)
     return reopen(chain)
@@ -60,7 +64,7 @@ def test_what_is_kept_is_still_a_chain(chain: Chain) -> None:
     assert numbers == set(range(12, LINKS + 2))
     again = _removed(reopen(chain), 15)
     assert verify_chain(again) == LINKS + 2 - 15
-    assert len(chain.store.list(chain.paths.bases(chain.incarnation))) == 1
+    assert len(chain.store.list(chain.paths.chain_starts(chain.incarnation))) == 1
 
 
 def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> None:
@@ -70,7 +74,7 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
     def needed(consumed: int = everything, position: int = 21_000, older_than: datetime = LATER) -> int:
         return first_needed(chain, consumed, Lsn(position), older_than)
 
-    assert needed() == LINKS - LINKS_CHECKED_ON_OPEN
+    assert needed() == LINKS - MANIFESTS_CHECKED_ON_OPEN
     assert needed(consumed=7) == 7
     assert needed(position=9_500) == 9
     assert needed(older_than=datetime(2020, 1, 1, tzinfo=timezone.utc)) == 0
@@ -104,12 +108,12 @@ def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:
 
 def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:
     """The base carries the checksum of the last link that was removed."""
-    put_base(chain, 18)
-    base = read_base(chain.store, chain.paths, chain.incarnation)
+    put_chain_start(chain, 18)
+    base = read_chain_start(chain.store, chain.paths, chain.incarnation)
     assert base is not None
-    path = Path(chain.paths.url(chain.paths.base(chain.incarnation, 18)))
+    path = Path(chain.paths.url(chain.paths.chain_start(chain.incarnation, 18)))
     path.write_bytes(base.to_bytes().replace(base.previous_sha256.encode(), b"0" * 64))
-    with pytest.raises(LakeError, match="does not follow the link that was removed"):
+    with pytest.raises(LakeError, match="does not follow the manifest that was removed"):
         reopen(chain)
 
 
@@ -118,7 +122,7 @@ def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain
     zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
     zombie._open_at(5)
     _removed(chain, 12)
-    with pytest.raises(FencedError, match="begins after this link"):
+    with pytest.raises(FencedError, match="begins after this manifest"):
         add_segment(zombie, 7_500, writer=OTHER_WRITER)
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12
@@ -140,12 +144,12 @@ def _record(chain: Chain, noticed: int, writer: str = WRITER, *, number: int | N
 
 def _recorded(lake: Path) -> Chain:
     """Six links, the fourth with the newest reading, and fourteen more."""
-    made = new_chain(lake)
+    result = new_chain(lake)
     for number in range(LINKS):
         if number == 3:
-            _record(made, 4_500)
-        add_segment(made, 2000 + 1000 * number)
-    return made
+            _record(result, 4_500)
+        add_segment(result, 2000 + 1000 * number)
+    return result
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -155,22 +159,22 @@ def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *
     zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
     zombie._open_at(8)
     kept = _removed(chain, 12)
-    assert kept.base is not None
-    assert kept.base.catalog == 4
+    assert kept.start is not None
+    assert kept.start.catalog == 4
     if alone:
         _record(zombie, 99_000, OTHER_WRITER, number=9)
     else:
-        with pytest.raises(FencedError, match="begins after this link"):
+        with pytest.raises(FencedError, match="begins after this manifest"):
             _record(zombie, 99_000, OTHER_WRITER)
     for opened in (chain, reopen(chain)):
-        newest = newest_link(opened)
+        newest = newest_catalog_manifest(opened)
         assert newest is not None
         assert newest.number == 4
-        assert catalog_links(opened, Lsn(5_000)) == []
-        assert [m.number for m in catalog_links(opened, Lsn(4_500))] == [4]
+        assert catalog_manifests(opened, Lsn(5_000)) == []
+        assert [m.number for m in catalog_manifests(opened, Lsn(4_500))] == [4]
     again = _removed(reopen(chain), 15)
-    assert again.base is not None
-    assert (again.base.number, again.base.catalog) == (15, 4)
+    assert again.start is not None
+    assert (again.start.number, again.start.catalog) == (15, 4)
     folders = (again.paths.catalogs(again.incarnation), again.paths.manifests(again.incarnation))
     numbers = [{int(k.rpartition("/")[2][:20]) for k in again.store.list(folder)} for folder in folders]
     assert numbers == [{4}, {0, 4, *range(15, LINKS + 2)}]
@@ -179,35 +183,16 @@ def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *
 def test_a_named_record_stays_until_the_base_after_it(tmp_path: Path) -> None:
     """A newer record lies above the base: both are read, and the older one goes with the next base."""
     chain = _recorded(tmp_path)
-    put_base(chain, 12)
+    put_chain_start(chain, 12)
     _record(chain, 30_000)
     opened = reopen(chain)
     remove_below(opened, 12)
-    assert [m.number for m in catalog_links(reopen(chain), Lsn(0))] == [4, LINKS + 2]
+    assert [m.number for m in catalog_manifests(reopen(chain), Lsn(0))] == [4, LINKS + 2]
     add_segment(chain, 40_000)
     again = _removed(reopen(chain), LINKS)
-    assert again.base is not None
-    assert again.base.catalog is None
-    assert [m.number for m in catalog_links(again, Lsn(0))] == [LINKS + 2]
-
-
-def test_a_base_of_format_1_is_read_as_it_was(tmp_path: Path) -> None:
-    """It does not name the record: the newest one below it is the one; a fingerprint without a link is none."""
-    chain = _recorded(tmp_path)
-    kept = _removed(chain, 12)
-    key = chain.paths.base(chain.incarnation, 12)
-    assert kept.base is not None
-    old = replace(kept.base, catalog=None, names_catalog=False)
-    Path(chain.paths.url(key)).write_bytes(old.to_bytes())
-    assert b'"format":"lakeproof.base/1"' in chain.store.get(key)
-    assert b"catalog" not in chain.store.get(key)
-    _record(chain, 99_000, OTHER_WRITER, number=9)
-    opened = reopen(chain)
-    assert opened.base == old
-    assert [m.number for m in catalog_links(opened, Lsn(0))] == [4]
-    again = _removed(opened, 15)
-    assert again.base is not None
-    assert (again.base.catalog, again.base.names_catalog) == (4, True)
+    assert again.start is not None
+    assert again.start.catalog is None
+    assert [m.number for m in catalog_manifests(again, Lsn(0))] == [LINKS + 2]
 
 
 @pytest.mark.parametrize("step", ["maintain.after_base", "maintain.amid_links"])
@@ -216,9 +201,9 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: s
     code = (
         "import sys; from pathlib import Path; from lakeproof.landing.chain import Chain;"
         "from lakeproof.storage.paths import LakePaths; from lakeproof.storage.local import LocalStore;"
-        "from lakeproof.landing.retention import put_base, remove_below; from lakeproof.names import Incarnation;"
+        "from lakeproof.landing.retention import put_chain_start, remove_below; from lakeproof.names import Incarnation;"
         "a = (LocalStore(Path(sys.argv[1])), LakePaths(sys.argv[1], 'shop'), Incarnation(1));"
-        "put_base(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
+        "put_chain_start(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
     )
     env = {**os.environ, VARIABLE: step}
     done = subprocess.run([sys.executable, "-c", code, chain.paths.lake], env=env, check=False, timeout=60)

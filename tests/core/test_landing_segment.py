@@ -86,7 +86,7 @@ def test_waiting_rows_are_bounded_in_bytes(chain: Chain) -> None:
 
 
 def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
-    """What the chain has is never written twice."""
+    """A segment that the chain has is never written twice."""
     add_segment(chain, 2000)
     with pytest.raises(InvariantError, match="came again"):
         SegmentWriter(chain, WRITER).add(inserts(version(), 2000, 1))
@@ -106,8 +106,8 @@ def test_slices_say_which_files_and_whether_wholly(chain: Chain) -> None:
     """A range may end inside a segment."""
     for end in (2000, 3000, 4000):
         add_segment(chain, end)
-    found = [(s.number, s.whole) for s in slices(chain, Lsn(2000), Lsn(3500))]
-    assert found == [(2, True), (3, False)]
+    actual = [(s.number, s.whole) for s in slices(chain, Lsn(2000), Lsn(3500))]
+    assert actual == [(2, True), (3, False)]
     assert not list(slices(chain, Lsn(0), Lsn(9000), TableName("public", "other")))
 
 
@@ -188,7 +188,7 @@ def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_pat
 
 
 class _Counting(dict[str, Any]):
-    """How many parts whoever goes through all of them has seen."""
+    """Return the number of parts that a walk through all of them sees."""
 
     looked = 0
 

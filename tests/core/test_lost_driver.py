@@ -45,8 +45,8 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
 )
 def test_whatever_comes_of_a_dead_driver_is_one_error(ended: subprocess.Popen[bytes], error: Exception) -> None:
     """No Java or Python stack is chained to it."""
-    told = r"has ended.*driver_memory is 2g.*raise spark.driver_memory"
-    with pytest.raises(DriverLostError, match=told) as lost, driver_lives(session(ended)):
+    message = r"has ended.*driver_memory is 2g.*raise spark.driver_memory"
+    with pytest.raises(DriverLostError, match=message) as lost, driver_lives(session(ended)):
         raise error
     assert lost.value.__suppress_context__
 

@@ -1,4 +1,4 @@
-"""What an `Lsn` is: PostgreSQL's text, its order and its limits."""
+"""`Lsn`: PostgreSQL's text, its order and its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_text_is_read_as_postgresql_writes_it(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 0xFFFFFFFF, 1 << 32, 0x16B374D848, LAST])
 def test_text_and_value_are_inverse(value: int) -> None:
-    """What `str` writes, `parse` reads."""
+    """`parse` reads what `str` writes."""
     assert Lsn.parse(str(Lsn(value))) == Lsn(value)
 
 

@@ -19,12 +19,12 @@ from lakeproof.drain.transactions.units import LargeTransaction
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
 from lakeproof.pgoutput.decoder import ProtocolError, decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.values.cast import CastError
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve
-from tests.core.test_recorded_messages import SENT, recorded
+from tests.core.recorded_messages import SENT, recorded
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 PARTS = 10
@@ -43,22 +43,22 @@ def mutated(octets: bytes, rng: random.Random) -> bytes:
     """One to three damages."""
     damaged = bytearray(octets)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        at = rng.randrange(len(damaged)) if damaged else 0
+        position = rng.randrange(len(damaged)) if damaged else 0
         match rng.randrange(7):
             case 0 if damaged:
-                damaged[at] ^= 1 << rng.randrange(8)
+                damaged[position] ^= 1 << rng.randrange(8)
             case 1 if damaged:
-                damaged[at] = rng.randrange(256)
+                damaged[position] = rng.randrange(256)
             case 2:
-                del damaged[at:]
+                del damaged[position:]
             case 3:
-                del damaged[at : at + rng.randrange(1, 9)]
+                del damaged[position : position + rng.randrange(1, 9)]
             case 4:
-                damaged[at:at] = rng.randbytes(rng.randrange(1, 9))
+                damaged[position:position] = rng.randbytes(rng.randrange(1, 9))
             case 5:
-                damaged[at : at + 4] = rng.choice(_EXTREMES)
+                damaged[position : position + 4] = rng.choice(_EXTREMES)
             case _:
-                damaged[at:at] = damaged[at : at + rng.randrange(1, 30)]
+                damaged[position:position] = damaged[position : position + rng.randrange(1, 30)]
     return bytes(damaged)
 
 
@@ -69,17 +69,17 @@ def _rng(part: int) -> random.Random:
 
 @pytest.mark.parametrize("part", _parts())
 def test_a_damaged_message_is_read_as_it_stands_or_refused(part: int) -> None:
-    """What is accepted is written again as exactly the same bytes: no value was made up, none left out."""
+    """A message that is accepted is written again as exactly the same bytes: no value was made up, none left out."""
     rng = _rng(part)
     # Long runs of equal inserts would be most of it.
     messages = sorted({octets for name in SENT for octets in recorded(name)}, key=lambda m: (m[:1], m))
     by_tag = {tag: [m for m in messages if m[:1] == tag] for tag in {m[:1] for m in messages}}
     tags = sorted(by_tag)
     accepted = 0
-    for at in range(MESSAGES):
+    for position in range(MESSAGES):
         # Watching memory makes everything ten times slower: the first ones stand for all.
-        if at in (0, WATCHED):
-            (tracemalloc.start if at == 0 else tracemalloc.stop)()
+        if position in (0, WATCHED):
+            (tracemalloc.start if position == 0 else tracemalloc.stop)()
         octets = mutated(rng.choice(by_tag[rng.choice(tags)]), rng)
         try:
             message = decode(octets, in_stream=rng.random() < 0.5)
@@ -89,7 +89,7 @@ def test_a_damaged_message_is_read_as_it_stands_or_refused(part: int) -> None:
             accepted += 1
             # An empty namespace is pg_catalog's.
             assert encode(message) == octets or b"pg_catalog" in octets
-        if at == WATCHED - 1:
+        if position == WATCHED - 1:
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
     assert accepted > MESSAGES // 100
 
@@ -102,8 +102,8 @@ def test_a_stream_with_a_damaged_message_lands_or_is_refused(part: int) -> None:
     streams = {name: _short(recorded(name)) for name in SENT}
     for _ in range(STREAMS):
         stream = list(streams[rng.choice(sorted(streams))])
-        at = rng.randrange(len(stream))
-        stream[at] = mutated(stream[at], rng)
+        position = rng.randrange(len(stream))
+        stream[position] = mutated(stream[position], rng)
         buffer = TransactionBuffer(rng.choice((100, 10_000)), 1)
         try:
             _land(buffer, [frame(octets) for octets in stream], rng)
@@ -117,22 +117,22 @@ def test_a_stream_with_a_damaged_message_lands_or_is_refused(part: int) -> None:
 
 def _short(messages: list[bytes]) -> list[bytes]:
     """Without what comes from the first prepared transaction on, and of equal neighbours' runs the first few only."""
-    found: list[bytes] = []
+    actual: list[bytes] = []
     run = 0
     for octets in messages:
         if octets[:1] in b"bp":
             break
-        run = run + 1 if found and octets[:1] == b"I" == found[-1][:1] else 0
+        run = run + 1 if actual and octets[:1] == b"I" == actual[-1][:1] else 0
         if run < 3:
-            found.append(octets)
-    return found
+            actual.append(octets)
+    return actual
 
 
 def _land(buffer: TransactionBuffer, frames: list[bytes], rng: random.Random) -> None:
     relations = RelationCache(resolve)
     while frames:
         size = rng.choice((1, 7, 1000))
-        buffer.feed(Wire.of(frames[:size]))
+        buffer.feed(MessageBuffer.of(frames[:size]))
         frames = frames[size:]
         units = buffer.take(everything=True)
         try:
@@ -140,7 +140,7 @@ def _land(buffer: TransactionBuffer, frames: list[bytes], rng: random.Random) ->
                 if isinstance(unit, LargeTransaction):
                     _land_large(unit, relations)
                 else:
-                    BatchDecoder(relations).decode(*unit.wires)
+                    BatchDecoder(relations).decode(*unit.buffers)
         finally:
             for unit in units:
                 if isinstance(unit, LargeTransaction):
@@ -153,6 +153,6 @@ def _land_large(unit: LargeTransaction, relations: RelationCache) -> None:
     seq = 0
     for part in unit.parts():
         own.arrival = part.arrival
-        seq = BatchDecoder(own).decode_part(part.wire, info, seq).next_seq
+        seq = BatchDecoder(own).decode_part(part.buffer, info, seq).next_seq
     if unit.streamed:
         relations.absorb(own)

@@ -38,7 +38,7 @@ def test_key_and_name_are_inverse(schema: str, name: str) -> None:
 
 
 def test_different_tables_have_different_keys() -> None:
-    """Also where a separator stands in a name."""
+    """Also if a separator stands in a name."""
     tables = [TableName(s, n) for s in ODD for n in ODD]
     assert len({t.key for t in tables}) == len(tables)
 

@@ -58,7 +58,7 @@ class Altered:
 
     @property
     def columns(self) -> Columns:
-        """What the catalog says."""
+        """The catalog's record."""
         given = tuple(NumberedColumn(n, *c) for n, c in sorted(self.there.items()))
         as_added = frozenset({self.last} & self.there.keys() - self.renamed)
         return Columns(given, self.last, dropped=tuple(self.dropped), as_added=as_added)
@@ -95,12 +95,12 @@ def test_no_number_is_wrong(alters: int, *, reuse: bool) -> None:
     for _ in range(600):
         before, between, after = _history(chance, reuse=reuse, alters=alters)
         for now in between:
-            found, right = _found(now, before, after), _right(now, before, after)
-            for number, true in zip(found, right, strict=True):
+            actual, right = _found(now, before, after), _right(now, before, after)
+            for number, true in zip(actual, right, strict=True):
                 # One that is gone afterwards may be left out early.
                 early = number < 0 and true not in after.numbers
-                assert number in (UNKNOWN, true) or early, (before, now, after, found, SEED)
-            seen, lost = seen + 1, lost + (list(found) != right)
+                assert number in (UNKNOWN, true) or early, (before, now, after, actual, SEED)
+            seen, lost = seen + 1, lost + (list(actual) != right)
     assert lost <= seen * {1: 0, 2: 0.1, 3: 0.2, 6: 0.45}[alters], (lost, seen)
 
 
@@ -118,9 +118,9 @@ def test_where_no_column_takes_the_place_of_another_every_number_is_known(
                 # An empty table gets a column, whatever was to be done.
                 continue
             for now in between:
-                found = _found(now, before, after)
-                assert UNKNOWN not in found, (before, now, after, found, SEED)
-                lost, seen = lost + (list(found) != _right(now, before, after)), seen + 1
+                actual = _found(now, before, after)
+                assert UNKNOWN not in actual, (before, now, after, actual, SEED)
+                lost, seen = lost + (list(actual) != _right(now, before, after)), seen + 1
     assert seen > 500
     assert lost == 0
 
@@ -164,9 +164,9 @@ _State = tuple[tuple[tuple[int, str], ...], tuple[int, ...], int, bool]
 
 
 def _next(state: _State) -> Iterator[_State]:
-    """What one change makes of a table, with four names and four numbers in all."""
+    """The outcomes of one change of a table, with four names and four numbers in all."""
     there, dropped, last, renamed = state
-    free = [name for name in "abcd" if name not in {known for _, known in there}]
+    free = [name for name in "abcd" if name not in {existing for _, existing in there}]
     for place, (number, _) in enumerate(there):
         others = there[:place], there[place + 1 :]
         yield (others[0] + others[1], (*dropped, number), last, renamed and number != last)
@@ -200,10 +200,10 @@ def test_a_number_is_known_where_every_history_gives_it_and_nowhere_else() -> No
     for end, seen in through.items():
         before, after = _as_read(start), _as_read(end)
         ways: dict[tuple[NamedColumn, ...], list[Columns]] = defaultdict(list)
-        for known in map(_as_read, seen):
-            ways[tuple(c.unnumbered for c in known.columns)].append(known)
+        for existing in map(_as_read, seen):
+            ways[tuple(c.unnumbered for c in existing.columns)].append(existing)
         for sent, all_of_them in ways.items():
-            possible = map(set, zip(*(known.numbers for known in all_of_them), strict=True))
+            possible = map(set, zip(*(existing.numbers for existing in all_of_them), strict=True))
             for number, given in zip(numbers_of(sent, before, after), possible, strict=True):
                 gone = given.isdisjoint(after.numbers)
                 assert number == UNKNOWN or given == {number} or (number < 0 and gone), (sent, after)

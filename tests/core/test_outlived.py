@@ -27,8 +27,8 @@ def jvm() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _lease(lake: Path, holder: Process, jvm: Process, host: str) -> None:
-    told = [{"pid": one.pid, "started": one.started} for one in (holder, jvm)]
-    doc = {"format": LEASE_FORMAT, "epoch": 1, "writer": "w", "host": host, "process": told[0], "jvm": told[1]}
+    message = [{"pid": one.pid, "started": one.started} for one in (holder, jvm)]
+    doc = {"format": LEASE_FORMAT, "epoch": 1, "writer": "w", "host": host, "process": message[0], "jvm": message[1]}
     open_store(str(lake)).put_if_absent(LakePaths(str(lake), "shop").lease(1), json.dumps(doc).encode())
 
 
@@ -42,12 +42,12 @@ def test_only_the_jvm_of_a_dead_holder_is_ended(
     tmp_path: Path, jvm: subprocess.Popen[bytes], *, holder_lives: bool, here: bool, same: bool, ends: bool
 ) -> None:
     """On this host, and only when the number was not given to another process since."""
-    found, me = process(jvm.pid), process(os.getpid())
-    assert found is not None
+    actual, me = process(jvm.pid), process(os.getpid())
+    assert actual is not None
     assert me is not None
     holder = me if holder_lives else Process(me.pid, me.started - 1)
-    recorded = found if same else Process(found.pid, found.started - 1)
+    recorded = actual if same else Process(actual.pid, actual.started - 1)
     _lease(tmp_path, holder, recorded, socket.gethostname() if here else "elsewhere")
     with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as lease:
         assert lease.epoch == 2
-    assert found.lives is not ends
+    assert actual.lives is not ends

@@ -28,12 +28,12 @@ from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.snapshot.folder import Ended, Wanted
+from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.fields import Malformed, canonical, parse_object
 from lakeproof.values.cast import CastError
-from tests.core.test_lake_formats import DOCUMENTS
-from tests.core.test_values_cast import cast
+from tests.core.casting import cast
+from tests.core.lake_document_samples import DOCUMENTS
 
 # PostgreSQL's names have no NUL, UTF-8 has no lone surrogate.
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -47,8 +47,8 @@ JSON = st.recursive(
 READERS: dict[str, Callable[[bytes, str], object]] = {
     "source": SourceDoc.from_bytes,
     "snapshot": SnapshotDoc.from_bytes,
-    "snapshotended": Ended.from_bytes,
-    "snapshotwanted": Wanted.from_bytes,
+    "snapshotend": SnapshotEnd.from_bytes,
+    "snapshotrequest": SnapshotRequest.from_bytes,
     "intent": Intent.from_bytes,
     "cut": CutDoc.from_bytes,
     "viewcut": ViewCut.from_bytes,
@@ -105,13 +105,13 @@ def _replaced(draw: st.DrawFn, value: Any) -> Any:
     inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     if not inner or draw(st.integers(0, 3)) == 0:
         return draw(JSON)
-    at = draw(st.sampled_from(inner))
-    made = value.copy()
-    if isinstance(made, dict) and draw(st.integers(0, 4)) == 0:
-        del made[at]
+    position = draw(st.sampled_from(inner))
+    result = value.copy()
+    if isinstance(result, dict) and draw(st.integers(0, 4)) == 0:
+        del result[position]
     else:
-        made[at] = _replaced(draw, value[at])
-    return made
+        result[position] = _replaced(draw, value[position])
+    return result
 
 
 @st.composite
@@ -124,9 +124,9 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @given(damaged())
 @MANY
-def test_a_document_with_something_else_in_it_is_read_or_refused(made: tuple[str, bytes]) -> None:
+def test_a_document_with_something_else_in_it_is_read_or_refused(result: tuple[str, bytes]) -> None:
     """By name, as damaged."""
-    name, data = made
+    name, data = result
     with suppress(LakeError):
         READERS[name](data, "place")
 
@@ -181,8 +181,8 @@ def test_numbers_come_back(whole: int, scaled: int, real: float) -> None:
     typmod = ((38 << 16) | 10) + 4
     assert cast("numeric", f"{decimal:.10f}", typmod=typmod).values.to_pylist() == [decimal]
     text = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(repr(real), repr(real))
-    (found,) = cast("float8", text).values.to_pylist()
-    assert found == real or (found != found and real != real)  # noqa: PLR0124  NaN alone is not itself
+    (actual,) = cast("float8", text).values.to_pylist()
+    assert actual == real or (actual != actual and real != real)  # noqa: PLR0124  NaN alone is not itself
 
 
 @given(st.sampled_from(KINDS), TEXTS)

@@ -1,4 +1,4 @@
-"""What is added to a connection's parts, so that no password goes in the clear to whoever answers.
+"""The options added to a connection, so that no password goes in the clear to whoever answers.
 
 That a server is refused by it is in `tests/edges/test_tls_server.py`.
 """

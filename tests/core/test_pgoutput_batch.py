@@ -12,24 +12,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName, Xid
-from lakeproof.pgoutput.assemble import assemble
-from lakeproof.pgoutput.batch import Batch, BatchDecoder, ChangeCounts, SchemaInForce, TransactionInfo
+from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.decoder import ProtocolError
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
-    Begin,
     Commit,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldImage,
-    Relation,
-    RelationColumn,
     StreamStart,
     StreamStop,
     Truncate,
@@ -39,34 +36,16 @@ from lakeproof.pgoutput.relations import RelationCache, Resolver
 from lakeproof.pgoutput.rows import row_schema
 from lakeproof.schema import Identity, SchemaVersion
 from tests.core.pgoutput_encoder import encode, frame, frames
-from tests.core.pgoutput_random import KIND_OIDS, Workload, resolve
-
-T1, T2 = Oid(16384), Oid(16390)
-TIME = 1_700_000_000_000_000
-
-
-def relation(
-    oid: Oid = T1, kinds: tuple[str, ...] = ("int4", "text"), identity: Identity = Identity.DEFAULT
-) -> Relation:
-    """A table whose first column is its key."""
-    columns = tuple(
-        RelationColumn(f"{kind} {i}", Oid(KIND_OIDS[kind]), -1, i == 0 or identity is Identity.FULL)
-        for i, kind in enumerate(kinds)
-    )
-    return Relation(oid, "public", f"t{oid}", identity, columns)
+from tests.core.pgoutput_random import Workload, resolve
+from tests.core.pgoutput_transactions import T1, T2, TIME, relation, transaction
+from tests.pgoutput_reference import assemble
 
 
-def transaction(number: int, *messages: Message) -> list[Message]:
-    """The messages as the transaction with this number; its position is 1000 * number + 8."""
-    lsn = Lsn(1000 * number)
-    return [Begin(lsn, TIME - number, Xid(number)), *messages, Commit(lsn, Lsn(lsn.value + 8), TIME - number)]
-
-
-def both(*messages: Message, wanted: Resolver = resolve) -> Batch:
+def both(*messages: Message, expected: Resolver = resolve) -> Batch:
     """Decode on the fast road, and see that the slow one says the same of the rows."""
     raw = frames(*messages)
-    batch = BatchDecoder(RelationCache(wanted)).decode(Wire.of(raw))
-    slow = assemble(raw, RelationCache(wanted))
+    batch = BatchDecoder(RelationCache(expected)).decode(MessageBuffer.of(raw))
+    slow = assemble(raw, RelationCache(expected))
     assert [t.rows.to_pylist() for t in batch.changes] == [t.rows.to_pylist() for t in slow.changes]
     return batch
 
@@ -159,7 +138,7 @@ def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
     unwanted = relation(Oid(5))
     batch = both(
         *transaction(1, relation(T1), relation(T2), unwanted, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))),
-        wanted=lambda r, *_: None if r.oid == 5 else resolve(r),
+        expected=lambda r, *_: None if r.oid == 5 else resolve(r),
     )
     assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0") == [
         (0, 0, "insert", 1),
@@ -184,8 +163,8 @@ def test_a_new_shape_in_mid_transaction_begins_a_new_version_there() -> None:
 def test_a_shape_without_a_change_is_told_where_it_was_noticed() -> None:
     """And holds for the next batch."""
     decoder = BatchDecoder(RelationCache(resolve))
-    first = decoder.decode(Wire.of(frames(*transaction(1, relation()))))
-    second = decoder.decode(Wire.of(frames(*transaction(2, relation(), Insert(T1, ("1", "a"))))))
+    first = decoder.decode(MessageBuffer.of(frames(*transaction(1, relation()))))
+    second = decoder.decode(MessageBuffer.of(frames(*transaction(2, relation(), Insert(T1, ("1", "a"))))))
     assert (first.rows, first.transactions, first.schemas) == (0, 0, [SchemaInForce(resolve(relation()), Lsn(1008), 0)])
     assert (second.rows, second.schemas) == (1, [])
 
@@ -208,7 +187,7 @@ def test_messages_are_handed_on_and_an_empty_batch_is_empty() -> None:
     beat = LogicalMessage(False, Lsn(5), "beat", b"x")
     note = LogicalMessage(True, Lsn(6), "note", b"y")
     batch = both(beat, *transaction(1, note), beat)
-    assert [(n.said, n.transaction and n.transaction.end_lsn, n.seq) for n in batch.notes] == [
+    assert [(n.message, n.transaction and n.transaction.end_lsn, n.seq) for n in batch.logical_messages] == [
         (beat, None, 0),
         (note, Lsn(1008), 0),
         (beat, None, 0),
@@ -254,7 +233,7 @@ def test_a_stream_that_no_server_sends_is_refused_on_both_roads(messages: list[M
     """Torn transactions, unknown tables, wrong counts, streamed chunks, ends that disagree."""
     raw = frames(*messages)
     with pytest.raises(ProtocolError):
-        BatchDecoder(RelationCache(resolve)).decode(Wire.of(raw))
+        BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(raw))
     with pytest.raises(ProtocolError):
         assemble(raw, RelationCache(resolve))
 
@@ -268,7 +247,7 @@ def test_a_frame_cut_anywhere_is_refused() -> None:
         for length in range(len(whole)):
             cut = [*raw[:index], whole[:length], *raw[index + 1 :]]
             with pytest.raises(ProtocolError):
-                BatchDecoder(RelationCache(resolve)).decode(Wire.of(cut))
+                BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(cut))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -280,14 +259,14 @@ def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> Non
     for _ in range(100):
         index = rng.randrange(len(raw))
         damaged = bytearray(raw[index])
-        at = rng.randrange(25, len(damaged))
-        damaged[at] = rng.choice([0, 1, 0xFF, 0x7F, ord("n"), ord("u"), ord("K"), rng.randrange(256)])
+        position = rng.randrange(25, len(damaged))
+        damaged[position] = rng.choice([0, 1, 0xFF, 0x7F, ord("n"), ord("u"), ord("K"), rng.randrange(256)])
         stream = [*raw[:index], bytes(damaged), *raw[index + 1 :]]
         assert _outcome(_fast, stream) == _outcome(_slow, stream)
 
 
 def _fast(stream: Sequence[bytes]) -> Batch:
-    return BatchDecoder(RelationCache(resolve)).decode(Wire.of(stream))
+    return BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(stream))
 
 
 def _slow(stream: Sequence[bytes]) -> Batch:
@@ -320,7 +299,7 @@ def test_a_text_that_is_no_value_of_its_type_is_kept_under_a_mark(text: str) -> 
 def test_what_is_no_xlogdata_is_refused(payload: bytes) -> None:
     """A keepalive among the frames is the caller's mistake."""
     with pytest.raises(ProtocolError, match="XLogData"):
-        BatchDecoder(RelationCache(resolve)).decode(Wire.of([*frames(*GOOD), payload]))
+        BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of([*frames(*GOOD), payload]))
 
 
 @pytest.mark.parametrize(
@@ -337,14 +316,14 @@ def test_what_is_no_xlogdata_is_refused(payload: bytes) -> None:
 def test_a_part_of_another_transaction_is_refused(messages: list[Message], info: TransactionInfo) -> None:
     """Begin and Commit may stand at a part's ends only, and must be the transaction's own."""
     with pytest.raises(ProtocolError):
-        BatchDecoder(RelationCache(resolve)).decode_part(Wire.of(frames(*messages)), info, 0)
+        BatchDecoder(RelationCache(resolve)).decode_part(MessageBuffer.of(frames(*messages)), info, 0)
 
 
 def test_a_version_without_its_relations_columns_is_our_own_mistake() -> None:
     """The resolver's answer is checked, not trusted."""
     other = SchemaVersion(TableName("public", "t"), T1, Identity.DEFAULT, (), ())
     with pytest.raises(InvariantError, match="columns of its Relation"):
-        BatchDecoder(RelationCache(lambda *_: other)).decode(Wire.of(frames(*GOOD)))
+        BatchDecoder(RelationCache(lambda *_: other)).decode(MessageBuffer.of(frames(*GOOD)))
 
 
 def test_an_error_of_the_resolver_passes_through() -> None:
@@ -354,7 +333,7 @@ def test_an_error_of_the_resolver_passes_through() -> None:
         raise InvariantError("t", "no", "nothing")
 
     with pytest.raises(InvariantError, match="no"):
-        BatchDecoder(RelationCache(refuse)).decode(Wire.of(frames(*GOOD)))
+        BatchDecoder(RelationCache(refuse)).decode(MessageBuffer.of(frames(*GOOD)))
 
 
 def test_work_in_python_does_not_grow_with_the_batch() -> None:
@@ -373,7 +352,7 @@ def _calls(changes: int) -> int:
 
     sys.setprofile(count)
     try:
-        decoder.decode(Wire.of(raw))
+        decoder.decode(MessageBuffer.of(raw))
     finally:
         sys.setprofile(None)
     return called

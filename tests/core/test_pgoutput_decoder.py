@@ -136,9 +136,9 @@ def test_an_unknown_tag_is_refused(tag: int) -> None:
 def test_no_other_letter_stands_for_a_tuple_or_a_value(message: Message) -> None:
     """A mutated letter is refused, or gives another message; never the same."""
     whole = bytearray(encode(message))
-    for at in range(5, len(whole)):
+    for position in range(5, len(whole)):
         for octet in b"NKOntub\0x\xff":
-            mutated = bytes(whole[:at]) + bytes([octet]) + bytes(whole[at + 1 :])
+            mutated = bytes(whole[:position]) + bytes([octet]) + bytes(whole[position + 1 :])
             if mutated == bytes(whole):
                 continue
             try:
@@ -196,7 +196,7 @@ def test_what_no_server_sends_is_refused_with_its_reason(payload: bytes, reason:
 
 
 def test_an_error_names_tag_and_offset_and_no_value() -> None:
-    """What stands in the message goes to logs."""
+    """The text of the message goes to logs."""
     with pytest.raises(ProtocolError) as caught:
         decode(INSERT + b"\0\2t\0\0\0\6secretx")
     assert (caught.value.tag, caught.value.offset) == (b"I", 20)

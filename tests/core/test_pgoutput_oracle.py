@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import Workload, resolve
 from tests.core.pgoutput_same import assert_same
+from tests.pgoutput_reference import assemble
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 
@@ -35,7 +35,7 @@ def test_fast_and_slow_road_give_the_same_batches(rng: random.Random) -> None:
     for _ in range(4):
         messages = _stream(workload, transactions=rng.choice([0, 1, 3, 20]), changes=rng.choice([0, 1, 3, 30]))
         raw = [frame(encode(message)) for message in messages]
-        batch = fast.decode(Wire.of(raw))
+        batch = fast.decode(MessageBuffer.of(raw))
         assert_same(batch, assemble(raw, slow))
 
 
@@ -46,7 +46,7 @@ def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) ->
         return resolve(relation) if relation.oid % 2 else None
 
     raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=10, changes=8)]
-    batch = BatchDecoder(RelationCache(resolve_some)).decode(Wire.of(raw))
+    batch = BatchDecoder(RelationCache(resolve_some)).decode(MessageBuffer.of(raw))
     assert_same(batch, assemble(raw, RelationCache(resolve_some)))
     assert all(table.version.oid % 2 for table in batch.changes)
 
@@ -58,29 +58,31 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     assert isinstance(begin, Begin)
     assert isinstance(commit, Commit)
     raw = [frame(encode(message)) for message in messages]
-    whole = BatchDecoder(RelationCache(resolve)).decode(Wire.of(raw))
+    whole = BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(raw))
     info = TransactionInfo(commit.end_lsn, begin.xid, begin.commit_time_us)
     cuts = sorted(rng.choices(range(len(raw) + 1), k=3))
     with_ends = rng.random() < 0.5
     decoder, seq, rows = BatchDecoder(RelationCache(resolve)), 0, 0
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     schemas: list[SchemaInForce] = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
-        part = decoder.decode_part(Wire.of(piece), info, seq)
-        found += [dict(row, _lp_row=row["_lp_row"] + rows) for row in _plain_rows(part)]
+        part = decoder.decode_part(MessageBuffer.of(piece), info, seq)
+        actual += [dict(row, _lp_row=row["_lp_row"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
         seq, rows = part.next_seq, rows + part.rows
-    by_row = sorted(found, key=lambda row: row["_lp_row"])
+    by_row = sorted(actual, key=lambda row: row["_lp_row"])
     assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_row"])
     assert (schemas, seq, rows) == (whole.schemas, whole.next_seq, whole.rows)
 
 
 def test_frames_may_be_views_of_memory(rng: random.Random) -> None:
-    """What psycopg hands out are memoryviews."""
+    """Psycopg hands out memoryviews."""
     raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=3, changes=5)]
     views = [memoryview(one) for one in raw]
-    assert_same(BatchDecoder(RelationCache(resolve)).decode(Wire.of(views)), assemble(views, RelationCache(resolve)))
+    assert_same(
+        BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(views)), assemble(views, RelationCache(resolve))
+    )
 
 
 def _plain_rows(batch: Batch) -> list[dict[str, Any]]:

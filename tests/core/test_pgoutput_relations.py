@@ -1,4 +1,4 @@
-"""What the catalog says of a Relation message that repeats: the same shape, or another one behind the same words."""
+"""A Relation message that repeats: the catalog says if it is the same shape, or another one behind the same words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Insert, Relation
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import resolve
-from tests.core.test_pgoutput_batch import T1, relation, transaction
+from tests.core.pgoutput_transactions import T1, relation, transaction
 
 
 @pytest.mark.parametrize(("attnum", "shapes"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"])
@@ -34,7 +34,7 @@ def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, shape
         return replace(version, columns=(version.columns[0], replace(version.columns[1], attnum=attnum)))
 
     messages = transaction(1, relation(), Insert(T1, ("1", "a")), relation(), Insert(T1, ("2", "b")))
-    batch = BatchDecoder(RelationCache(catalog)).decode(Wire.of(frames(*messages)))
+    batch = BatchDecoder(RelationCache(catalog)).decode(MessageBuffer.of(frames(*messages)))
     assert len(batch.schemas) == shapes
     assert len(batch.changes) == shapes
 

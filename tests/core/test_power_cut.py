@@ -13,7 +13,7 @@ from tests.power_cut import PowerCut
 
 
 def _found(cut: PowerCut, *, mark: str | None = None) -> set[tuple[tuple[str, bytes | None], ...]]:
-    """Every state, after a promise where one is named."""
+    """Every state, after a promise if one is named."""
     states = cut.states(random.Random(0), 10_000)
     return {tuple(sorted(state.tree().items())) for state in states if mark is None or mark in state.marks}
 
@@ -48,14 +48,14 @@ def test_a_name_that_is_given_again_is_the_old_file_or_the_new(tmp_path: Path) -
         cut.look()
         (tmp_path / "b").replace(tmp_path / "a")
         (tmp_path / "gone").unlink()
-    found = [dict(tree) for tree in _found(cut)]
-    assert {tree["a"] for tree in found} == {b"one", b"", bytes(6), b"two", b"twotwo"}
-    assert {tree.get("gone") for tree in found} == {None, b"g"}
-    assert any({"a", "b"} <= tree.keys() for tree in found)
+    actual = [dict(tree) for tree in _found(cut)]
+    assert {tree["a"] for tree in actual} == {b"one", b"", bytes(6), b"two", b"twotwo"}
+    assert {tree.get("gone") for tree in actual} == {None, b"g"}
+    assert any({"a", "b"} <= tree.keys() for tree in actual)
 
 
 def test_a_folder_that_was_not_synced_into_its_parent_takes_what_is_in_it_along(tmp_path: Path) -> None:
-    """Also where the file and its own folder were synced."""
+    """Also if the file and its own folder were synced."""
     with PowerCut(tmp_path) as cut:
         (tmp_path / "d").mkdir()
         (tmp_path / "d" / "f").write_bytes(b"x")
@@ -78,7 +78,7 @@ def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path,
             file = store.create("a/b/c")
             file.write(b"contents")
             file.finish()
-            store.settle(["a/b/c"])
+            store.sync_names(["a/b/c"])
         elif kind == "publish":
             store.publish(tmp_path / "rows", "a/b/c")
         else:
@@ -86,9 +86,9 @@ def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path,
         cut.mark("put")
     assert len(cut.moments) > 5
     for state in cut.states(random.Random(0), 10_000):
-        found = state.tree().get("new/lake/a/b/c")
-        assert found == b"contents" or "put" not in state.marks
-        assert found in {None, b"contents"} or kind == "create"
+        actual = state.tree().get("new/lake/a/b/c")
+        assert actual == b"contents" or "put" not in state.marks
+        assert actual in {None, b"contents"} or kind == "create"
 
 
 def test_a_folder_that_a_killed_process_had_made_is_synced_by_the_next(tmp_path: Path) -> None:

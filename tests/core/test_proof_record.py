@@ -1,4 +1,4 @@
-"""What was proved last, and which tables a scheduled proof takes."""
+"""The record of the last proof, and the tables that a scheduled proof takes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from lakeproof.views.audit import ViewProof
 A, B, C, D = (TableName("s", name) for name in "abcd")
 
 
-def _proved(rows: int | None, at: str = "2026-01-01T00:00:00.000000Z") -> Proved:
-    return Proved("equal", at, rows, None)
+def _proved(rows: int | None, position: str = "2026-01-01T00:00:00.000000Z") -> Proved:
+    return Proved("equal", position, rows, None)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_every_table_has_its_turn() -> None:
         chosen = due(tables, proved, 1_000)
         assert sum(sizes[t] for t in chosen if sizes[t] > 50) <= max(1_000, *(sizes[t] for t in chosen))
         proved |= {t: _proved(sizes[t], f"{run:04d}") for t in chosen}
-        assert all(proved[t].at == f"{run:04d}" for t in tables if sizes[t] <= 50)
-    assert all(proved[t].at > "0" for t in tables)
+        assert all(proved[t].time == f"{run:04d}" for t in tables if sizes[t] <= 50)
+    assert all(proved[t].time > "0" for t in tables)
 
 
 def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
     )
     record(store, paths, one, ProofReport("shop", Lsn(200), {A: TableProof("differs", 8, 7, 1)}))
     record(store, paths, one, ProofReport("shop", None, {A: TableProof("blocked"), C: TableProof("missing")}))
-    found = read_proved(store, paths)
-    assert [(t, found[t].status, found[t].rows) for t in (A, B, C)] == [
+    actual = read_proved(store, paths)
+    assert [(t, actual[t].status, actual[t].rows) for t in (A, B, C)] == [
         (A, "blocked", None),
         (B, "equal", 1),
         (C, "missing", None),
     ]
-    verified = found[A].verified
-    assert verified == Compared(one, Lsn(100), verified.at if verified else "")
-    assert found[C].verified is None
-    store.put(paths.proved, b"{}")
+    verified = actual[A].verified
+    assert verified == Compared(one, Lsn(100), verified.time if verified else "")
+    assert actual[C].verified is None
+    store.put(paths.proof_record, b"{}")
     assert read_proved(store, paths) == {}
 
 
@@ -113,11 +113,11 @@ def test_what_was_said_of_the_lake_stays_until_it_is_looked_at_again(tmp_path: P
     assert ProofReport("shop", Lsn(100), tables, LakeProof(4, {}, {"v": ViewProof("blocked", "how")})).equal
     record(store, paths, one, report)
     record(store, paths, one, ProofReport("shop", Lsn(200), tables))
-    found = read_proved(store, paths)
-    history = found[A].history
+    actual = read_proved(store, paths)
+    history = actual[A].history
     assert history is not None
     assert (history.status, history.cut, history.reason) == ("damaged", 4, "why")
-    assert found[B].history is None
+    assert actual[B].history is None
     assert read_views(store, paths)["v"].status == "differs"
 
 
@@ -144,7 +144,7 @@ def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path:
     store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
     lake = LakeProof(4, {A: HistoryProof("equal", 9)}, {})
     record(store, paths, Incarnation(1), ProofReport("shop", None, {}, lake))
-    found = read_proved(store, paths)
-    assert found[A].rows is None
-    assert found[A].history is not None
-    assert due([A], found, 100) == [A]
+    actual = read_proved(store, paths)
+    assert actual[A].rows is None
+    assert actual[A].history is not None
+    assert due([A], actual, 100) == [A]

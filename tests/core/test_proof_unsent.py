@@ -1,4 +1,4 @@
-"""What a publication does not send excuses just what it can have made, and nothing else."""
+"""An operation that a publication does not send excuses just the difference it can have made, and nothing else."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _judged(
 )
 def test_each_action_excuses_what_it_makes(without: str, excused: set[str]) -> None:
     """A row too many, one lacking, one with other values: each alone."""
-    found = {what for what, sides in _SIDES.items() if _judged(*sides, without).excused}
-    assert found == excused
+    actual = {what for what, sides in _SIDES.items() if _judged(*sides, without).excused}
+    assert actual == excused
 
 
 def test_a_truncate_excuses_rows_too_many_if_it_may_have_happened() -> None:
@@ -64,7 +64,7 @@ def test_an_update_that_moves_a_key_excuses_pairs_only() -> None:
     one_more = _judged([*moved[0], ("3", 3)], moved[1], "update")
     assert not one_more.excused
     assert {k.key["id"] for k in one_more.keys} == {"2", "3"}
-    assert one_more.told.endswith("and 1 row that the lake lacks, and not for 1 row that the lake lacks")
+    assert one_more.message.endswith("and 1 row that the lake lacks, and not for 1 row that the lake lacks")
     assert not _judged(moved[0], [*moved[1], ("0", 3)], "update").excused
 
 
@@ -76,7 +76,7 @@ def test_a_bag_is_judged_by_its_rows() -> None:
 
 
 def test_a_row_beside_the_right_one_is_too_many() -> None:
-    """A key that was deleted and used again is there twice, where deletes are not sent."""
+    """A key that was deleted and used again is there twice, if deletes are not sent."""
     assert _judged([("1", 2)], [("1", 1), ("1", 2)], "delete").excused
     judged = _judged([("1", 2)], [("1", 1), ("1", 3)], "delete")
     assert not judged.excused

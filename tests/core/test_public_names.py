@@ -1,4 +1,4 @@
-"""What a person sees of the package: names that complete, a version, types, and no Spark before it is needed."""
+"""The package as a person sees it: names that complete, a version, types, and no Spark before it is needed."""
 
 from __future__ import annotations
 

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
-from pathlib import Path
-
 import pytest
 
 from lakeproof.drain.transactions.buffer import TransactionBuffer
-from lakeproof.drain.transactions.units import LargeTransaction, Unit
+from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.batch import BatchDecoder, TransactionInfo
 from lakeproof.pgoutput.decoder import decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Message, StreamAbort, StreamStart, StreamStop
 from lakeproof.pgoutput.relations import RelationCache
 from tests.core.pgoutput_encoder import encode, frame
 from tests.core.pgoutput_random import resolve
-
-FOLDER = Path(__file__).parent / "recorded"
-# Two-phase messages came with 15.
-SENT = {"14-on": "ABCDEIMORSTUYc", "18-on": "ABCDEIKMOPRSTUYbcpr", "18-parallel": "ABCDEIKMOPRSTUYbcpr"}
-
-
-def recorded(name: str) -> list[bytes]:
-    """The messages of one recording, in order."""
-    data = gzip.decompress((FOLDER / f"{name}.gz").read_bytes())
-    messages, at = [], 0
-    while at < len(data):
-        (size,) = struct.unpack_from(">I", data, at)
-        messages.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return messages
+from tests.core.recorded_messages import SENT, recorded
 
 
 def _decoded(messages: list[bytes]) -> list[Message]:
-    found, in_stream = [], False
+    actual, in_stream = [], False
     for octets in messages:
         message = decode(octets, in_stream=in_stream)
         in_stream = isinstance(message, StreamStart) or (in_stream and not isinstance(message, StreamStop))
-        found.append(message)
-    return found
+        actual.append(message)
+    return actual
 
 
 @pytest.mark.parametrize("name", SENT)
@@ -53,8 +35,8 @@ def test_every_message_occurs_and_comes_back_byte_for_byte(name: str) -> None:
     assert [encode(message) for message in decoded] == messages
     aborts = [message for message in decoded if isinstance(message, StreamAbort)]
     assert {abort.abort_lsn is None for abort in aborts} == {name != "18-parallel"}
-    said = [message for message in decoded if isinstance(message, LogicalMessage)]
-    assert {(m.transactional, m.xid is None) for m in said} == {(True, True), (True, False), (False, True)}
+    printed = [message for message in decoded if isinstance(message, LogicalMessage)]
+    assert {(m.transactional, m.xid is None) for m in printed} == {(True, True), (True, False), (False, True)}
 
 
 @pytest.mark.parametrize("name", SENT)
@@ -69,12 +51,12 @@ def test_what_was_sent_goes_through_buffer_and_batch_decoder(name: str) -> None:
     for octets in recorded(name):
         if octets[:1] in b"bp":
             with pytest.raises(SourceError, match="prepared"):
-                buffer.feed(Wire.of([frame(octets)]))
+                buffer.feed(MessageBuffer.of([frame(octets)]))
             break
-        buffer.feed(Wire.of([frame(octets)]))
+        buffer.feed(MessageBuffer.of([frame(octets)]))
         for unit in buffer.take(everything=True):
-            if isinstance(unit, Unit):
-                rows += BatchDecoder(relations).decode(*unit.wires).rows
+            if isinstance(unit, DecodeUnit):
+                rows += BatchDecoder(relations).decode(*unit.buffers).rows
             else:
                 streamed += 1
                 rows += _rows(unit, relations)
@@ -88,7 +70,7 @@ def _rows(unit: LargeTransaction, relations: RelationCache) -> int:
     rows = seq = 0
     for part in unit.parts():
         own.arrival = part.arrival
-        batch = BatchDecoder(own).decode_part(part.wire, info, seq)
+        batch = BatchDecoder(own).decode_part(part.buffer, info, seq)
         rows, seq = rows + batch.rows, batch.next_seq
     relations.absorb(own)
     unit.close()

@@ -18,11 +18,11 @@ def test_the_bill_names_what_is_installed(tmp_path: Path) -> None:
     file = tmp_path / "sbom.json"
     subprocess.run([sys.executable, str(ROOT / "scripts" / "sbom.py"), str(file)], check=True, capture_output=True)
     bill = json.loads(file.read_text(encoding="utf-8"))
-    found = {component["purl"]: component for component in bill["components"]}
+    actual = {component["purl"]: component for component in bill["components"]}
     for name in ("pyspark", "psycopg", "dagster", "numpy"):
-        assert found[f"pkg:pypi/{name}@{version(name)}"]["hashes"]
+        assert actual[f"pkg:pypi/{name}@{version(name)}"]["hashes"]
     for coordinate, sha256 in JARS.items():
         group, artifact, number = coordinate.split(":")
-        (told,) = found[f"pkg:maven/{group}/{artifact}@{number}"]["hashes"]
-        assert told == {"alg": "SHA-256", "content": sha256}
-    assert len(found) > 100
+        (message,) = actual[f"pkg:maven/{group}/{artifact}@{number}"]["hashes"]
+        assert message == {"alg": "SHA-256", "content": sha256}
+    assert len(actual) > 100

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakeproof.names import Oid, TableName
-from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.schema import Column, Identity, SchemaVersion, lake_names
 
 ID = Column("id", Oid(20), -1, "bigint", "int8", 1, identity=True)
 NOTE = Column("note", Oid(25), -1, "text", "text", 2, identity=False)
@@ -17,7 +17,7 @@ VERSION = SchemaVersion(TableName("shop", "orders"), Oid(16_400), Identity.DEFAU
 
 
 def test_the_json_form_and_the_version_are_inverse() -> None:
-    """What a manifest carries gives the same version, with the same id."""
+    """A manifest gives the same version back, with the same id."""
     again = SchemaVersion.from_json(VERSION.to_json())
     assert again == VERSION
     assert again.id == VERSION.id
@@ -95,3 +95,9 @@ def test_a_table_without_a_key_is_a_bag() -> None:
     """Rows that nothing tells apart are a multiset."""
     assert not VERSION.is_bag
     assert replace(VERSION, key=()).is_bag
+
+
+@pytest.mark.parametrize("name", ["_lp_ord", "_LP_mine", "__lp_net", "__LP_first", "_metadata", "__delta_internal_x"])
+def test_a_column_with_a_reserved_name_gets_another_one_in_the_lake(name: str) -> None:
+    """The prefixes of hidden and scratch columns, in any case, and what Spark and Delta have for themselves."""
+    assert lake_names((replace(ID, name=name), NOTE)) == {name: f"#1#{name}", "note": "note"}

@@ -1,4 +1,4 @@
-"""How long a slot will last, from the slot's own numbers and from the landing's; each threshold on both of its sides."""
+"""The time that a slot will last, from its own numbers and from the landing's; each threshold on both of its sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from lakeproof.config.model import HealthConfig
 from lakeproof.drain.slot_health import Level, slot_health
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -45,7 +45,7 @@ def chain(tmp_path: Path) -> Chain:
     head = ChainSource("7", 1, "app", 16384, "s", "s", 180_000)
     store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
     start = Lsn(int(END) - 1_000_000)
-    return Chain.create(store, paths, Incarnation(1), start=start, source=head, writer="0" * 32)
+    return Chain.create(store, paths, Incarnation(1), NewHead(start, head, "0" * 32))
 
 
 def later(seconds: float) -> datetime:
@@ -91,4 +91,4 @@ def test_each_threshold(chain: Chain, changes: dict[str, object], level: Level, 
     """The worst counts, and says why."""
     health = slot_health(replace(SLOT, **changes), END, chain, LIMITS, later(1000))  # type: ignore[arg-type]  # of many types, by name
     assert health.level is level
-    assert words in "; ".join(health.reasons)
+    assert words in "; ".join(map(str, health.reasons))

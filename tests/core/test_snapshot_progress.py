@@ -1,4 +1,4 @@
-"""How far a snapshot is: pages and time left from counters alone, and a file that is never in anybody's way."""
+"""Progress of a snapshot: pages and time left from counters alone, and a file that is never in anybody's way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_published import Leaf, PublishedTable
+from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
 from lakeproof.postgres.copy_snapshot import chunks
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.progress import SnapshotProgress, read_progress, sentence
@@ -28,9 +28,9 @@ class _Run:
     """A progress with a clock that the test moves."""
 
     def __init__(self, place: Path, *tables: PublishedTable) -> None:
-        self.at = 0.0
-        self.told: list[Event] = []
-        self.progress = SnapshotProgress("shop", Lsn(0x1000), place, self.told.append, lambda: self.at)
+        self.now = 0.0
+        self.events: list[Event] = []
+        self.progress = SnapshotProgress("shop", Lsn(0x1000), place, self.events.append, lambda: self.now)
         self.progress.expect(tables)
 
 
@@ -42,10 +42,10 @@ def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
     assert run.progress.now().seconds_left is None
     fractions = []
     for part in parts:
-        run.at += 10.0
+        run.now += 10.0
         run.progress.received(part, 1000, 500_000)
         fractions.append(run.progress.now().fraction)
-        run.at += 10.0
+        run.now += 10.0
         run.progress.received(part, 1000, 500_000)
         run.progress.ended(part)
         fractions.append(run.progress.now().fraction)
@@ -53,10 +53,16 @@ def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
     assert run.progress.now().pages == 400
     run.progress.ended(chunks(_table(EMPTY, 20_001, pages=0), 25)[0])
     run.progress.table_done(table)
-    at = run.progress.now()
-    assert (at.fraction, at.seconds_left, at.rows, at.bytes, at.tables_done) == (1.0, 0.0, 8000, 4_000_000, 1)
-    assert at.rows_per_s == 100.0
-    assert sentence(at) == "1 of 2 tables, 8,000 rows, 4.0 MB, 100 rows/s, about 0 s left"
+    position = run.progress.now()
+    assert (position.fraction, position.seconds_left, position.rows, position.bytes, position.tables_done) == (
+        1.0,
+        0.0,
+        8000,
+        4_000_000,
+        1,
+    )
+    assert position.rows_per_s == 100.0
+    assert sentence(position) == "1 of 2 tables, 8,000 rows, 4.0 MB, 100 rows/s, about 0 s left"
 
 
 def test_half_done_is_as_long_again(tmp_path: Path) -> None:
@@ -64,7 +70,7 @@ def test_half_done_is_as_long_again(tmp_path: Path) -> None:
     table = _table(T, 20_000, pages=100)
     run = _Run(tmp_path / "progress.json", table)
     for part in chunks(table, 10)[:5]:
-        run.at += 2.0
+        run.now += 2.0
         run.progress.received(part, 10, 80_000)
         run.progress.ended(part)
     assert run.progress.now().seconds_left == 10.0
@@ -76,11 +82,11 @@ def test_it_is_told_once_a_second_and_what_is_told_can_be_read(tmp_path: Path) -
     table = _table(T, 20_000, pages=100)
     run = _Run(place, table)
     for _ in range(10):
-        run.at += 0.25
+        run.now += 0.25
         run.progress.received(chunks(table, 10)[0], 1, 100)
-        run.progress.tell()
-    assert [event.fields["rows"] for event in run.told] == [4, 8]
-    assert run.told[0].fields["copying"] == {"s/t": {"rows": 4, "bytes": 400, "pages": 0}}
+        run.progress.emit()
+    assert [event.fields["rows"] for event in run.events] == [4, 8]
+    assert run.events[0].fields["copying"] == {"s/t": {"rows": 4, "bytes": 400, "pages": 0}}
     read = read_progress(place)
     assert read is not None
     assert (read.rows, read.consistent_point) == (8, "0/1000")
@@ -101,7 +107,7 @@ def test_a_file_that_is_something_else_is_nothing(tmp_path: Path, text: str) -> 
 def test_a_file_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
     """Its folder is gone."""
     run = _Run(tmp_path / "gone" / "progress.json", _table(T, 20_000, pages=100))
-    run.at = 5.0
-    run.progress.tell()
+    run.now = 5.0
+    run.progress.emit()
     run.progress.close()
-    assert len(run.told) == 1
+    assert len(run.events) == 1

@@ -1,4 +1,4 @@
-"""How far a work is: tables, rows and time left, of a part of a longer work too; what is told of large transactions."""
+"""Progress of a piece of work: tables, rows and time left, of a part of it too; reports of large transactions."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ import pytest
 
 from lakeproof.drain.large_transactions import LARGE_BYTES, LargeProgress
 from lakeproof.events import Event
-from lakeproof.progress import Progress
+from lakeproof.progress import Progress, Share, Work
 
 
 def test_a_part_of_a_work_counts_as_its_share() -> None:
     """Half of the second half is three quarters; the time left follows from the time since the whole began."""
-    told, now = list[Event](), [100.0]
+    events, now = list[Event](), [100.0]
     progress = Progress(
-        told.append, "x.progress", "cycle 2", 2, of_all=(0.5, 1.0), seconds_before=60.0, clock=lambda: now[0]
+        events.append, Work("x.progress", "cycle 2", 2), Share(0.5, 1.0, seconds_before=60.0), clock=lambda: now[0]
     )
     progress.begin()
     now[0] = 130.0
     progress.done(1_200)
-    assert [event.fields["fraction"] for event in told] == [0.5, 0.75]
-    assert [event.fields["seconds_left"] for event in told] == [60.0, 30.0]
-    assert told[-1].message == "cycle 2: 1 of 2 tables, 1,200 rows, about 30 s left"
+    assert [event.fields["fraction"] for event in events] == [0.5, 0.75]
+    assert [event.fields["seconds_left"] for event in events] == [60.0, 30.0]
+    assert events[-1].message == "cycle 2: 1 of 2 tables, 1,200 rows, about 30 s left"
 
 
 def test_a_work_without_tables_is_done() -> None:
     """Of a cycle that only moves on."""
-    told = list[Event]()
-    Progress(told.append, "x.progress", "cycle", 0).begin()
-    assert told[0].fields["fraction"] == 1.0
+    events = list[Event]()
+    Progress(events.append, Work("x.progress", "cycle", 0)).begin()
+    assert events[0].fields["fraction"] == 1.0
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES - 1])
 def test_small_transactions_are_not_told_of(size: int) -> None:
     """They are over before anybody asks."""
-    told = list[Event]()
-    LargeProgress(told.append, "shop").tell(size, (0, size) if size else None)
-    assert told == []
+    events = list[Event]()
+    LargeProgress(events.append, "shop").report(size, (0, size) if size else None)
+    assert events == []
 
 
 def test_a_large_transaction_is_told_of_once_a_second() -> None:
     """While it comes by its bytes, while it is decoded with the time left."""
-    told, now = list[Event](), [0.0]
-    large = LargeProgress(told.append, "shop", lambda: now[0])
+    events, now = list[Event](), [0.0]
+    large = LargeProgress(events.append, "shop", lambda: now[0])
     assert not large.is_due
     now[0] = 1.0
     assert large.is_due
-    large.tell(2 * LARGE_BYTES, None)
+    large.report(2 * LARGE_BYTES, None)
     assert not large.is_due
     size = 4 * LARGE_BYTES
     for second, part in ((2.0, 0), (6.0, size // 2)):
         now[0] = second
-        large.tell(0, (part, size))
-    assert [event.fields.get("fraction") for event in told] == [None, 0.0, 0.5]
-    assert told[0].message == "33.6 MB of transactions that have not ended were received"
-    assert told[-1].message == "a transaction of 67.1 MB: 33.6 MB decoded, about 4 s left"
+        large.report(0, (part, size))
+    assert [event.fields.get("fraction") for event in events] == [None, 0.0, 0.5]
+    assert events[0].message == "33.6 MB of transactions that have not ended were received"
+    assert events[-1].message == "a transaction of 67.1 MB: 33.6 MB decoded, about 4 s left"

@@ -10,7 +10,7 @@ import pytest
 
 from lakeproof.errors import ConfigError
 from lakeproof.names import Incarnation, TableName
-from lakeproof.snapshot.lock import alone
+from lakeproof.snapshot.lock import snapshot_lock
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -45,7 +45,7 @@ def test_a_new_lake_is_for_its_user_alone(store: Store, tmp_path: Path) -> None:
 def test_a_snapshot_that_comes_first_makes_it_so_too(tmp_path: Path) -> None:
     """The lock is the first file of a new lake."""
     paths = LakePaths(str(tmp_path / "lake"), "shop")
-    with alone(open_store(paths.lake), paths):
+    with snapshot_lock(open_store(paths.lake), paths):
         assert stat.S_IMODE((tmp_path / "lake").stat().st_mode) == 0o700
 
 
@@ -128,7 +128,7 @@ def test_a_new_file_counts_and_digests_what_passes(store: Store) -> None:
     file.write(b"abc")
     file.write(b"def")
     file.finish()
-    store.settle(["d/f"])
+    store.sync_names(["d/f"])
     assert (file.bytes_written, file.closed) == (6, True)
     assert file.sha256 == "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721"
     assert store.get("d/f") == b"abcdef"

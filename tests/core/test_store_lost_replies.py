@@ -82,10 +82,10 @@ def test_a_segment_whose_link_s_reply_is_lost_is_in_the_chain_with_its_files(tmp
 def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where even reading back fails, nobody knows whose the name is: the files stay, and the next writer goes on there."""
+    """If even reading back fails, nobody knows whose the name is: the files stay, and the next writer goes on there."""
     chain = new_chain(tmp_path / "lake")
     monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))
-    monkeypatch.setattr("lakeproof.storage.local._is_there", lambda *_: False)
+    monkeypatch.setattr("lakeproof.storage.local._has_same_bytes", lambda *_: False)
     with pytest.raises(FencedError):
         add_segment(chain, 2000)
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.optimize import is_settled, kept_cuts, needs_files_together, unneeded_files
+from lakeproof.views.optimize import is_settled, is_view_fragmented, kept_cuts, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0
@@ -47,14 +47,14 @@ def test_a_log_that_ends_before_a_version_needs_is_refused(tmp_path: Path) -> No
 
 
 def test_a_view_whose_table_is_made_anew_keeps_all_its_files(tmp_path: Path) -> None:
-    """`refresh` says to move the table away where its columns are others; until it has run there is nothing to keep."""
+    """`refresh` says to move the table away if its columns are others; until it has run there is nothing to keep."""
     store, lake = open_store(tmp_path), str(tmp_path)
     first, second = _cut(store, 1, 7, 1800), _cut(store, 2, 8, 1700)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
     assert kept.newest == {VIEW: second}
     assert kept.oldest == {VIEW: first}
     assert not is_settled(lake, second)
-    assert not needs_files_together(lake, second, 1)
+    assert not is_view_fragmented(lake, second, 1)
     assert list(unneeded_files(lake, kept, {})) == []
 
     _table(Path(view_path(lake, VIEW)), 2)
@@ -70,6 +70,6 @@ def test_a_view_whose_table_is_made_anew_keeps_all_its_files(tmp_path: Path) -> 
 def test_a_cut_that_is_kept_keeps_those_after_it(tmp_path: Path) -> None:
     """A clock that was put back makes a later cut look old; what an earlier one names must stay readable."""
     store = open_store(tmp_path)
-    made = [_cut(store, number, number, ago_s) for number, ago_s in ((1, 9000), (2, 60), (3, 8000), (4, 30))]
+    result = [_cut(store, number, number, ago_s) for number, ago_s in ((1, 9000), (2, 60), (3, 8000), (4, 30))]
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
-    assert (kept.old, kept.oldest, kept.newest) == ([], {VIEW: made[0]}, {VIEW: made[3]})
+    assert (kept.old, kept.oldest, kept.newest) == ([], {VIEW: result[0]}, {VIEW: result[3]})

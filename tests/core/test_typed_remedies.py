@@ -1,4 +1,4 @@
-"""What maintenance and its proofs tell people to type can be typed: names that a shell would take apart are quoted."""
+"""Commands that maintenance and its proofs recommend can be typed: names that a shell would take apart are quoted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from lakeproof.commands import maintain, prove_lake
 from lakeproof.errors import LakeError
-from lakeproof.lake.cycle.lost_history import HistoryLostError, held_for, lost_history
+from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.cycle.table_files import Damaged
+from lakeproof.lake.records.held import describe
 from lakeproof.lsn import Lsn
 from lakeproof.proof.history import HistoryProof
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from tests.core.test_lake_documents import CUT, TABLE
+from tests.core.lake_document_samples import CUT, TABLE
 
 TYPED = "--tables 'public.\"order lines\"'"
 
@@ -34,10 +35,10 @@ def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
     file = f"{paths.url(paths.history(TABLE))}/part-0.parquet"
     lost = lost_history(paths, TABLE, file)
     assert isinstance(lost, HistoryLostError)
-    held = held_for(lost, Lsn(1)).named("shop", TABLE)
+    held = lost.held(Lsn(1))
     assert held.history_lost
     assert held.reason.endswith(file)
-    assert held.remedy.endswith(f"then run `lakeproof bootstrap shop {TYPED}`, then compact")
+    assert describe(held, "shop", TABLE).remedy.endswith(f"then run `lakeproof bootstrap shop {TYPED}`, then compact")
     assert lost_history(paths, TABLE, f"{paths.url(paths.current(TABLE))}/part-0.parquet") is None
     assert lost_history(paths, TABLE, None) is None
 
@@ -51,7 +52,7 @@ def test_a_table_that_can_not_be_made_from_its_history(paths: LakePaths, monkeyp
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy
     store = open_store(paths.lake)
     for name in ("0" * 16, "1" * 16):
-        store.put_if_absent(f"{paths.shapes(TABLE)}/{name}.json", b"{}")
+        store.put_if_absent(f"{paths.schema_versions(TABLE)}/{name}.json", b"{}")
     with pytest.raises(LakeError) as raised:
-        maintain._check_asked(store, paths, None, [TABLE], [])
+        maintain._check_request(store, paths, None, maintain.MaintenanceRequest([TABLE]))
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy

@@ -1,4 +1,4 @@
-"""What no cut names is taken out of a table's log; what others have left there stays, as far as anybody can read it."""
+"""Commits that no cut names are taken out of a table's log; those of others stay, as far as anybody can read them."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
     names = [f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet", f"{1:020d}.{3:020d}.compacted.json"]
     for name in names:
         (log / name).touch()
-    for told, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
-        (log / "_last_checkpoint").write_bytes(told)
+    for message, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
+        (log / "_last_checkpoint").write_bytes(message)
         settle(None, path, 1, is_ours)
         assert not any((log / name).exists() for name in names)
         assert (log / "_last_checkpoint").exists() is not goes
@@ -119,7 +119,7 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch
 
 
 def test_a_log_that_ends_before_the_cuts_version_is_refused(tmp_path: Path) -> None:
-    """What was there is not known."""
+    """Nobody knows what was in it."""
     path = table(tmp_path / "t", [OURS, OURS])
     with pytest.raises(LogGapError, match="ends at version 1, before version 4"):
         settle(None, path, 4, is_ours)

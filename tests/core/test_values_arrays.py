@@ -11,8 +11,8 @@ from decimal import Decimal
 import pytest
 
 from lakeproof.values.types import KINDS, arrow_type
+from tests.core.casting import cast, column
 from tests.core.pgoutput_random import VALUES, array_text
-from tests.core.test_values_cast import cast, column
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,20 @@ def test_arrays_are_cast_as_their_elements_are(kind: str) -> None:
 def read_array(text: str) -> list[str | None]:
     """The elements, one character after the other."""
     elements: list[str | None] = []
-    at = 1
-    while text[at] != "}":
-        if text[at] == ",":
-            at += 1
-        if text[at] != '"':
-            found = re.compile(r"[^,}]+").match(text, at)
-            assert found is not None
-            elements.append(None if found[0] == "NULL" else found[0])
-            at = found.end()
+    position = 1
+    while text[position] != "}":
+        if text[position] == ",":
+            position += 1
+        if text[position] != '"':
+            actual = re.compile(r"[^,}]+").match(text, position)
+            assert actual is not None
+            elements.append(None if actual[0] == "NULL" else actual[0])
+            position = actual.end()
             continue
-        element, at = "", at + 1
-        while text[at] != '"':
-            at += text[at] == "\\"
-            element, at = element + text[at], at + 1
+        element, position = "", position + 1
+        while text[position] != '"':
+            position += text[position] == "\\"
+            element, position = element + text[position], position + 1
         elements.append(element)
-        at += 1
+        position += 1
     return elements

@@ -16,25 +16,13 @@ import pyarrow as pa
 import pytest
 
 from lakeproof.names import Oid
-from lakeproof.schema import Column
 from lakeproof.values.cast import MARK, PINNED_SETTINGS, Cast, CastError, cast_column, text_overflow
 from lakeproof.values.types import KINDS, arrow_type, decimal_typmod, unknown_column
-from tests.core.pgoutput_random import OIDS, VALUES
+from tests.core.casting import cast, column
+from tests.core.pgoutput_random import VALUES
 
 UTC = timezone.utc
 TEXT_KINDS = ("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text")
-
-
-def column(kind: str, typmod: int | None = None, attnum: int = 1) -> Column:
-    """A column of a kind; a numeric is numeric(10,2) where nothing else is said."""
-    if typmod is None:
-        typmod = decimal_typmod(10, 2) if kind.startswith("numeric") else -1
-    return Column("a", Oid(OIDS[kind]), typmod, kind, kind, attnum, False)
-
-
-def cast(kind: str, *texts: str | None, typmod: int | None = None) -> Cast:
-    """Cast these texts."""
-    return cast_column(pa.array(texts, pa.string()), column(kind, typmod))
 
 
 @pytest.mark.parametrize(
@@ -279,9 +267,9 @@ def test_misshapen_texts_stand_first_under_keys_that_mark_them() -> None:
     dates = pa.array([b"infinity", b"today", b"2024-01-01"], pa.binary())
     numbers = pa.array([b"x", b"1", b"\xff"], pa.binary())
     columns = [(column("date", attnum=3), dates), (column("int4", attnum=12), numbers)]
-    told = text_overflow([(c, texts, cast_column(texts, c)) for c, texts in columns]).to_pylist()
-    assert told == ['{"!12":"x","3":"infinity"}', '{"!3":"today"}', '{"!x12":"ff"}']
-    assert all(text.startswith('{"' + MARK) for text in told)
+    message = text_overflow([(c, texts, cast_column(texts, c)) for c, texts in columns]).to_pylist()
+    assert message == ['{"!12":"x","3":"infinity"}', '{"!3":"today"}', '{"!x12":"ff"}']
+    assert all(text.startswith('{"' + MARK) for text in message)
 
 
 def test_a_forgotten_columns_misshapen_text_is_kept_under_its_name() -> None:

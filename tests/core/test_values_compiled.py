@@ -1,4 +1,4 @@
-"""Compiled loops: one set of argument types each, a cache where one can be written, and nothing where nothing is decoded."""
+"""Compiled loops: one set of argument types each, a cache if one can be written, and nothing if nothing is decoded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
 from lakeproof.pgoutput.batch import BatchDecoder
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.values.compiled import compiled
@@ -27,24 +27,24 @@ def loops() -> dict[str, Dispatcher]:
     """Every compiled loop that is loaded."""
     modules = [module for name, module in sys.modules.items() if name.startswith("lakeproof.")]
     return {
-        f"{found.py_func.__module__}.{found.py_func.__name__}": found
+        f"{actual.py_func.__module__}.{actual.py_func.__name__}": actual
         for module in modules
-        for found in vars(module).values()
-        if isinstance(found, Dispatcher)
+        for actual in vars(module).values()
+        if isinstance(actual, Dispatcher)
     }
 
 
 def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
     """So two processes that compile at once write the same into the same file."""
     warm_up()
-    known = {name for name, loop in loops().items() if loop.signatures}
+    existing = {name for name, loop in loops().items() if loop.signatures}
     workload = Workload(random.Random(3))
     messages = [message for _ in range(20) for message in workload.transaction(20)]
-    BatchDecoder(RelationCache(resolve)).decode(Wire.of(frames(*messages)))
+    BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(frames(*messages)))
     assert {name: loop.signatures for name, loop in loops().items() if len(loop.signatures) > 1} == {}
     # What a stream calls has been called by the warm-up.
-    assert {name for name, loop in loops().items() if loop.signatures and name not in known} == set()
-    assert len(known) > 10
+    assert {name for name, loop in loops().items() if loop.signatures and name not in existing} == set()
+    assert len(existing) > 10
 
 
 def test_without_a_folder_to_write_loops_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +90,6 @@ def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]
     assert [process.wait(120) for process in started] == [0, 0, 0]
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")}
+    result = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")}
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")} == made != {}
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb[ci]")} == result != {}

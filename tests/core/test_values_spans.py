@@ -1,4 +1,4 @@
-"""The compiled loops against the caster: the same values where both give any, and what is usual takes the fast road."""
+"""The compiled loops against the caster: the same values if both give any, and what is usual takes the fast road."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AROUND = b"0-9.+:t\\x\xff"
 
 
 def column(kind: str, typmod: int = -1) -> Column:
-    """A column of a kind; a numeric is numeric(10,2) where nothing else is said."""
+    """A column of a kind; a numeric is numeric(10,2) if nothing else is given."""
     typmod = decimal_typmod(10, 2) if kind == "numeric" and typmod == -1 else typmod
     return Column("a", Oid(KIND_OIDS[kind]), typmod, kind, kind, 1, False)
 
@@ -42,7 +42,7 @@ def spans(texts: Sequence[bytes | None], rng: random.Random) -> Spans:
 
 
 def assert_same_as_caster(texts: Sequence[bytes | None], of: Column, rng: random.Random) -> bool:
-    """Whether the fast road took them; if it did, the caster has the same values without overflow."""
+    """True if the fast road took them; the caster then has the same values without overflow."""
     given = spans(texts, rng)
     fast = cast_spans(given, of)
     if fast is None:
@@ -159,8 +159,10 @@ def test_damaged_texts_give_the_casters_values_or_none(kind: str) -> None:
         texts: list[bytes | None] = [VALUES[kind](rng).encode() if rng.random() > 0.1 else None for _ in range(4)]
         text = bytearray(texts[0] or b"")
         for _ in range(rng.randint(0, 2)):
-            at = rng.randrange(len(text) + 1)
-            text[at : at + rng.randrange(2)] = bytes([rng.choice(b"0159-+.:eE \\xtfnN\xc3\x80")][: rng.randrange(2)])
+            position = rng.randrange(len(text) + 1)
+            text[position : position + rng.randrange(2)] = bytes(
+                [rng.choice(b"0159-+.:eE \\xtfnN\xc3\x80")][: rng.randrange(2)]
+            )
         texts[0] = bytes(text)
         assert_same_as_caster(texts, column(kind), rng)
 

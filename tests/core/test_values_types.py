@@ -22,7 +22,7 @@ from lakeproof.values.types import (
     is_bare_numeric,
     make_column,
     precision_scale,
-    settle,
+    resolve_kind,
     spark_type,
     unknown_column,
 )
@@ -60,8 +60,8 @@ def array_of(element: CatalogType) -> CatalogType:
 @pytest.mark.parametrize("kind", sorted(set(KIND_OIDS) - {"numeric", "enum", "exact_text"}))
 def test_a_typed_type_has_its_kind_also_below_a_domain(kind: str) -> None:
     """Text kinds too: a domain over varchar is a varchar."""
-    assert settle(builtin(kind), -1)[0] == kind
-    assert settle(domain(builtin(kind), 8), -1) == (kind, 8)
+    assert resolve_kind(builtin(kind), -1)[0] == kind
+    assert resolve_kind(domain(builtin(kind), 8), -1) == (kind, 8)
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(1, 0), (1, 1), (10, 2), (38, 0), (38, 38)])
@@ -73,7 +73,7 @@ def test_a_numeric_that_fits_is_a_decimal(precision: int, scale: int) -> None:
         pa.decimal128(precision, scale),
         f"decimal({precision},{scale})",
     )
-    assert settle(domain(NUMERIC, typmod), -1) == ("numeric", typmod)
+    assert resolve_kind(domain(NUMERIC, typmod), -1) == ("numeric", typmod)
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(39, 0), (1000, 2), (3, 5), (3, -2), (38, -1)])
@@ -82,18 +82,18 @@ def test_a_numeric_that_does_not_fit_is_exact_text(precision: int, scale: int) -
     typmod = decimal_typmod(precision, scale)
     assert precision_scale(typmod) == (precision, scale)
     assert not fits_decimal(typmod)
-    assert settle(NUMERIC, typmod)[0] == "exact_text"
-    assert settle(domain(NUMERIC, typmod), -1)[0] == "exact_text"
+    assert resolve_kind(NUMERIC, typmod)[0] == "exact_text"
+    assert resolve_kind(domain(NUMERIC, typmod), -1)[0] == "exact_text"
 
 
 @pytest.mark.parametrize("kind", sorted(set(KIND_OIDS) - {"numeric", "enum", "exact_text"}))
 def test_an_array_of_a_typed_type_has_its_kind_also_below_domains(kind: str) -> None:
     """The modifier is the elements': the column's, that of a domain over the array, or that of the elements' domain."""
     plain = array_of(builtin(kind))
-    assert settle(plain, 9) == (f"{kind}[]", 9)
-    assert settle(domain(plain, 8), -1) == (f"{kind}[]", 8)
-    assert settle(array_of(domain(builtin(kind), 7)), -1) == (f"{kind}[]", 7)
-    assert settle(domain(array_of(domain(builtin(kind), 7))), -1) == (f"{kind}[]", 7)
+    assert resolve_kind(plain, 9) == (f"{kind}[]", 9)
+    assert resolve_kind(domain(plain, 8), -1) == (f"{kind}[]", 8)
+    assert resolve_kind(array_of(domain(builtin(kind), 7)), -1) == (f"{kind}[]", 7)
+    assert resolve_kind(domain(array_of(domain(builtin(kind), 7))), -1) == (f"{kind}[]", 7)
     column = make_column("a", plain, -1, attnum=1, identity=False)
     assert column.type_name == f"{kind}[]"
     assert arrow_type(column).value_type == KINDS[kind].arrow(-1)
@@ -102,30 +102,30 @@ def test_an_array_of_a_typed_type_has_its_kind_also_below_domains(kind: str) -> 
 
 def test_arrays_of_enums_and_of_domains_over_them_are_arrays_of_labels() -> None:
     """As the enum and the domain themselves are labels."""
-    assert settle(array_of(ENUM), -1)[0] == "enum[]"
-    assert settle(array_of(domain(ENUM)), -1)[0] == "enum[]"
-    assert settle(domain(ENUM), -1)[0] == "enum"
+    assert resolve_kind(array_of(ENUM), -1)[0] == "enum[]"
+    assert resolve_kind(array_of(domain(ENUM)), -1)[0] == "enum[]"
+    assert resolve_kind(domain(ENUM), -1)[0] == "enum"
 
 
 def test_an_array_of_numerics_is_what_its_elements_are() -> None:
     """With a modifier that fits a decimal, with one that does not, bare, and pinned."""
-    assert settle(array_of(NUMERIC), decimal_typmod(10, 2)) == ("numeric[]", decimal_typmod(10, 2))
-    assert settle(array_of(NUMERIC), decimal_typmod(3, 5))[0] == "exact_text"
-    assert settle(array_of(NUMERIC), -1) == ("exact_text", -1)
+    assert resolve_kind(array_of(NUMERIC), decimal_typmod(10, 2)) == ("numeric[]", decimal_typmod(10, 2))
+    assert resolve_kind(array_of(NUMERIC), decimal_typmod(3, 5))[0] == "exact_text"
+    assert resolve_kind(array_of(NUMERIC), -1) == ("exact_text", -1)
     pins = TableConfig(numeric={"prices": (12, 3)})
     for bare in (array_of(NUMERIC), domain(array_of(NUMERIC)), array_of(domain(NUMERIC))):
         assert is_bare_numeric(bare, -1)
-        assert settle(bare, -1, pins, "prices") == ("numeric[]", decimal_typmod(12, 3))
+        assert resolve_kind(bare, -1, pins, "prices") == ("numeric[]", decimal_typmod(12, 3))
     assert not is_bare_numeric(array_of(NUMERIC), decimal_typmod(3, 5))
 
 
 def test_a_bare_numeric_is_exact_text_unless_pinned() -> None:
     """The pin becomes the column's typmod, below a domain too."""
     pins = TableConfig(numeric={"price": (12, 3)})
-    assert settle(NUMERIC, -1) == ("exact_text", -1)
-    assert settle(NUMERIC, -1, pins, "other") == ("exact_text", -1)
-    assert settle(NUMERIC, -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
-    assert settle(domain(NUMERIC), -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
+    assert resolve_kind(NUMERIC, -1) == ("exact_text", -1)
+    assert resolve_kind(NUMERIC, -1, pins, "other") == ("exact_text", -1)
+    assert resolve_kind(NUMERIC, -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
+    assert resolve_kind(domain(NUMERIC), -1, pins, "price") == ("numeric", decimal_typmod(12, 3))
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_a_bare_numeric_is_exact_text_unless_pinned() -> None:
 def test_a_pin_that_can_not_be_is_refused(catalog_type: CatalogType, typmod: int, pin: tuple[int, int]) -> None:
     """Of what is no bare numeric, or to what is no decimal."""
     with pytest.raises(ValueError, match="pinned"):
-        settle(catalog_type, typmod, Options({"a": pin}), "a")
+        resolve_kind(catalog_type, typmod, Options({"a": pin}), "a")
 
 
 def test_a_column_configured_as_text_is_exact_text() -> None:
     """Whatever its type."""
     table = TableConfig(as_text=("a",))
-    assert settle(INT4, -1, table, "a")[0] == "exact_text"
-    assert settle(INT4, -1, table, "b")[0] == "int4"
+    assert resolve_kind(INT4, -1, table, "a")[0] == "exact_text"
+    assert resolve_kind(INT4, -1, table, "b")[0] == "int4"
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_a_column_configured_as_text_is_exact_text() -> None:
 )
 def test_everything_else_is_exact_text(catalog_type: CatalogType) -> None:
     """Nothing is taken for a type that it is not known to be."""
-    assert settle(catalog_type, -1)[0] == "exact_text"
+    assert resolve_kind(catalog_type, -1)[0] == "exact_text"
 
 
 def test_an_enum_is_its_label_and_a_forgotten_column_exact_text() -> None:
     """A column that the catalog no longer knows has attribute number 0."""
-    assert settle(ENUM, -1)[0] == "enum"
+    assert resolve_kind(ENUM, -1)[0] == "enum"
     column = unknown_column("gone", Oid(23), -1, identity=False)
     assert (column.kind, column.attnum, arrow_type(column)) == ("exact_text", 0, pa.string())
 
 
 def test_a_column_carries_its_types_name() -> None:
-    """With the schema where it is not pg_catalog."""
+    """With the schema if it is not pg_catalog."""
     assert make_column("a", INT4, -1, attnum=3, identity=True) == Column("a", Oid(23), -1, "int4", "int4", 3, True)
     assert make_column("a", ENUM, -1, attnum=3, identity=True).type_name == "public.mood"
 
@@ -203,7 +203,7 @@ def test_a_kind_that_is_none_and_a_typmod_that_is_no_decimal_are_refused() -> No
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_kind_says_of_itself_whether_values_overflow(kind: str) -> None:
-    """What the table tells people is what the caster does and the lake looks for."""
+    """The table in the manual is what the caster does and the lake looks for."""
     says = KINDS[kind].overflows != NOTHING
     assert says is (kind.endswith("[]") or kind in cast._OVERFLOWS)
     assert says is (kind not in exact_kinds.WHOLE_KINDS)

@@ -14,7 +14,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.view_cuts import one_refresh
-from lakeproof.landing.retention import Freed
+from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.fields import time_of
 from lakeproof.views import maintain as step
 from lakeproof.views.maintain import maintain_views
@@ -50,5 +50,5 @@ def test_views_that_stay_busy_are_left_to_the_next_run(config: Config, monkeypat
     monkeypatch.setattr(step, "WAIT_S", 0.0)
     with one_refresh(config.lake):
         done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW)
-    assert (done.optimized, done.freed) == ((), Freed())
+    assert (done.optimized, done.freed) == ((), SpaceReclaimed())
     assert "another process is refreshing or maintaining views" in str(done.busy)

@@ -178,7 +178,7 @@ class ForgottenTypeError(AssertionError):
 
 def column_types(conn: Connection, namespace: str) -> list[ColumnType]:
     """Every type of a schema that is no pseudo-type, by category; raises ForgottenTypeError for one without values."""
-    found = []
+    actual = []
     forgotten = []
     rows = conn.execute(sql.SQL(_TYPES).format(namespace=sql.Literal(namespace))).fetchall()
     for name, declared, letter, element, delimiter, attributes, element_attributes, impossible in rows:
@@ -194,10 +194,10 @@ def column_types(conn: Connection, namespace: str) -> list[ColumnType]:
         if values is None:
             forgotten.append(name)
         else:
-            found.append(ColumnType(name, declared, values, impossible))
+            actual.append(ColumnType(name, declared, values, impossible))
     if forgotten:
         raise ForgottenTypeError(f"no values of {', '.join(forgotten)}")
-    return found
+    return actual
 
 
 def _values(name: str, attributes: int) -> tuple[Text, ...] | None:

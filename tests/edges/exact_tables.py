@@ -49,13 +49,13 @@ def version_of(
     conn: Connection, name: str, key: tuple[str, ...] = (), table: TableConfig | None = None
 ) -> SchemaVersion:
     """The schema version of a table of the schema `exact`, from the catalog."""
-    found = conn.execute(_ATTRIBUTES, (f"exact.{name}",)).fetchall()
-    types = read_types(conn, {oid for *_, oid in found})
-    made = [
+    actual = conn.execute(_ATTRIBUTES, (f"exact.{name}",)).fetchall()
+    types = read_types(conn, {oid for *_, oid in actual})
+    result = [
         make_column(column, types[oid], typmod, attnum=attnum, identity=column in key, table=table)
-        for attnum, column, typmod, oid in found
+        for attnum, column, typmod, oid in actual
     ]
-    return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(made), key)
+    return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(result), key)
 
 
 def fill(conn: Connection, name: str, values: Sequence[Sequence[Text]]) -> None:
@@ -84,5 +84,5 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
 
 
 def source_buckets(conn: Connection, relation: source_form.Relation, buckets: int) -> dict[int, Bucket]:
-    """What PostgreSQL says of each bucket."""
+    """PostgreSQL's sums of each bucket."""
     return {b: Bucket(rows=n, total=int(s)) for b, n, s in conn.execute(source_form.buckets_query(relation, buckets))}

@@ -50,12 +50,12 @@ _TIMES = (
 def columns(seed: int, count: int) -> dict[str, list[Text]]:
     """For each column type (as in CREATE TABLE) its values: extremes, then random up to `count`; a NULL in each."""
     rnd = random.Random(seed)
-    made = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items()}
-    for sql_type, values in made.items():
+    result = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items()}
+    for sql_type, values in result.items():
         draw = _RANDOM.get(sql_type)
         while len(values) < count:
             values.append(None if draw is None or rnd.random() < 0.03 else draw(rnd))
-    return made | {f"{sql_type}[]": _arrays(rnd, made[sql_type], count) for sql_type in ARRAYS_OF}
+    return result | {f"{sql_type}[]": _arrays(rnd, result[sql_type], count) for sql_type in ARRAYS_OF}
 
 
 def array_text(values: Sequence[Text], delimiter: str = ",") -> str:
@@ -68,11 +68,11 @@ def _arrays(rnd: random.Random, values: list[Text], count: int) -> list[Text]:
     """Empty, one of all the type's extremes, shapes that no list has, each extreme alone, then random ones."""
     few = [v for v in values if v is not None and len(v) < 1000]
     one = array_text(few[:1])
-    made: list[Text] = [None, "{}", "{NULL}", array_text([*few, None]), f"{{{one},{one}}}", f"[0:0]={one}"]
-    made += [array_text([v]) for v in dict.fromkeys(values)][: count - len(made)]
-    while len(made) < count:
-        made.append(None if rnd.random() < 0.03 else array_text(rnd.choices(values, k=rnd.randrange(5))))
-    return made
+    result: list[Text] = [None, "{}", "{NULL}", array_text([*few, None]), f"{{{one},{one}}}", f"[0:0]={one}"]
+    result += [array_text([v]) for v in dict.fromkeys(values)][: count - len(result)]
+    while len(result) < count:
+        result.append(None if rnd.random() < 0.03 else array_text(rnd.choices(values, k=rnd.randrange(5))))
+    return result
 
 
 def _float8(rnd: random.Random) -> Text:

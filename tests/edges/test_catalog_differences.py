@@ -1,4 +1,4 @@
-"""What an ALTER makes differ in the catalog, as the chain records it: a real server, no row of the table changed.
+"""The differences that an ALTER makes in the catalog, as the chain records them: a real server, no row changed.
 
 How a record is read by the lake is in `test_lake_trust.py`; random ALTERs between random changes in
 `tests/properties/test_catalog_random.py`.
@@ -63,7 +63,7 @@ TREE: Sequence[LiteralString] = (ROOT, LEAF, LEAF2, "INSERT INTO t SELECT i FROM
 
 @dataclass(frozen=True)
 class Case:
-    """What is there, what is altered, and the words that the chain then has about `t`."""
+    """The tables at first, the ALTER, and the words that the chain then has about `t`."""
 
     name: str
     setup: Sequence[LiteralString]
@@ -93,7 +93,7 @@ CASES = [
     Case("dropped", PLAIN, ["ALTER TABLE t DROP o"], "column dropped"),
     Case("renamed_column", PLAIN, ["ALTER TABLE t RENAME o TO oo"], "column altered, column renamed"),
     Case("widened", PLAIN, ["ALTER TABLE t ALTER n TYPE numeric(10,2)"], "column altered, column width"),
-    Case("made_again", PLAIN, ["ALTER TABLE t DROP o, ADD o int"], "column made again"),
+    Case("made_again", PLAIN, ["ALTER TABLE t DROP o, ADD o int"], "column recreated"),
     Case("renamed_table", PLAIN, ["ALTER TABLE t RENAME TO t2"], "renamed"),
     Case("moved", PLAIN, ["CREATE SCHEMA other", "ALTER TABLE t SET SCHEMA other"], "renamed"),
     Case("dropped_table", PLAIN, ["DROP TABLE t"], "dropped"),
@@ -128,10 +128,10 @@ CASES = [
     Case("root_truncated", TREE, ["TRUNCATE t"], "root truncated"),
     Case("root_truncated_before_a_partition", TREE, ["TRUNCATE t", "INSERT INTO t VALUES (1)", "TRUNCATE p1"],
          "partition file"),
-    Case("partition_made", TREE, ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)"], "partition made"),
+    Case("partition_made", TREE, ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)"], "partition created"),
     Case("partition_of_a_partition", TREE,
          ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (id)",
-          "CREATE TABLE p4 PARTITION OF p3 DEFAULT"], "partition made"),
+          "CREATE TABLE p4 PARTITION OF p3 DEFAULT"], "partition created"),
     Case("partition_attached", TREE, ["CREATE TABLE p3 (id int PRIMARY KEY, v text)", "INSERT INTO p3 VALUES (21)",
          "ALTER TABLE t ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)"], "partition attached"),
     Case("became_a_partition", ("CREATE TABLE t (id int PRIMARY KEY)",
@@ -161,7 +161,7 @@ CASES = [
     Case("partition_made_under_a_root_that_is_full",
          (*TREE, *("ALTER TABLE p1 REPLICA IDENTITY FULL", "ALTER TABLE p2 REPLICA IDENTITY FULL"),
           "ALTER TABLE t REPLICA IDENTITY FULL"),
-         ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)"], "partition identity, partition made"),
+         ["CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)"], "partition created, partition identity"),
     Case("identity_column_renamed", TREE, ["ALTER TABLE t RENAME id TO number"], "column altered, column renamed"),
     Case("root_rewritten", TREE, ["ALTER TABLE t ALTER v TYPE text USING v || '!'"], "column altered, rewritten"),
     Case("via_root_no_more", TREE, ["ALTER PUBLICATION shop SET (publish_via_partition_root = false)"], "left"),
@@ -180,13 +180,13 @@ def records(source: Drained) -> list[Manifest]:
 
 
 def changes(source: Drained) -> list[TableChange]:
-    """What all records say."""
+    """The words of all records."""
     return [change for m in records(source) if m.catalog is not None for change in m.catalog.changes]
 
 
-def words(found: Sequence[TableChange], name: str = "t") -> str:
+def words(actual: Sequence[TableChange], name: str = "t") -> str:
     """Those about one table."""
-    return "; ".join(", ".join(sorted(d.value for d in c.differences)) for c in found if c.table.name == name)
+    return "; ".join(", ".join(sorted(d.value for d in c.differences)) for c in actual if c.table.name == name)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -212,7 +212,7 @@ def test_what_differs_is_named_and_nothing_else(source: Drained, case: Case) -> 
     ids=["sent", "not_sent", "another_expression"],
 )
 def test_what_a_publication_of_generated_columns_does(source: Drained, with_: str, altered: SQL, expected: str) -> None:
-    """What comes from now on has older values that nothing sends; another expression rewrites the table."""
+    """Rows from now on have older values that nothing sends; another expression rewrites the table."""
     source.database.execute(
         *GENERATED, SQL("ALTER PUBLICATION shop SET (publish_generated_columns = {})").format(SQL(with_))
     )
@@ -234,9 +234,9 @@ def test_both_positions_of_a_record_enclose_the_change(source: Drained) -> None:
         source.drain()
         record = records(source)[-1].catalog
         assert record is not None
-        assert record.since_lsn is not None
-        assert record.since_lsn <= before
-        assert after <= record.noticed_lsn
+        assert record.lower_lsn is not None
+        assert record.lower_lsn <= before
+        assert after <= record.upper_lsn
     assert [m.kind for m in records(source)] == [Kind.CATALOG] * 3
 
 
@@ -257,7 +257,7 @@ def test_a_writer_that_has_not_ended_holds_the_lower_bound_back(source: Drained)
     source.drain()
     record = records(source)[-1].catalog
     assert record is not None
-    assert record.since_lsn == looked
+    assert record.lower_lsn == looked
     assert words(changes(source)) == "column altered, rewritten"
 
 
@@ -292,10 +292,10 @@ def test_the_newest_fingerprint_is_what_the_next_reading_is_compared_with(source
     source.drain()
     source.database.execute("INSERT INTO t VALUES (21)", "TRUNCATE p3")
     source.drain()
-    assert words(changes(source)) == "partition made; partition file"
-    known = newest_catalog(source.chain())
-    assert known is not None
-    assert {len(t.leaves) for t in known.tables.values()} == {3}
+    assert words(changes(source)) == "partition created; partition file"
+    existing = newest_catalog(source.chain())
+    assert existing is not None
+    assert {len(t.leaves) for t in existing.tables.values()} == {3}
 
 
 def test_nothing_new_is_no_link(source: Drained) -> None:

@@ -1,4 +1,4 @@
-"""What PostgreSQL does not send, all the way: the table is held, the others go on, a new snapshot makes it equal.
+"""Changes that PostgreSQL does not send, all the way: the table is held, others go on, a new snapshot makes it equal.
 
 Which difference calls for what is held to its table in `test_lake_trust.py` and `test_catalog_differences.py`; one
 difference goes all the way in `make test` too (`test_proof_whole.py`).
@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.
 class Case:
     """A table (id, v) unless `make` makes it otherwise; `alter` is what is done to it.
 
-    `told` is in the reason why it is held then. `undo`, where there is one, comes before the new snapshot, `after`
+    `reason` is in the reason why it is held then. `undo`, where there is one, comes before the new snapshot, `after`
     once it has entered; `ends` is what the proof says then.
     """
 
-    told: str
+    reason: str
     alter: tuple[LiteralString, ...]
     undo: tuple[LiteralString, ...] = ()
     ends: str = "equal"
@@ -145,15 +145,15 @@ def config(database: Database, tmp_path: Path) -> Config:
         "CREATE PUBLICATION pub_inserts FOR TABLE more_operations WITH (publish = 'insert')",
     )
     source = database.source(buckets=16)
-    made = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
-    bootstrap(made, "shop")
-    return made
+    result = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    bootstrap(result, "shop")
+    return result
 
 
 def proven(config: Config, spark: SparkSession) -> dict[str, tuple[str, str]]:
     """Each table's status and reason."""
-    found = prove(config, "shop", None, spark).tables
-    return {table.name: (proof.status, proof.reason or "") for table, proof in found.items()}
+    actual = prove(config, "shop", None, spark).tables
+    return {table.name: (proof.status, proof.reason or "") for table, proof in actual.items()}
 
 
 def test_what_is_not_sent_is_held_and_mended_by_a_snapshot(
@@ -163,16 +163,16 @@ def test_what_is_not_sent_is_held_and_mended_by_a_snapshot(
     assert set(proven(config, spark).values()) == {("equal", "")}
     for name, case in CASES.items():
         run(database, name, case.alter)
-    found = proven(config, spark)
-    assert {name: found[name][0] for name in CASES} == {n: "equal" if n == "kept" else "held" for n in CASES}, found
+    actual = proven(config, spark)
+    assert {name: actual[name][0] for name in CASES} == {n: "equal" if n == "kept" else "held" for n in CASES}, actual
     for name, case in CASES.items():
-        assert case.told in found[name][1]
-    assert "public.attached: run `lakeproof bootstrap shop --tables public.attached`, then compact" in found["part"][1]
+        assert case.reason in actual[name][1]
+    assert "public.attached: run `lakeproof bootstrap shop --tables public.attached`, then compact" in actual["part"][1]
     for name, case in CASES.items():
         run(database, name, case.undo)
     bootstrap(config, "shop", [TableName("public", name) for name in CASES if name not in (*_GONE, "kept")])
-    found = proven(config, spark)
-    assert {name: found[name][0] for name in CASES} == {name: case.ends for name, case in CASES.items()}, found
+    actual = proven(config, spark)
+    assert {name: actual[name][0] for name in CASES} == {name: case.ends for name, case in CASES.items()}, actual
     changes: tuple[LiteralString, ...] = (
         "INSERT INTO {t} VALUES (38, 1)", "UPDATE {t} SET v = -1 WHERE id > 7", "DELETE FROM {t} WHERE id = 8",
     )  # fmt: skip
@@ -180,5 +180,5 @@ def test_what_is_not_sent_is_held_and_mended_by_a_snapshot(
         run(database, name, changes)
     for name, case in CASES.items():
         run(database, name, case.after)
-    found = proven(config, spark)
-    assert {name: found[name][0] for name in CASES} == {name: case.ends for name, case in CASES.items()}, found
+    actual = proven(config, spark)
+    assert {name: actual[name][0] for name in CASES} == {name: case.ends for name, case in CASES.items()}, actual

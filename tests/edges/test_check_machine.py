@@ -1,4 +1,4 @@
-"""What `check` says of the machine: the lake's folder as it is, Java and the jars as they are, and nothing left behind."""
+"""`check` of the machine: the lake's folder, Java and the jars as they are, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def test_a_folder_that_can_never_be_is_refused(tmp_path: Path) -> None:
     """Below a file, and in what the kernel shows as folders."""
     (tmp_path / "file").touch()
     for folder, says in ((tmp_path / "file" / "lake", "is no folder"), (Path("/proc/lake"), "kernel's own (proc)")):
-        (found,) = _lake(folder).findings
-        assert found.severity is Severity.ERROR
-        assert says in found.reason
-        assert "name another folder in `lake`" in found.remedy
+        (actual,) = _lake(folder).findings
+        assert actual.severity is Severity.ERROR
+        assert says in actual.reason
+        assert "name another folder in `lake`" in actual.remedy
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_this_user_may_not_write_is_refused(tmp_path: Path) -> None:
     """With the system's own reason."""
     tmp_path.chmod(0o500)
-    (found,) = _lake(tmp_path / "lake").findings
-    assert "Permission denied" in found.reason
+    (actual,) = _lake(tmp_path / "lake").findings
+    assert "Permission denied" in actual.reason
 
 
 def test_spark_is_looked_at_and_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

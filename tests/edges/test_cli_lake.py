@@ -97,7 +97,7 @@ def run_with_spark(file: Path, *lines: str) -> list[tuple[int, str]]:
 
 
 def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_path: Path) -> None:
-    """Each command with its result and status: 0 for what is in order, 1 where a table is held, with why and what to do."""
+    """Each command with its result and status: 0 for what is in order, 1 if a table is held, with why and what to do."""
     file = configure(database, tmp_path)
     assert run(file, "apply")[0] == 0
     assert run(file, "bootstrap")[0] == 0
@@ -131,7 +131,7 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
     assert rows[0][3] == rows[1][3]
 
     row, reason, *looked = texts[3].splitlines()[2:]
-    assert looked == [f"{what}: 1 of 1 that were looked at are equal" for what in ("histories", "views")]
+    assert looked == [f"{what}: 1 of 1 compared are equal" for what in ("histories", "views")]
     assert row.split()[0::4] == ["public.gone", "held"]
     assert re.fullmatch(
         r"public\.gone: held since [0-9A-F]+/[0-9A-F]+: it is not published any more .*; what the lake has of it is kept;"
@@ -145,11 +145,11 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
 
 
 def _nothing_to_do_is_told_without_java(file: Path, database: Database) -> None:
-    """Where nothing is to be written nothing is started: a machine without Java says the same."""
+    """If nothing is to be written nothing is started: a machine without Java says the same."""
     database.execute("CREATE TABLE unpublished (n int)", "INSERT INTO unpublished VALUES (1)")
     assert run(file, "drain", "--once")[0] == 0
     status, out, _ = run(file, "compact", JAVA_HOME="/nowhere")
-    assert (status, out.splitlines()[0]) == (1, "shop: nothing to do, all that has landed is in the lake")
+    assert (status, out.splitlines()[0]) == (1, "shop: nothing to do, everything that has landed is in the lake")
     assert "public.gone: held since" in out
     status, out, _ = run(file, "refresh", JAVA_HOME="/nowhere")
     assert (status, out) == (0, "nothing to do: no source that a view reads has a newer cut\n")

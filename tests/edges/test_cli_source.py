@@ -84,9 +84,9 @@ def place(
         "INSERT INTO log VALUES ('a'), ('b')",
     )
     monkeypatch.setenv(SECRET, str(conninfo_to_dict(database.dsn)["password"]))
-    made = Place(database, tmp_path / "lakeproof.yaml", capsys)
-    made.configure()
-    return made
+    result = Place(database, tmp_path / "lakeproof.yaml", capsys)
+    result.configure()
+    return result
 
 
 def begun(place: Place) -> None:
@@ -96,7 +96,7 @@ def begun(place: Place) -> None:
 
 
 def publications(place: Place) -> set[str]:
-    """What is published by whom."""
+    """The tables of each publication."""
     return {name for (name,) in place.database.rows("SELECT pubname::text FROM pg_publication")}
 
 
@@ -135,9 +135,9 @@ def test_what_inspect_shows_has_no_values(place: Place) -> None:
     place.database.execute("INSERT INTO items VALUES (11, 'hunter2')")
     assert place.run("drain", "--once")[0] == 0
     landing = place.file.parent / "lake" / "shop" / "landing" / "000001"
-    found = [*landing.glob("data/*.parquet"), *landing.glob("manifests/*.json"), landing]
-    assert len(found) >= 4
-    for file in found:
+    actual = [*landing.glob("data/*.parquet"), *landing.glob("manifests/*.json"), landing]
+    assert len(actual) >= 4
+    for file in actual:
         status, out, _ = place.run("inspect", str(file))
         assert status == 0
         assert "hunter2" not in out
@@ -174,7 +174,7 @@ def test_a_damaged_segment_is_exit_status_2(place: Place) -> None:
 def test_a_source_that_refuses_is_one_line_and_changes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch, command: list[str], changes: dict[str, str], phrase: str
 ) -> None:
-    """Status 2, or 3 where nothing listens; no publication, no slot, no lake."""
+    """Status 2, or 3 if nothing listens; no publication, no slot, no lake."""
     monkeypatch.delenv("LP_TEST_CLI_UNSET", raising=False)
     monkeypatch.setenv("LP_TEST_CLI_WRONG", "hunter2")
     place.configure(**changes)

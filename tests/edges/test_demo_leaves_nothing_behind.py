@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import Children, marked
+from demo.processes import Children, left_over_processes
 from demo.state import DemoError, State, open_state
 from tests.fix_drain import wait_until
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _names(pids: list[int]) -> list[str]:
-    """What runs in each of the processes that are still there."""
+    """Return the command line of each process that is left."""
     places = [Path(f"/proc/{pid}/comm") for pid in pids]
     return [place.read_text(encoding="utf-8").strip() for place in places if place.exists()]
 
@@ -47,9 +47,9 @@ def test_stop_ends_children_and_their_children_even_if_they_refuse(tmp_path: Pat
     script = f"trap '' TERM; (trap '' TERM; sleep 60) & touch {tmp_path}/ready; wait; sleep 60"
     children.start("stubborn", ["/bin/sh", "-c", script], os.environ)
     wait_until((tmp_path / "ready").exists)
-    assert len(marked(tmp_path)) >= 2
+    assert len(left_over_processes(tmp_path)) >= 2
     children.stop()
-    assert marked(tmp_path) == []
+    assert left_over_processes(tmp_path) == []
 
 
 def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
@@ -64,24 +64,24 @@ def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
 def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> None:
     """The kernel tells them (PR_SET_PDEATHSIG)."""
     process = _demonstration(tmp_path, "children.start('sleep', ['sleep', '60'], os.environ)")
-    assert len(marked(tmp_path)) == 1
+    assert len(left_over_processes(tmp_path)) == 1
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_until(lambda: not marked(tmp_path))
+    wait_until(lambda: not left_over_processes(tmp_path))
 
 
 def test_what_a_killed_demonstration_left_is_ended_by_the_next(tmp_path: Path) -> None:
     """A grandchild in a session of its own hears nothing from the kernel; its environment carries the mark."""
     process = _demonstration(tmp_path, "children.start('far', ['setsid', '--fork', 'sleep', '60'], os.environ)")
     # Not before it is out of the demonstration's reach: in a session of its own, and its parent gone.
-    wait_until(lambda: _names(marked(tmp_path)) == ["sleep"])
+    wait_until(lambda: _names(left_over_processes(tmp_path)) == ["sleep"])
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(marked(tmp_path)) == 1
-    state, found = open_state(tmp_path)
+    assert len(left_over_processes(tmp_path)) == 1
+    state, actual = open_state(tmp_path)
     _end(state)
-    assert found == ["ended 1 processes of a demonstration that was killed"]
-    assert marked(tmp_path) == []
+    assert actual == ["ended 1 processes of a demonstration that was killed"]
+    assert left_over_processes(tmp_path) == []
 
 
 def test_a_second_demonstration_is_refused_and_told_which_process_runs(tmp_path: Path) -> None:

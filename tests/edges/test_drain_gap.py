@@ -14,7 +14,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, GapError, LakeError, SourceError, TransientError
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -79,7 +79,7 @@ def _head_says(**changes: object) -> Callable[[Drained], None]:
         for key in open_store(begun.lake).list(paths.landings):
             Path(paths.url(key)).unlink()
         source = type(head.source)(**values)
-        Chain.create(open_store(begun.lake), paths, Incarnation(1), start=head.start_lsn, source=source, writer=WRITER)
+        Chain.create(open_store(begun.lake), paths, Incarnation(1), NewHead(head.start_lsn, source, WRITER))
 
     return change
 
@@ -88,7 +88,7 @@ def _head_says(**changes: object) -> Callable[[Drained], None]:
     ("change", "error", "words"),
     [
         (_drop_slot, GapError, "does not exist; the landing ends at"),
-        (_make_slot_again, GapError, "the slot was made again or advanced elsewhere"),
+        (_make_slot_again, GapError, "the slot was recreated or advanced elsewhere"),
         (_advance_slot, GapError, "bytes of WAL between them are lost"),
         (_other_plugin, SourceError, "plugin test_decoding"),
         (_two_phase, SourceError, "two_phase"),
@@ -199,7 +199,7 @@ def test_a_slot_held_by_something_else_is_to_be_tried_again(begun: Drained, tmp_
     try:
         wait_until(lambda: begun.active_pid() is not None)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lakeproof.drain.supervisor.FOLLOW_PATIENCE_S", 0.5)
+            patch.setattr("lakeproof.drain.supervisor.FOLLOW_TIMEOUT_S", 0.5)
             with pytest.raises(TransientError, match=f"in use by process {begun.active_pid()}") as raised:
                 drain(begun.config(progress_interval_s=0.1), SOURCE, Until.caught_up())
         assert raised.value.exit_status == 3

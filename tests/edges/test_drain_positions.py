@@ -1,4 +1,4 @@
-"""Where a drain starts, ends and acknowledges."""
+"""The positions at which a drain starts, ends and acknowledges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_all_that_is_there_lands_and_is_acknowledged(items: Drained) -> None:
 
 
 def test_a_second_drain_adds_nothing(items: Drained) -> None:
-    """What the chain has does not come again."""
+    """Changes that the chain has do not come again."""
     items.database.execute("INSERT INTO items VALUES (1, 'a', 1)")
     items.drain()
     report = items.drain()
@@ -68,16 +68,16 @@ def test_a_slot_behind_the_chain_is_normal_and_told(items: Drained) -> None:
 
 
 def test_a_position_in_the_future_is_waited_for(items: Drained) -> None:
-    """`lsn` ends when the landing has it, also where only WAL gets there that is not sent."""
+    """`lsn` ends when the landing has it, also if only WAL gets there that is not sent."""
     target = Lsn(items.database.end_of_wal().value + 20_000)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(items.drain(Until.lsn(target))))
+    actual = []
+    thread = threading.Thread(target=lambda: actual.append(items.drain(Until.lsn(target))))
     thread.start()
     while thread.is_alive():
         items.database.execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000))")
         thread.join(0.05)
-    assert found[0].end_lsn >= target
-    assert items.chain().end == found[0].end_lsn
+    assert actual[0].end_lsn >= target
+    assert items.chain().end == actual[0].end_lsn
 
 
 def test_an_idle_publication_advances_by_progress_manifests(items: Drained) -> None:
@@ -93,8 +93,8 @@ def test_an_idle_publication_advances_by_progress_manifests(items: Drained) -> N
     try:
         for _ in range(3):
             items.database.execute("SELECT txid_current()", "CHECKPOINT")
-            wanted = len(flushes) + 1
-            wait_until(lambda wanted=wanted: len(flushes) >= wanted)  # type: ignore[misc]  # a default of a lambda
+            expected = len(flushes) + 1
+            wait_until(lambda expected=expected: len(flushes) >= expected)  # type: ignore[misc]  # a default of a lambda
     finally:
         stop.request()
         thread.join()

@@ -58,7 +58,7 @@ def test_a_start_is_quiet_and_its_environment_has_no_secret(tmp_path: Path) -> N
 
 
 def test_only_noise_is_kept_from_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    """What the driver says of a failure is passed on, and kept for the error's reason."""
+    """The driver's words about a failure are passed on, and kept for the error's reason."""
     program = "import sys; sys.stderr.write('WARNING: Using incubator modules\\nError: no heap\\n')"
     with filtered_stderr() as lines:
         subprocess.run([sys.executable, "-c", program], check=True)

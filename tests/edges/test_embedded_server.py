@@ -50,7 +50,7 @@ def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) ->
     planted.mkdir()
     os.chown(planted, 65534, 65534)
     server = EmbeddedPostgres()
-    with pytest.raises(ServerError, match="belongs to someone else"):
+    with pytest.raises(ServerError, match="belongs to another user"):
         server.start()
     server.stop()
 

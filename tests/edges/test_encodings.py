@@ -1,4 +1,4 @@
-"""Databases in other encodings than UTF-8: exact where the server converts; a text that is not UTF-8 holds its table alone.
+"""Databases in other encodings than UTF-8: exact if the server converts; a text that is not UTF-8 holds its table alone.
 
 The whole journey: bootstrap, drain, compaction, proof; the first of them without Spark, which is quick.
 """

@@ -23,9 +23,11 @@ from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import StreamStart
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.connection_channel import ROOM_BYTES, LibpqChannel, SocketChannel
+from lakeproof.postgres.connection_channel import LibpqChannel, SocketChannel
+from lakeproof.postgres.connection_protocol import ROOM_BYTES
 from lakeproof.postgres.copy_blocks import copy_blocks
 from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database
 
@@ -41,9 +43,9 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     folder = tmp_path_factory.mktemp("tls")
     command = [program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     subprocess.run([*command, "-keyout", folder / "key", "-out", folder / "crt"], check=True, capture_output=True)
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.load_cert_chain(folder / "crt", folder / "key")
-    return made
+    result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    result.load_cert_chain(folder / "crt", folder / "key")
+    return result
 
 
 @pytest.fixture
@@ -87,11 +89,11 @@ def _stream(database: Database, dsn: SecretStr, sslmode: str, start: Lsn) -> lis
     end = database.end_of_wal()
     messages: list[bytes] = []
     deadline = time.monotonic() + 120
-    with ReplicationStream.open(dsn, database.name, ["pub"], start, wait_s=30) as stream:
+    with ReplicationStream.open(dsn, database.name, ["pub"], start, StreamOptions(wait_s=30)) as stream:
         assert type(stream._channel) is _ROADS[sslmode]
         while time.monotonic() < deadline:
             received = stream.read(ROOM_BYTES, 0.2)
-            messages += received.wire
+            messages += received.buffer
             if received.keepalive_lsn is not None and received.keepalive_lsn >= end:
                 return messages
     raise AssertionError(f"no keepalive at {end} within 120 s")
@@ -111,11 +113,11 @@ def test_both_roads_bring_the_same_messages(database: Database, dsns: dict[str, 
         SQL("INSERT INTO t SELECT 10000 + g, repeat('y', {} * g) FROM generate_series(1, 5) g").format(ROOM_BYTES),
         "UPDATE t SET v = 'z' WHERE id < 100",
     )
-    found = [_stream(database, dsns[sslmode], sslmode, start) for sslmode in _ROADS]
-    assert isinstance(next(decode(octets) for octets in found[0] if octets[:1] == b"S"), StreamStart)
-    tags = b"".join(octets[:1] for octets in found[0])
+    actual = [_stream(database, dsns[sslmode], sslmode, start) for sslmode in _ROADS]
+    assert isinstance(next(decode(octets) for octets in actual[0] if octets[:1] == b"S"), StreamStart)
+    tags = b"".join(octets[:1] for octets in actual[0])
     assert (tags.count(b"I"), tags.count(b"U")) == (3005, 99)
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
 def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, SecretStr]) -> None:
@@ -127,16 +129,18 @@ def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, Secre
     )
     query = SQL("SELECT * FROM {} ORDER BY id").format(Identifier("public", "t"))
     bad = SQL("SELECT 1 / (5000 - id) FROM {} ORDER BY id").format(Identifier("public", "t"))
-    found = []
+    actual = []
     for sslmode in _ROADS:
         with connect(dsns[sslmode]) as conn:
             with pytest.raises(psycopg.errors.DivisionByZero):
                 list(copy_blocks(conn, bad))
             for block_bytes in (10_000, 1 << 24):
-                found.append([row for block in copy_blocks(conn, query, block_bytes=block_bytes) for row in block.wire])
+                actual.append(
+                    [row for block in copy_blocks(conn, query, block_bytes=block_bytes) for row in block.buffer]
+                )
                 assert conn.execute("SELECT 1").fetchone() == (1,)
-    assert all(rows == found[0] for rows in found)
-    assert len(found[0]) == 20_003
+    assert all(rows == actual[0] for rows in actual)
+    assert len(actual[0]) == 20_003
 
 
 @pytest.mark.parametrize("sslmode", _ROADS)

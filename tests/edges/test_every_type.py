@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import SourceConfig
 from lakeproof.landing.reader import file_url
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import PublishedTable, measured, read_tables
+from lakeproof.postgres.catalog_published import read_tables, with_sizes
+from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.postgres.copy_snapshot import SnapshotSession, chunks, copy_chunk, typed
 from lakeproof.proof import source_form
@@ -37,7 +38,7 @@ from tests.edges.every_type import (
     column_types,
     large_values,
 )
-from tests.edges.test_exact_forms import assert_same_forms, source_digests
+from tests.edges.exact_forms import assert_same_forms, source_digests
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 
@@ -172,7 +173,7 @@ def _create(conn: Connection, table: TableName, types: Sequence[ColumnType]) -> 
 
 
 def _fill(conn: Connection, table: TableName, types: Sequence[ColumnType]) -> None:
-    """Row i has every type's i-th value, NULL where there is none, so the last has NULLs alone."""
+    """Row i has every type's i-th value, NULL if there is none, so the last has NULLs alone."""
     height = max(len(t.values) for t in types) + 1
     name = sql.Identifier(table.schema, table.name)
     with conn.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(name)) as copy:
@@ -220,30 +221,30 @@ def _both_roads(source: Drained, tables: Sequence[TableName]) -> list[tuple[Sche
 def _streamed(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tuple[SchemaVersion, pa.Table]]:
     """The landed inserts, in the order of their id."""
     chain = source.chain()
-    found: dict[TableName, tuple[SchemaVersion, list[pa.Table]]] = {}
+    actual: dict[TableName, tuple[SchemaVersion, list[pa.Table]]] = {}
     for manifest in chain.manifests():
         versions = {entry.version.id: entry.version for entry in manifest.schemas}
         for file in manifest.files:
             if file.table in tables:
-                assert file.rows == file.inserts
+                assert file.rows == file.counts.inserts
                 rows = pq.read_table(file_url(chain, file))
-                found.setdefault(file.table, (versions[file.schema_id], []))[1].append(rows)
-    return {table: (version, _ordered(version, parts)) for table, (version, parts) in found.items()}
+                actual.setdefault(file.table, (versions[file.schema_id], []))[1].append(rows)
+    return {table: (version, _ordered(version, parts)) for table, (version, parts) in actual.items()}
 
 
 def _copied(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tuple[SchemaVersion, pa.Table]]:
     """The same rows by a snapshot."""
     config: SourceConfig = source.config().source(SOURCE)
-    found = {}
+    actual = {}
     with (
         SnapshotSession(SecretStr(source.dsn), f"snap_{secrets.token_hex(4)}", temporary=True) as session,
         session.connect() as conn,
     ):
-        published: Sequence[PublishedTable] = measured(conn, read_tables(conn, config, only=tables).values())
+        published: Sequence[PublishedTable] = with_sizes(conn, read_tables(conn, config, only=tables).values())
         for table in published:
             batches = [typed(b, part) for part in chunks(table, 1000) for b in copy_chunk(conn, part)]
-            found[table.table] = (table.version, _ordered(table.version, [pa.Table.from_batches(batches)]))
-    return found
+            actual[table.table] = (table.version, _ordered(table.version, [pa.Table.from_batches(batches)]))
+    return actual
 
 
 def _ordered(version: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:

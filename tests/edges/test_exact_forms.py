@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from psycopg import sql
 from pydantic import SecretStr
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import TableConfig
@@ -24,13 +23,19 @@ from lakeproof.lake.rows import exact
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.proof import source_form
 from lakeproof.proof.compare import ProofRow
-from lakeproof.proof.jvm_functions import jvm_functions
 from lakeproof.proof.lake_form import lake_buckets, lake_rows, proof_forms
-from lakeproof.schema import SchemaVersion
+from tests.edges.exact_forms import assert_same_forms, source_digests
 from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake, version_of
 from tests.edges.exact_values import ARRAYS_OF, Text, columns
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture
+def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
+    """A connection of ours to an empty schema `exact`."""
+    with exact_schema(postgres.dsn()) as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -41,48 +46,13 @@ def seed() -> int:
     return value
 
 
-@pytest.fixture
-def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
-    """A connection of ours to an empty schema `exact`."""
-    with exact_schema(postgres.dsn()) as connection:
-        yield connection
-
-
-def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str, str]:
-    """Each row's digest and its framed text."""
-    return {str(digest): str(text) for digest, text in conn.execute(source_form.digest_query(relation))}
-
-
-def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
-    """The same digests on both sides, by both roads; names the first values that differ."""
-    functions = jvm_functions(lake.sparkSession)
-    assert functions is not None, "they do what they should in the Spark that is locked"
-    for road in (functions, None):
-        assert_same_digests(source, lake, proof_forms(version, road))
-    hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
-    assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)
-
-
-def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:
-    """The digests of `forms` in the lake are those of the source's rows."""
-    found = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
-    wrong = [
-        sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
-        for side, other in ((source, found), (found, source))
-    ]
-    for ours, theirs in list(zip(*wrong, strict=False))[:6]:
-        at = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0)
-        print(f"source {ours[max(0, at - 40) : at + 60]!r}, lake {theirs[max(0, at - 40) : at + 60]!r}")  # noqa: T201  (shown on failure)
-    assert found == source
-
-
 @pytest.mark.parametrize("session", [("UTC", "true"), ("America/St_Johns", "false")], ids=["ours", "another"])
 def test_every_type_has_one_form_on_both_sides(
     conn: Connection, spark: SparkSession, tmp_path: Path, seed: int, session: tuple[str, str]
 ) -> None:
     """All types, extremes and random values, whatever the Spark session's zone and ANSI mode."""
-    made = columns(seed, 120)
-    types = list(made)
+    result = columns(seed, 120)
+    types = list(result)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(types))
     conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric, pins numeric[])").format(definition))
     pinned: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
@@ -91,7 +61,7 @@ def test_every_type_has_one_form_on_both_sides(
     fill(
         conn,
         "t",
-        [ids, *made.values(), [*pinned, *([None] * (120 - len(pinned)))], [*pins, *([None] * (120 - len(pins)))]],
+        [ids, *result.values(), [*pinned, *([None] * (120 - len(pinned)))], [*pins, *([None] * (120 - len(pins)))]],
     )
     version = version_of(conn, "t", table=TableConfig(numeric={"pinned": (12, 4), "pins": (12, 4)}))
     typed = {column.name for column in version.columns if column.kind.endswith("[]")}
@@ -156,15 +126,15 @@ def test_buckets_and_key_rows_are_the_same_on_both_sides(
     lake = to_lake(conn, version, spark, tmp_path)
     relation = source_form.Relation(version)
     assert source_buckets(conn, relation, 16) == lake_buckets(lake, version, 16)
-    wanted = [0, 3, 11]
-    found = [
+    expected = [0, 3, 11]
+    actual = [
         (int(r[0]), ProofRow(hash=int(r[1]), key=tuple(r[2:])))
-        for r in conn.execute(source_form.rows_query(relation, 16, wanted))
+        for r in conn.execute(source_form.rows_query(relation, 16, expected))
     ]
-    there = list(lake_rows(lake, version, 16, wanted))
-    assert Counter(found) == Counter(there)
-    assert [bucket for bucket, _ in found] == [bucket for bucket, _ in there]
-    assert found
+    there = list(lake_rows(lake, version, 16, expected))
+    assert Counter(actual) == Counter(there)
+    assert [bucket for bucket, _ in actual] == [bucket for bucket, _ in there]
+    assert actual
 
 
 def test_the_source_reads_what_the_publication_names(conn: Connection) -> None:

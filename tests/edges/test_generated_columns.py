@@ -109,8 +109,8 @@ def test_a_new_publication_sends_stored_ones_and_check_names_virtual_ones(databa
         "proof has it; compute in a view: (qty / 2) AS half"
     )
     with connect(database.secret) as conn:
-        found = read_tables(conn, config.sources["shop"])
-    assert [c.name for c in found[LINE].version.columns] == ["id", "qty", "unit", "amount", "Words"]
+        actual = read_tables(conn, config.sources["shop"])
+    assert [c.name for c in actual[LINE].version.columns] == ["id", "qty", "unit", "amount", "Words"]
     assert plan(config, "shop").empty
 
 
@@ -198,6 +198,7 @@ def test_copy_and_stream_have_the_same_of_them(database: Database, spark: SparkS
     assert prove(config, "shop", None, spark).equal
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_column_that_is_generated_no_more_is_not_taken_for_a_new_one(

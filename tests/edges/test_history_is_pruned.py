@@ -19,12 +19,12 @@ from lakeproof.events import silent
 from lakeproof.lake.delta import optimize
 from lakeproof.lake.delta.jvm import TableFile
 from lakeproof.lake.delta.optimize import Placed, runs
-from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.schema import Identity
-from tests.properties.test_apply_cycles import make_config, run_compact
-from tests.properties.test_maintain import policy
+from tests.lake_steps import make_config, run_compact
+from tests.maintain_steps import policy
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
@@ -33,7 +33,7 @@ WIDE = 40  # more than the 32 columns that Delta keeps statistics of by itself
 
 
 def files_read(frame: DataFrame) -> int:
-    """How many files are left when Delta has looked at its statistics."""
+    """Return the number of files that are left when Delta has looked at its statistics."""
     return len(frame.inputFiles())
 
 
@@ -66,7 +66,7 @@ def test_packed_files_of_history_are_read_by_pruning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six cycles of very different sizes, two to a packed file: each file has a stretch of positions and of times."""
-    assert why_not(spark) is None
+    assert unsupported_reason(spark) is None
     table = SimulatedTable(shape("notes", {"id": "int8", "note": "text"}, ("id",), Identity.DEFAULT, 7))
     source = SimulatedSource(tmp_path, [table])
     config = policy(tmp_path, small_files=2)
@@ -96,12 +96,12 @@ def test_packed_files_of_history_are_read_by_pruning(
         assert files_read(packed.where(f"_lp_lsn <= {int(end)}")) == number // 2 + 1
         assert files_read(packed.where(f"_lp_lsn = {int(end)}")) == 1
         # Commit times are not in the order of commits: a neighbour may reach into another's.
-        at = packed.where(f"_lp_lsn = {int(end)}").select("_lp_commit_time")
-        moment = at.collect()[0][0].astimezone(timezone.utc)
+        place = packed.where(f"_lp_lsn = {int(end)}").select("_lp_commit_time")
+        moment = place.collect()[0][0].astimezone(timezone.utc)
         assert files_read(packed.where(packed["_lp_commit_time"] == moment)) <= 2
     position = Lsn(int(ends[2]))
-    found = lakeproof.as_of(spark, config, position).table(name, hidden=True)
-    assert rows_of(found, table.version) == source.state_at(position)[name]
+    actual = lakeproof.as_of(spark, config, position).table(name, hidden=True)
+    assert rows_of(actual, table.version) == source.state_at(position)[name]
 
 
 def _placed(*sizes: int, worn: int = -1) -> list[Placed]:

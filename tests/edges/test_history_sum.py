@@ -87,7 +87,7 @@ def test_damage_changes_the_sum(rows: DataFrame) -> None:
     """Each kind alone."""
     sums = {name: sum_of(SHAPE, change(rows)) for name, change in OTHER.items()}
     written = sum_of(SHAPE, rows)
-    assert [name for name, found in sums.items() if found == written] == []
+    assert [name for name, actual in sums.items() if actual == written] == []
 
 
 def test_sums_add_up(rows: DataFrame) -> None:
@@ -100,7 +100,7 @@ def test_sums_add_up(rows: DataFrame) -> None:
 
 
 def test_rows_are_summed_on_their_way(rows: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As they are written, whatever becomes of their files then; also where there is none."""
+    """As they are written, whatever becomes of their files then; also if there is none."""
     for number, some in enumerate((rows, rows.limit(0), rows.coalesce(1))):
         summing = Summing(SHAPE, some)
         place = str(tmp_path_factory.mktemp("lake") / str(number))

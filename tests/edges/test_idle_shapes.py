@@ -1,4 +1,4 @@
-"""When a cycle gives a table the shape that the catalog was read to have, though no row of it has come.
+"""Tables without new rows: the cycle in which they get the shape that the catalog was read to have.
 
 All the way, with a server, it is tested in `test_schema_change.py`.
 """
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion
-from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
+from tests.edges.plan_steps import A, B, cut_of, insert, plan, planned
 from tests.simulated_source import SimulatedSource, two_tables
 
 
@@ -51,24 +51,24 @@ def test_the_range_ends_where_the_catalog_was_read_and_the_shape_comes_there(sou
     noticed = landed(source, "b")
     landed(source, "b")
     source.notice("a", Difference.COLUMN_RENAMED, since, noticed, version=new)
-    made = planned(source, cut)
-    assert (made.kind, made.end, set(made.tables)) == ("apply", noticed, {B})
-    cut = cut_of(source, made, CycleNumber(2), cut)
-    made = planned(source, cut)
-    assert (made.kind, made.start, made.end, set(made.tables)) == ("schema", noticed, noticed, {A})
-    reshape = made.tables[A].reshape
-    assert reshape is not None
-    assert reshape.version == new
+    result = planned(source, cut)
+    assert (result.kind, result.end, set(result.tables)) == (CycleKind.APPLY, noticed, {B})
+    cut = cut_of(source, result, CycleNumber(2), cut)
+    result = planned(source, cut)
+    assert (result.kind, result.start, result.end, set(result.tables)) == (CycleKind.SCHEMA, noticed, noticed, {A})
+    change = result.tables[A].schema_change
+    assert change is not None
+    assert change.version == new
     cut = replace(cut, number=CycleNumber(3), tables={**cut.tables, A: replace(cut.tables[A], version=new)})
-    made = planned(source, cut)
-    assert (made.kind, made.end) == ("apply", source.chain.end)
+    result = planned(source, cut)
+    assert (result.kind, result.end) == (CycleKind.APPLY, source.chain.end)
 
 
 def test_also_where_nothing_else_has_come(source: SimulatedSource) -> None:
     """An idle source: the lake stands where the catalog was read."""
     cut = begun(source)
     source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, cut.position, version=renamed(source))
-    assert planned(source, cut).kind == "schema"
+    assert planned(source, cut).kind is CycleKind.SCHEMA
 
 
 def test_not_where_the_reading_is_ahead_of_the_stream(source: SimulatedSource) -> None:
@@ -83,5 +83,5 @@ def test_not_where_more_than_its_shape_differs(source: SimulatedSource) -> None:
     """The table is in doubt then, and held."""
     cut = begun(source)
     source.notice("a", Difference.FILTER, source.chain.end, cut.position, version=renamed(source))
-    made = planned(source, cut)
-    assert (made.kind, set(made.held)) == ("apply", {A})
+    result = planned(source, cut)
+    assert (result.kind, set(result.held)) == (CycleKind.APPLY, {A})

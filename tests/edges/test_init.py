@@ -37,8 +37,8 @@ def erp(database: Database) -> Database:
 
 def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     status = main(list(words))
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    message = capsys.readouterr()
+    return status, message.out, message.err
 
 
 def test_what_is_written_is_taken_by_every_other_command(

@@ -1,4 +1,4 @@
-"""What a cycle takes: ends of ranges, held tables, snapshots that wait. No Spark and no rows are needed to plan."""
+"""The plan of a cycle: ends of ranges, held tables, snapshots that wait. No Spark and no rows are needed to plan."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ import pytest
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError, TableError, TransientError
-from lakeproof.lake.planning.catalog_drift import Fingerprints
-from lakeproof.lake.planning.next_incarnation import plan_crossing
+from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.planning.plan import Plan, plan_cycle
+from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_changes import older_shapes
-from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_at, read_cut, write_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
-from lakeproof.landing.retention import put_base, remove_below
+from lakeproof.landing.retention import put_chain_start, remove_below
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.names import CycleNumber, Incarnation, Oid
 from lakeproof.schema import Identity, SchemaVersion
+from tests.edges.plan_steps import ONE, A, B, cut_of, insert, plan, planned
 from tests.simulated_rows import shape
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
-
-A, B = TableName("app", "a"), TableName("app", "b")
-FIRST = CycleNumber(1)
-ONE = Incarnation(1)
 
 
 @pytest.fixture
@@ -41,45 +38,6 @@ def source(tmp_path: Path) -> SimulatedSource:
         for name, oid in (("a", 1), ("b", 2))
     ]
     return SimulatedSource(tmp_path, tables)
-
-
-def insert(source: SimulatedSource, *names: str) -> Lsn:
-    """One transaction with a row in each table."""
-    for name in names:
-        source.insert(source.table(name), (source.lsn, "x"))
-    return source.commit(random.Random(source.lsn))
-
-
-def plan(
-    source: SimulatedSource,
-    cut: Cut | None,
-    end: Lsn | None = None,
-    cycle_rows: int = 1000,
-    fingerprints: Fingerprints = lambda _table, _point: None,
-) -> Plan | None:
-    """The next cycle's plan."""
-    pending = pending_snapshots(source.store, source.paths, Incarnation(1), cut)
-    number = CycleNumber(1 if cut is None else cut.number + 1)
-    limit = source.chain.end if end is None else end
-    return plan_cycle(source.chain, cut, pending, number, end=limit, cycle_rows=cycle_rows, fingerprints=fingerprints)
-
-
-def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan:
-    """The same where there must be one."""
-    made = plan(source, cut, end, cycle_rows)
-    assert made is not None
-    return made
-
-
-def cut_of(source: SimulatedSource, made: Plan, number: CycleNumber = FIRST, before: Cut | None = None) -> Cut:
-    """The cut that ends a plan, as if its tables had been written; those of `before` without changes are carried along."""
-    carried = {} if before is None else before.tables
-    tables = {t: at if t in made.held else replace(at, at_lsn=made.end) for t, at in carried.items()}
-    tables |= {
-        name: CutTable(made.end, i.from_lsn, 0, 0, source.tables[name].version, ONE, ONE)
-        for name, i in made.tables.items()
-    }
-    return Cut(number, "apply", Incarnation(1), made.end, None, tables, 1, "0" * 64, "", dict(made.held))
 
 
 def reshaped(version: SchemaVersion) -> SchemaVersion:
@@ -96,11 +54,11 @@ def test_nothing_to_do_is_no_cycle(source: SimulatedSource) -> None:
 def test_a_snapshot_at_the_head_enters_at_once(source: SimulatedSource) -> None:
     """The first cycle may have an empty range."""
     source.snapshot(["a", "b"])
-    made = planned(source, None)
-    assert (made.start, made.end) == (Lsn(START), Lsn(START))
-    assert set(made.tables) == {A, B}
-    assert all(i.snapshot is not None for i in made.tables.values())
-    assert plan(source, cut_of(source, made)) is None
+    result = planned(source, None)
+    assert (result.start, result.end) == (Lsn(START), Lsn(START))
+    assert set(result.tables) == {A, B}
+    assert all(i.snapshot is not None for i in result.tables.values())
+    assert plan(source, cut_of(source, result)) is None
 
 
 def test_a_table_without_a_snapshot_is_left_alone(source: SimulatedSource) -> None:
@@ -143,11 +101,11 @@ def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSou
     source.flush()
     insert(source, "a")
     source.flush()
-    made = planned(source, None, end=inside)
-    assert made.end == inside
-    rest = planned(source, cut_of(source, made))
+    result = planned(source, None, end=inside)
+    assert result.end == inside
+    rest = planned(source, cut_of(source, result))
     assert [s.number for s in rest.segments] == [1, 2]
-    assert [s.base - (2 << ORDINAL_BITS) for s in rest.segments] == [0, 2]
+    assert [s.first_ordinal - (2 << ORDINAL_BITS) for s in rest.segments] == [0, 2]
 
 
 def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tuple[int | str, ...]) -> Cut:
@@ -162,7 +120,7 @@ def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tupl
     source.flush()
     before = planned(source, None)
     assert last < before.end == Lsn(int(changed) - 1)
-    assert (before.kind, before.held) == ("apply", {})
+    assert (before.kind, before.held) == (CycleKind.APPLY, {})
     cut = cut_of(source, before)
     return replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=old)})
 
@@ -172,12 +130,17 @@ def test_a_shape_that_can_be_given_in_place_is_a_cycle_of_its_own(source: Simula
     old = source.tables[A].version
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
     cut = changed_in_stream(source, new, (7, "x"))
-    made = planned(source, cut)
-    assert (made.kind, made.start, made.end, made.segments) == ("schema", cut.position, cut.position, ())
-    assert {t: i.reshape and i.reshape.version for t, i in made.tables.items()} == {A: new}
+    result = planned(source, cut)
+    assert (result.kind, result.start, result.end, result.segments) == (
+        CycleKind.SCHEMA,
+        cut.position,
+        cut.position,
+        (),
+    )
+    assert {t: i.schema_change and i.schema_change.version for t, i in result.tables.items()} == {A: new}
     cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     after = planned(source, cut)
-    assert (after.kind, after.end, set(after.tables), after.held) == ("apply", source.chain.end, {A}, {})
+    assert (after.kind, after.end, set(after.tables), after.held) == (CycleKind.APPLY, source.chain.end, {A}, {})
 
 
 def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
@@ -185,21 +148,21 @@ def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_g
     old = source.tables[A].version
     retyped = replace(old.columns[1], type_oid=Oid(23), type_name="int4", kind="int4")
     cut = changed_in_stream(source, replace(old, columns=(old.columns[0], retyped)), (7, 8))
-    made = planned(source, cut)
-    assert (made.end, made.tables) == (source.chain.end, {})
-    assert made.held[A].at_lsn == cut.position
-    assert "the type of v is not a wider one" in made.held[A].reason
+    result = planned(source, cut)
+    assert (result.end, result.tables) == (source.chain.end, {})
+    assert result.held[A].at_lsn == cut.position
+    assert "the type of v is not a wider one" in result.held[A].reason
 
 
 def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSource) -> None:
-    """What older rows read in it is not guessed: no cycle before that; held where the records say nothing."""
+    """Nobody guesses what older rows read in it: no cycle before that; held if the records say nothing."""
     cut = changed_in_stream(source, reshaped(source.tables[A].version), (7, "x", "y"))
     assert plan(source, cut) is None
     source.chain.newest = replace(source.chain.newest, catalog_lsn=source.chain.end)
-    made = planned(source, cut)
-    assert made.end == source.chain.end
-    assert "columns added: extra" in made.held[A].reason
-    assert "the catalog's records do not have extra" in made.held[A].reason
+    result = planned(source, cut)
+    assert result.end == source.chain.end
+    assert "columns added: extra" in result.held[A].reason
+    assert "the catalog's records do not have extra" in result.held[A].reason
 
 
 def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
@@ -212,34 +175,35 @@ def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(s
     cut = cut_of(source, planned(source, None))
     insert(source, "a")
     source.flush()
-    put_base(source.chain, 5)
+    put_chain_start(source.chain, 5)
     remove_below(Chain.open(source.store, source.paths, ONE), 5)
     chain = Chain.open(source.store, source.paths, ONE)
     pieces = list(slices(chain, start, chain.end, A))
     assert len(pieces) == 1
-    with pytest.raises(TableError, match="no link that is kept names the shape"):
+    with pytest.raises(TableError, match="no kept manifest names the schema"):
         older_shapes(chain, reshaped(old), pieces, start, chain.end)
     write_cut(source.store, source.paths, cut)
     assert older_shapes(chain, reshaped(old), pieces, start, chain.end) == {old: pieces}
 
 
 def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:
-    """Every drain names a table's shape where it first meets it."""
+    """Every drain names a table's shape when it first meets it."""
     source.snapshot(["a"])
     for _ in range(2):
         source._announced.clear()
         insert(source, "a")
         source.flush()
-    made = planned(source, None)
-    assert made.end == source.chain.end
-    assert not made.held
+    result = planned(source, None)
+    assert result.end == source.chain.end
+    assert not result.held
 
 
 def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: SimulatedSource) -> None:
-    """Where the table is dropped, where its copy comes too late, and in another incarnation."""
+    """If the table is dropped, if its copy comes too late, and in another incarnation."""
     source.snapshot(["a", "b"])
     cut = cut_of(source, planned(source, None))
-    lost = {t: Held(cut.position, "its history can't be read: /x", "restore it", history_lost=True) for t in (A, B)}
+    cause, way_out = HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT
+    lost = {t: Held(cut.position, cause, way_out, {"file": "/x"}, history_lost=True) for t in (A, B)}
     cut = replace(cut, held=lost)
     since = source.chain.end
     insert(source, "a", "b")
@@ -253,12 +217,12 @@ def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: Simulat
     assert {t: h.history_lost for t, h in held.items()} == {A: True, B: True}
     assert held[A].reason.startswith("it was dropped")
     assert held[B].reason.startswith("the publication's row filter")
-    crossing = plan_crossing(source.chain, replace(cut, incarnation=Incarnation(2)), {}, CycleNumber(2))
-    assert crossing is None, "no snapshot has come"
-    found = pending_snapshots(source.store, source.paths, ONE, None)
-    crossing = plan_crossing(source.chain, cut, {B: found[B]}, CycleNumber(2))
-    assert crossing is not None
-    assert crossing.held[A].history_lost
+    switch = plan_switch(source.chain, replace(cut, incarnation=Incarnation(2)), {})
+    assert switch is None, "no snapshot has come"
+    actual = pending_snapshots(source.store, source.paths, ONE, None)
+    switch = plan_switch(source.chain, cut, {B: actual[B]})
+    assert switch is not None
+    assert switch.held[A].history_lost
 
 
 def test_a_snapshot_older_than_its_tables_shape_does_not_enter(source: SimulatedSource) -> None:
@@ -274,26 +238,26 @@ def test_a_snapshot_older_than_its_tables_shape_does_not_enter(source: Simulated
     passed = source.chain.end
     insert(source, "b")
     source.flush()
-    made = planned(source, replace(cut, position=passed))
-    assert set(made.tables) == {B}
-    assert "after its snapshot its shape changed: columns added: extra" in made.held[A].reason
+    result = planned(source, replace(cut, position=passed))
+    assert set(result.tables) == {B}
+    assert "after its snapshot its schema changed: columns added: extra" in result.held[A].reason
 
 
 def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> None:
-    """And none where there is none."""
+    """And none if there is none."""
     source.snapshot(["a"])
-    made = cut_of(source, planned(source, None))
+    result = cut_of(source, planned(source, None))
     for number, position in ((1, 0x1000), (2, 0x2000), (3, 0x2000), (4, 0x3000)):
-        write_cut(source.store, source.paths, replace(made, number=CycleNumber(number), position=Lsn(position)))
-    found = [cut_at(source.store, source.paths, Lsn(p)).number for p in (0x1000, 0x1FFF, 0x2000, 0x9000)]
-    assert found == [1, 1, 3, 4]
+        write_cut(source.store, source.paths, replace(result, number=CycleNumber(number), position=Lsn(position)))
+    actual = [cut_at(source.store, source.paths, Lsn(p)).number for p in (0x1000, 0x1FFF, 0x2000, 0x9000)]
+    assert actual == [1, 1, 3, 4]
     with pytest.raises(LakeError, match="no cut at or before"):
         cut_at(source.store, source.paths, Lsn(1))
     with pytest.raises(LakeError, match="no such cut"):
         read_cut(source.store, source.paths, CycleNumber(9))
     number = CycleNumber(4)
     with pytest.raises(TransientError, match="another process"):
-        write_cut(source.store, source.paths, replace(made, number=number, position=Lsn(0x3001)))
+        write_cut(source.store, source.paths, replace(result, number=number, position=Lsn(0x3001)))
 
 
 def test_one_lease_at_a_time(source: SimulatedSource) -> None:
@@ -320,18 +284,16 @@ def test_a_snapshot_whose_landing_was_removed_concerns_its_table_alone(source: S
     source.snapshot(["b"])
     insert(source, "a")
     source.flush()
-    put_base(source.chain, 5)
+    put_chain_start(source.chain, 5)
     remove_below(Chain.open(source.store, source.paths, ONE), 5)
     late = plan_cycle(
         Chain.open(source.store, source.paths, ONE),
         cut,
         {B: replace(pending_snapshots(source.store, source.paths, ONE, cut)[B], consistent_point=Lsn(START))},
-        CycleNumber(2),
-        end=source.chain.end,
-        cycle_rows=1000,
+        RangeLimit(source.chain.end, 1000),
     )
     assert late is not None
     assert set(late.tables) == {A}
     assert set(late.held) == {B}
     assert "what followed its snapshot" in late.held[B].reason
-    assert "bootstrap" in late.held[B].remedy
+    assert late.held[B].way_out is WayOut.SNAPSHOT

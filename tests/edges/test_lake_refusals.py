@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.lake.delta.apply import CommitInfo, TableSpec, append, apply
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import Identity
-from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.lake_steps import check, make_config, run_compact
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
@@ -94,25 +97,32 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(
     check(spark, config, source, names)
 
 
+def _insert(path: str, rows: DataFrame, info: CommitInfo, **options: Any) -> CommitRequest:
+    return CommitRequest(path, NetChange(images=rows), info, **options)
+
+
 def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     """A repeat is an error, someone else's commit too."""
     session, path = spark.newSession(), str(tmp_path / "t")
     rows = session.createDataFrame([(1, "a"), (2, "b")], "id int, `odd, name` string")
     first = CommitInfo("app", 1, "{}")
-    assert append(session, path, rows, first, create=TableSpec(), expected_version=-1).inserted == 2
+    assert apply(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1)).inserted == 2
     with pytest.raises(InvariantError, match="cycle 1 is in version 0 already"):
-        append(session, path, rows, first, create=TableSpec(), expected_version=-1)
+        apply(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1))
 
     gone = session.createDataFrame([(9,)], "id int")
-    nothing = apply(session, path, ("id",), gone, None, CommitInfo("app", 2, "{}"), expected_version=0)
+    nothing = apply(
+        session, CommitRequest(path, NetChange(("id",), gone), CommitInfo("app", 2, "{}"), expected_version=0)
+    )
     assert (nothing.inserted, nothing.deleted) == (0, 0)
     before = newest_version(path)
     assert nothing.version == before
 
-    change = apply(session, path, ("id",), rows.select("id"), rows.limit(1), CommitInfo("app", 3, "{}"))
+    replaced = NetChange(("id",), rows.select("id"), rows.limit(1))
+    change = apply(session, CommitRequest(path, replaced, CommitInfo("app", 3, "{}")))
     assert (change.version, change.inserted, change.deleted) == (before + 1, 1, 2)
     with pytest.raises(LakeError, match="committed by someone else"):
-        append(session, path, rows, CommitInfo("other", 1, "{}"), expected_version=before)
-    wiped = apply(session, path, ("id",), None, rows, CommitInfo("app", 4, "{}"), wipe=True)
+        apply(session, _insert(path, rows, CommitInfo("other", 1, "{}"), expected_version=before))
+    wiped = apply(session, CommitRequest(path, NetChange(images=rows, truncate=True), CommitInfo("app", 4, "{}")))
     assert wiped.version == before + 2
     assert session.read.format("delta").load(path).count() == 2

@@ -1,4 +1,4 @@
-"""Which tables a cycle holds for what the chain records of the catalog, and which snapshots settle it.."""
+"""The tables that a cycle holds because of the catalog's records in the chain, and the snapshots that settle it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
 from lakeproof.snapshot.folder import part_key
-from tests.edges.test_lake_plan import A, B, cut_of, insert, plan, planned
+from tests.edges.plan_steps import A, B, cut_of, insert, plan, planned
 from tests.simulated_source import SimulatedSource, two_tables
 
 # What ends, and what shows in each row: the rows from before are applied first.
@@ -45,20 +45,20 @@ def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedS
     since = source.chain.end
     noticed = landed(source)
     source.notice("a", difference, since, noticed)
-    made = planned(source, cut)
-    at = since
+    result = planned(source, cut)
+    position = since
     if difference in ROWS_FIRST:
-        assert (set(made.tables), set(made.held), made.end) == ({A, B}, set(), noticed)
-        cut, at = cut_of(source, made, CycleNumber(2)), noticed
-        made = planned(source, cut)
+        assert (set(result.tables), set(result.held), result.end) == ({A, B}, set(), noticed)
+        cut, position = cut_of(source, result, CycleNumber(2)), noticed
+        result = planned(source, cut)
     holds = DECISIONS[difference] in (Verdict.SNAPSHOT, Verdict.GONE)
-    assert set(made.held) == ({A} if holds else set())
+    assert set(result.held) == ({A} if holds else set())
     # A range without rows, behind those that came first, names no table.
-    assert set(made.tables) == (set() if at == noticed else {B} if holds else {A, B})
-    assert made.end == noticed
+    assert set(result.tables) == (set() if position == noticed else {B} if holds else {A, B})
+    assert result.end == noticed
     if holds:
-        assert str(noticed) in made.held[A].reason
-        assert made.held[A].at_lsn == at
+        assert str(noticed) in result.held[A].reason
+        assert result.held[A].at_lsn == position
 
 
 def test_rows_of_another_type_are_not_from_before(source: SimulatedSource) -> None:
@@ -71,12 +71,12 @@ def test_rows_of_another_type_are_not_from_before(source: SimulatedSource) -> No
     retyped = replace(before.columns[1], type_oid=Oid(2950), kind="uuid")
     table.version = replace(before, columns=(before.columns[0], retyped))
     source.notice("a", Difference.COLUMN_TYPE, since, landed(source))
-    made = planned(source, cut)
-    assert (made.end, set(made.tables), set(made.held)) == (last, {A, B}, set())
+    result = planned(source, cut)
+    assert (result.end, set(result.tables), set(result.held)) == (last, {A, B}, set())
     table.version = before
-    made = planned(source, cut_of(source, made, CycleNumber(2)))
-    assert (set(made.tables), set(made.held)) == ({B}, {A})
-    assert "can't be trusted" not in made.held[A].reason
+    result = planned(source, cut_of(source, result, CycleNumber(2)))
+    assert (set(result.tables), set(result.held)) == ({B}, {A})
+    assert "can't be trusted" not in result.held[A].reason
 
 
 def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> None:
@@ -85,10 +85,10 @@ def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> Non
     since = landed(source)
     noticed = landed(source)
     source.notice("a", Difference.FILTER, since, noticed)
-    made = planned(source, cut)
-    assert (made.end, set(made.tables), set(made.held)) == (since, {A, B}, set())
-    made = planned(source, cut_of(source, made, CycleNumber(2), cut))
-    assert (made.end, set(made.tables), set(made.held)) == (noticed, {B}, {A})
+    result = planned(source, cut)
+    assert (result.end, set(result.tables), set(result.held)) == (since, {A, B}, set())
+    result = planned(source, cut_of(source, result, CycleNumber(2), cut))
+    assert (result.end, set(result.tables), set(result.held)) == (noticed, {B}, {A})
 
 
 def test_of_several_doubts_the_earliest_counts(source: SimulatedSource) -> None:
@@ -98,8 +98,8 @@ def test_of_several_doubts_the_earliest_counts(source: SimulatedSource) -> None:
     noticed = landed(source)
     source.notice("a", Difference.FILTER, since, noticed)
     source.notice("a", Difference.DROPPED, since, landed(source))
-    made = planned(source, cut)
-    assert made.held[A].at_lsn == since
+    result = planned(source, cut)
+    assert result.held[A].at_lsn == since
 
 
 def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None:
@@ -107,10 +107,10 @@ def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None
     cut = in_lake(source)
     since = source.chain.head.end_lsn
     source.notice("a", Difference.REWRITTEN, since, Lsn(int(source.chain.end) + 100))
-    made = planned(source, cut)
-    assert made.start == made.end
-    assert f"it stands at {made.start}, and what it has from {since} on can't be trusted" in made.held[A].reason
-    cut = cut_of(source, made, CycleNumber(2), cut)
+    result = planned(source, cut)
+    assert result.start == result.end
+    assert f"it stands at {result.start}, and what it has from {since} on can't be trusted" in result.held[A].reason
+    cut = cut_of(source, result, CycleNumber(2), cut)
     assert plan(source, cut) is None
 
 
@@ -118,17 +118,17 @@ def test_a_table_that_stands_further_on_says_so(source: SimulatedSource) -> None
 def test_a_reading_counts_by_its_positions_and_not_by_its_place(source: SimulatedSource, lag: int) -> None:
     """A drain that is far behind records what is true only later: nothing is held before its time, and nothing missed."""
     cut = in_lake(source)
-    at = source.chain.end
-    since, noticed = Lsn(int(at) + 1000), Lsn(int(at) + 2000)
+    position = source.chain.end
+    since, noticed = Lsn(int(position) + 1000), Lsn(int(position) + 2000)
     source.notice("a", Difference.FILTER, since, noticed)
     for _ in range(lag):
         landed(source)
     while source.lsn <= int(noticed):
         landed(source)
     number = 2
-    while (made := plan(source, cut)) is not None:
-        assert (A in made.held) == (made.end > since)
-        cut = cut_of(source, made, CycleNumber(number), cut)
+    while (result := plan(source, cut)) is not None:
+        assert (A in result.held) == (result.end > since)
+        cut = cut_of(source, result, CycleNumber(number), cut)
         number += 1
     assert A in cut.held
 
@@ -155,14 +155,14 @@ def test_a_snapshot_settles_what_it_has(
     source.notice("a", Difference.FILTER, since, noticed, after="a" * 16)
     if place == "after":
         source.snapshot(["a"], fingerprint=fingerprint)
-    made = planned(source, cut)
-    assert (A in made.tables and made.tables[A].snapshot is not None) == enters
-    assert (A in made.held) != enters
+    result = planned(source, cut)
+    assert (A in result.tables and result.tables[A].snapshot is not None) == enters
+    assert (A in result.held) != enters
     if enters:
-        cut = cut_of(source, made, CycleNumber(2), cut)
-        known = {between: fingerprint}
+        cut = cut_of(source, result, CycleNumber(2), cut)
+        existing = {between: fingerprint}
         landed(source)
-        again = plan(source, cut, fingerprints=lambda _table, point: known.get(point))
+        again = plan(source, cut, fingerprints=lambda _table, point: existing.get(point))
         assert again is not None
         assert not again.held
 
@@ -174,11 +174,11 @@ def test_a_snapshot_from_before_is_good_until_then(source: SimulatedSource) -> N
     since = landed(source)
     noticed = landed(source)
     source.notice("a", Difference.LEFT, since, noticed)
-    made = planned(source, cut)
-    assert made.end == since
-    assert made.tables[A].snapshot is not None
-    made = planned(source, cut_of(source, made, CycleNumber(2), cut))
-    assert set(made.held) == {A}
+    result = planned(source, cut)
+    assert result.end == since
+    assert result.tables[A].snapshot is not None
+    result = planned(source, cut_of(source, result, CycleNumber(2), cut))
+    assert set(result.held) == {A}
 
 
 def test_a_snapshot_that_was_finished_late_does_not_slip_through(source: SimulatedSource) -> None:

@@ -24,9 +24,9 @@ def test_a_large_transaction_is_told_of_before_it_is_durable(drained: Drained, m
     drain(drained.config(), SOURCE, Until.caught_up(), events.append)
     kinds = [event.kind for event in events]
     assert "drain.progress" in kinds[: kinds.index("drain.flush")]
-    told = [event for event in events if event.kind == "drain.progress"]
-    assert all(event.fields.get("received_bytes", event.fields.get("bytes")) >= large.LARGE_BYTES for event in told)
-    decoded = [event.fields["decoded_bytes"] for event in told if "decoded_bytes" in event.fields]
+    message = [event for event in events if event.kind == "drain.progress"]
+    assert all(event.fields.get("received_bytes", event.fields.get("bytes")) >= large.LARGE_BYTES for event in message)
+    decoded = [event.fields["decoded_bytes"] for event in message if "decoded_bytes" in event.fields]
     assert decoded == sorted(decoded)
     assert decoded
     big = TableName("public", "big")

@@ -1,4 +1,4 @@
-"""Where two states of a table differ: no value may change without its row's hash, and no key's rows come apart."""
+"""The difference of two states of a table: no value changes without its row's hash, and no key's rows come apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
 from lakeproof.lake.columns import current_columns
 from lakeproof.lake.cycle.snapshot_entry import DIGEST
-from lakeproof.lake.rows.bucket_diff import BUCKETS, narrow, row_hash
+from lakeproof.lake.rows.bucket_diff import BUCKETS, bucket_diff, row_hash
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.exact import exact_form
@@ -72,10 +72,10 @@ def test_rows_of_one_hash_have_one_exact_form(
     conn: Connection, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
     """Of every type: each column by itself, extremes and random values."""
-    made = columns(rng.randrange(1 << 32), 100)
-    definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(made))
+    result = columns(rng.randrange(1 << 32), 100)
+    definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(result))
     conn.execute(sql.SQL("CREATE TABLE t ({})").format(definition))
-    fill(conn, "t", list(made.values()))
+    fill(conn, "t", list(result.values()))
     version = version_of(conn, "t")
     lake = to_lake(conn, version, spark, tmp_path)
     each = [
@@ -84,8 +84,8 @@ def test_rows_of_one_hash_have_one_exact_form(
         )
         for c, form in ((c, exact_form(c, c.name)) for c in version.columns)
     ]
-    found = lake.select(F.explode(F.array(*each)).alias("of")).groupBy("of.name", "of.hash")
-    forms = found.agg(F.collect_set("of.form").alias("forms")).where(F.size("forms") > 1)
+    actual = lake.select(F.explode(F.array(*each)).alias("of")).groupBy("of.name", "of.hash")
+    forms = actual.agg(F.collect_set("of.form").alias("forms")).where(F.size("forms") > 1)
     assert [(r["name"], r["forms"]) for r in forms.collect()] == []
 
 
@@ -95,14 +95,14 @@ def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, shape: Schem
     same: list[Row] = [(i, 1.5, "a", "b", [i], None) for i in range(1000, 1400)]
     before = [(key, *_ROW[1:]) for key in range(len(_CHANGED))]
     after = [(key, *row[1:]) for key, row in enumerate(_CHANGED.values())]
-    found = narrow(shape, _frame(spark, shape, [*same, *before]), _frame(spark, shape, [*same, *after]))
+    actual = bucket_diff(shape, _frame(spark, shape, [*same, *before]), _frame(spark, shape, [*same, *after]))
     try:
-        for side in (found.desired, found.persisted):
+        for side in (actual.desired, actual.persisted):
             keys = {int(r["k"]) for r in side.collect()}
             assert [change for key, change in enumerate(_CHANGED) if key not in keys] == []
             assert len(keys) < 50
     finally:
-        found.release()
+        actual.release()
 
 
 @pytest.mark.parametrize("shape", [_KEYED, _BAG], ids=["keyed", "bag"])
@@ -114,27 +114,27 @@ def test_what_must_go_and_come_is_the_same_narrowed_or_not(
     persisted = [_random_row(rng, row[0]) if rng.random() < 0.1 else row for row in desired if rng.random() < 0.95]
     persisted += rng.sample(persisted, 9)
     sides = _frame(spark, shape, desired), _frame(spark, shape, persisted)
-    found = narrow(shape, *sides)
-    assert 0 < found.buckets < BUCKETS
-    made = []
-    for ours, theirs in ((found.desired, found.persisted), sides):
+    actual = bucket_diff(shape, *sides)
+    assert 0 < actual.buckets < BUCKETS
+    result = []
+    for ours, theirs in ((actual.desired, actual.persisted), sides):
         correction = correct(ours.withColumn(DIGEST, row_key(shape)), theirs.withColumn(DIGEST, row_key(shape)), DIGEST)
-        made.append([_forms(shape, side) for side in (correction.retractions, correction.insertions)])
+        result.append([_forms(shape, side) for side in (correction.retractions, correction.insertions)])
         correction.release()
-    found.release()
-    assert made[0] == made[1]
-    assert all(made[0])
+    actual.release()
+    assert result[0] == result[1]
+    assert all(result[0])
 
 
 def test_equal_states_leave_nothing_and_others_everything(spark: SparkSession) -> None:
-    """No row is read again where all are equal; where most differ the frames stay what they were."""
+    """No row is read again if all are equal; if most differ the frames stay what they were."""
     rows = spark.range(200_000).selectExpr(
         "id k", "0D f", "'a' a", "'b' b", "array(1) n", f"cast(null as string) {TEXT}"
     )
-    same = narrow(_KEYED, rows, rows)
+    same = bucket_diff(_KEYED, rows, rows)
     assert (same.buckets, same.desired.count(), same.persisted.count()) == (0, 0, 0)
     other = rows.withColumn("a", F.lit("c"))
-    all_of_it = narrow(_KEYED, rows, other)
+    all_of_it = bucket_diff(_KEYED, rows, other)
     assert all_of_it.desired is rows
     assert all_of_it.persisted is other
     assert all_of_it.kept == ()

@@ -34,17 +34,17 @@ def items(drained: Drained) -> Drained:
 
 def _notes(items: Drained) -> list[dict[str, Any]]:
     """Every note, which lies in its manifest's range."""
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     chain = items.chain()
     for manifest in chain.manifests():
         verify_files(chain, manifest)
-        for file in manifest.notes:
+        for file in manifest.logical_messages:
             rows = pq.read_table(file_url(chain, file)).to_pylist()
-            assert [row["_lp_note"] for row in rows] == list(range(file.rows))
+            assert [row["_lp_message"] for row in rows] == list(range(file.rows))
             for row in rows:
                 assert manifest.start_lsn.value < row["_lp_lsn"] <= manifest.end_lsn.value
-            found += rows
-    return found
+            actual += rows
+    return actual
 
 
 def test_messages_that_nobody_asked_for_do_not_land(items: Drained) -> None:
@@ -93,10 +93,10 @@ def test_messages_land_with_their_bytes_and_their_places(items: Drained) -> None
     assert end is not None
     assert [n["lsn"] for n in notes] == sorted(n["lsn"] for n in notes)
     assert notes[0]["lsn"] < notes[1]["lsn"] < notes[1]["_lp_lsn"] < notes[3]["lsn"] <= Lsn.parse(end[0]).value
-    (path,) = {f.path for m in items.chain().manifests() for f in m.notes if f.rows > 1}
+    (path,) = {f.path for m in items.chain().manifests() for f in m.logical_messages if f.rows > 1}
     described = inspect(Path(items.lake / "shop" / "landing" / "000001" / path))
     assert described["checksum"] == "right"
-    assert sum(described["notes"].values()) == described["rows"]
+    assert sum(described["logical_messages"].values()) == described["rows"]
 
 
 def test_a_message_of_no_transaction_lands_once_wherever_a_segment_ends(items: Drained) -> None:
@@ -127,7 +127,9 @@ def test_messages_alone_make_a_segment_and_move_the_slot(items: Drained) -> None
     newest = items.chain().newest
     assert newest.end_lsn >= end
     assert items.confirmed_flush() == newest.end_lsn
-    assert [(m.kind, m.rows, len(m.notes)) for m in items.chain().manifests(1) if m.notes] == [(Kind.SEGMENT, 0, 1)]
+    assert [(m.kind, m.rows, len(m.logical_messages)) for m in items.chain().manifests(1) if m.logical_messages] == [
+        (Kind.SEGMENT, 0, 1)
+    ]
 
 
 def test_many_messages_do_not_wait_for_each_other(items: Drained) -> None:
@@ -139,11 +141,11 @@ def test_many_messages_do_not_wait_for_each_other(items: Drained) -> None:
     )
     drain(items.config(flush_bytes=1 << 20, flush_interval_s=0.01, messages=PREFIXES), "shop", Until.caught_up())
     assert [n["content"][100_000:] for n in _notes(items)] == [str(i).encode() for i in range(1, 201)]
-    assert len([m for m in items.chain().manifests() if m.notes]) > 1
+    assert len([m for m in items.chain().manifests() if m.logical_messages]) > 1
 
 
 def test_origins_are_kept_for_each_transaction(items: Drained) -> None:
-    """Its name and the position there; also of one that is streamed, where only the name is told."""
+    """Its name and the position there; also of one that is streamed, of which only the name is shown."""
     items.database.execute(
         SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(items.database.name))
     )

@@ -1,4 +1,4 @@
-"""Whether a compaction has work is answered by the plan that it would make itself: after each change in the source."""
+"""A compaction that has work and one that has none: the answer is its own plan, after each change in the source."""
 
 from __future__ import annotations
 

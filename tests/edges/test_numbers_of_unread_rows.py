@@ -1,4 +1,4 @@
-"""What rows of an older shape land as, though the catalog has gone on by the time they are read: a real server, no lake.
+"""Rows of an older shape, read when the catalog has gone on: the numbers that they land with; a real server, no lake.
 
 Each case is a table (id, a, b) whose columns have the numbers 1, 2 and 3, drained in one batch after everything was done.
 That the lake then equals the source is in `test_schema_change.py` and `tests/properties/test_schema_random.py`.
@@ -18,8 +18,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.postgres.catalog_fingerprint import Settling, read
-from lakeproof.postgres.catalog_relations import Around, version_of
+from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
+from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
 from lakeproof.postgres.connection import connect
 from lakeproof.schema import Identity
 from tests.fix_drain import SOURCE, Drained, landed_rows, make_config
@@ -121,8 +121,8 @@ def _landed(source: Drained) -> dict[str, list[str]]:
     for version, _ in landed_rows(source.chain()):
         name = version.table.name
         if ids.get(name) != version.id:
-            told = " ".join(f"{column.name}{column.attnum}" for column in version.columns)
-            shapes.setdefault(name, []).append(told)
+            message = " ".join(f"{column.name}{column.attnum}" for column in version.columns)
+            shapes.setdefault(name, []).append(message)
         ids[name] = version.id
     return shapes
 
@@ -146,8 +146,8 @@ def test_rows_of_an_older_shape_land_with_its_numbers(database: Database, tmp_pa
 def test_the_page_has_these_cases() -> None:
     """docs/schema-changes.md, "With older rows still unread": each case with what its rows land as, and no other."""
     form = r"^\| \*([a-z ]+)\*: .* \| ([a-z0-9, -]+) \|$"
-    found = dict(re.findall(form, PAGE.read_text("utf-8"), flags=re.MULTILINE))
-    assert found == {name.replace("_", " "): ", ".join(shapes) for name, (_, shapes) in CASES.items()}
+    actual = dict(re.findall(form, PAGE.read_text("utf-8"), flags=re.MULTILINE))
+    assert actual == {name.replace("_", " "): ", ".join(shapes) for name, (_, shapes) in CASES.items()}
 
 
 # What is done between two announcements of (id, a, b) on one connection, and what the second one stands for.
@@ -170,7 +170,7 @@ BETWEEN: dict[str, tuple[Sequence[LiteralString], str]] = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_a_table_that_is_announced_again_has_its_old_numbers_if_that_is_sure(database: Database, name: str) -> None:
     """The server announces it again for an ANALYZE too: neither that, nor what it was before, says which column b is."""
-    statements, told = BETWEEN[name]
+    statements, messages = BETWEEN[name]
     _make(database, name)
     database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
     source = make_config(database.dsn, Path("/"), "slot").sources[SOURCE]
@@ -179,13 +179,15 @@ def test_a_table_that_is_announced_again_has_its_old_numbers_if_that_is_sure(dat
     columns = tuple(RelationColumn(column, Oid(of), -1, column == "id") for column, of in types.items())
     relation = Relation(oid, "public", name, Identity.DEFAULT, columns)
     with connect(database.secret) as conn:
-        before = read(conn, [SOURCE], Settling(Lsn.ZERO)).fingerprint
-        cache = RelationCache(lambda message, _, known: version_of(conn, source, message, Around(before, known=known)))
+        before = read(conn, [SOURCE], CommitVisibility(Lsn.ZERO)).fingerprint
+        cache = RelationCache(
+            lambda message, _, existing: version_of(conn, source, message, ReadingsAround(before, previous=existing))
+        )
         first = cache.learn(relation)
         _do(database, name, *statements)
         again = cache.learn(relation)
     assert first.version is not None
     assert again.version is not None
     assert " ".join(f"{column.name}{column.attnum}" for column in first.version.columns) == "id1 a2 b3"
-    assert " ".join(f"{column.name}{column.attnum}" for column in again.version.columns) == told
-    assert (again is first) == (told == "id1 a2 b3")
+    assert " ".join(f"{column.name}{column.attnum}" for column in again.version.columns) == messages
+    assert (again is first) == (messages == "id1 a2 b3")

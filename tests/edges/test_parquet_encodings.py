@@ -1,4 +1,4 @@
-"""What `open_parquet` writes, Spark's vectorized reader reads: every type and encoding, with extremes and NULLs.
+"""Spark's vectorized reader reads what `open_parquet` writes: every type and encoding, with extremes and NULLs.
 
 What the rows mean is tested with the landing and the snapshots.
 """
@@ -54,9 +54,9 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[random.Random], Any], pa.DataTyp
 
 
 def _column(name: str, rng: random.Random) -> pa.Array:
-    arrow, make, made = COLUMNS[name]
+    arrow, make, result = COLUMNS[name]
     values = [None if rng.random() < 0.1 else make(rng) for _ in range(ROWS)]
-    return pa.array(values, made or arrow).cast(arrow)  # a date and a time are made as numbers
+    return pa.array(values, result or arrow).cast(arrow)  # a date and a time are made as numbers
 
 
 @pytest.mark.spark

@@ -16,6 +16,7 @@ from tests.fix_postgres import Database
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 
+@pytest.mark.full
 def test_a_table_taken_out_of_its_publication_is_held_and_not_passed_over(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -31,10 +32,10 @@ def test_a_table_taken_out_of_its_publication_is_held_and_not_passed_over(
     bootstrap(config, "shop")
     assert prove(config, "shop", None, spark).equal
     database.execute("ALTER PUBLICATION pub DROP TABLE left_out", "INSERT INTO left_out VALUES (1)")
-    found = prove(config, "shop", None, spark)
+    actual = prove(config, "shop", None, spark)
     kept, left_out = TableName("public", "kept"), TableName("public", "left_out")
-    assert (found.tables[kept].status, found.tables[left_out].status) == ("equal", "held")
-    assert "it is not published any more (noticed at" in (found.tables[left_out].reason or "")
-    assert not found.equal
+    assert (actual.tables[kept].status, actual.tables[left_out].status) == ("equal", "held")
+    assert "it is not published any more (noticed at" in (actual.tables[left_out].reason or "")
+    assert not actual.equal
     named = prove(config, "shop", [left_out], spark).tables[left_out]
-    assert (named.status, named.reason) == ("held", found.tables[left_out].reason)
+    assert (named.status, named.reason) == ("held", actual.tables[left_out].reason)

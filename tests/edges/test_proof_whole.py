@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import check_prove, prove
+from lakeproof.commands.prove import ProofRequest, check_prove, prove
 from lakeproof.config.model import Config, SnapshotConfig, TableConfig
 from lakeproof.errors import ConfigError, TransientError
-from lakeproof.events import Event
+from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
@@ -71,16 +71,16 @@ def config(database: Database, tmp_path: Path) -> Config:
         buckets=16,
         snapshot=SnapshotConfig(lock_timeout_s=1.0),
     )
-    made = Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
-    bootstrap(made, "shop")
+    result = Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+    bootstrap(result, "shop")
     database.execute(*_CHANGES)
-    return made
+    return result
 
 
 def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSession) -> None:
     """One after the other, since each needs what the one before has made."""
     events: list[Event] = []
-    proof = prove(config, "shop", None, spark, events.append)
+    proof = prove(config, "shop", None, spark, RunControl(events.append))
     assert {str(t): (p.status, p.reason) for t, p in proof.tables.items() if p.status != "equal"} == {}
     assert proof.equal
     assert proof.position is not None
@@ -89,19 +89,20 @@ def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSe
     assert items.source_rows == items.lake_rows == 36
     assert {e.fields["status"] for e in events if e.kind == "prove.table"} == {"equal"}
     for kind in ("prove.progress", "compact.progress"):
-        told = [event.fields for event in events if event.kind == kind]
-        assert [told[0]["tables_done"], told[-1]["tables_done"]] == [0, told[-1]["tables"]], kind
-        shares = [fields["fraction"] for fields in told]
+        message = [event.fields for event in events if event.kind == kind]
+        assert [message[0]["tables_done"], message[-1]["tables_done"]] == [0, message[-1]["tables"]], kind
+        shares = [fields["fraction"] for fields in message]
         assert (shares, shares[-1]) == (sorted(shares), 1.0), kind
     assert database.slots() == {config.sources["shop"].slot}, "the temporary slot is gone"
 
-    _what_is_not_sent_is_not_applicable(database, config, spark)
-    _what_the_catalog_tells_holds_the_table(database, config, spark)
+    _what_is_not_sent_and_what_the_catalog_shows(database, config, spark)
     _an_open_transaction_blocks(database, config, spark)
     _a_held_lease_stops_it(config, spark)
-    _unknown_names_are_refused(database, config, spark)
+    _unknown_names_are_refused(config, spark)
+    _a_copy_a_new_table_and_a_new_column(database, config, spark)
 
 
+@pytest.mark.full
 @pytest.mark.since(15)
 def test_what_leaves_no_trace_at_all_differs_and_is_repaired(
     database: Database, spark: SparkSession, tmp_path: Path
@@ -127,40 +128,37 @@ def test_what_leaves_no_trace_at_all_differs_and_is_repaired(
         "INSERT INTO seen.t VALUES (300, 'sent')",
     )
     proof = prove(config, "shop", [moved], spark)
-    found = proof.tables[moved]
-    assert (found.status, found.source_rows, found.lake_rows) == ("differs", 91, 100), found.reason
+    actual = proof.tables[moved]
+    assert (actual.status, actual.source_rows, actual.lake_rows) == ("differs", 91, 100), actual.reason
     assert not proof.equal
-    keys = {k.key["id"]: (k.source_rows, k.lake_rows) for k in found.differing_keys}
+    keys = {k.key["id"]: (k.source_rows, k.lake_rows) for k in actual.differing_keys}
     assert keys == {str(i): (0, 1) for i in range(91, 100)} | {"60": (1, 1)}
-    assert all(set(k.key) == {"id"} for k in found.differing_keys), "no other column's value"
-    repaired = prove(config, "shop", [moved], spark, repair=True).tables[moved]
+    assert all(set(k.key) == {"id"} for k in actual.differing_keys), "no other column's value"
+    repaired = prove(config, "shop", [moved], spark, request=ProofRequest(repair=True)).tables[moved]
     assert (repaired.status, repaired.lake_rows) == ("equal", 91)
 
 
-def _what_is_not_sent_is_not_applicable(database: Database, config: Config, spark: SparkSession) -> None:
-    """A delete on a table whose inserts only are published: the lake keeps the row, as it may."""
+def _what_is_not_sent_and_what_the_catalog_shows(database: Database, config: Config, spark: SparkSession) -> None:
+    """A delete on a table whose inserts only are published: the lake keeps the row, as it may.
+
+    A truncated partition under publish_via_partition_root sends nothing; the drain sees its new file.
+    """
+    parts = table("parts")
     database.execute("DELETE FROM log WHERE at = 5")
-    log = prove(config, "shop", [table("log")], spark).tables[table("log")]
+    database.execute("TRUNCATE parts_high", "INSERT INTO parts VALUES (60, 'after')")
+    held = prove(config, "shop", [table("log"), parts, table("named")], spark)
+    log = held.tables[table("log")]
     assert (log.status, log.source_rows, log.lake_rows) == ("not applicable", 20, 21)
     assert "does not send update, delete, truncate, which accounts for 1 row too many in the lake" in (log.reason or "")
-
-
-def _what_the_catalog_tells_holds_the_table(database: Database, config: Config, spark: SparkSession) -> None:
-    """A truncated partition under publish_via_partition_root sends nothing; the drain sees its new file."""
-    parts = table("parts")
-    database.execute("TRUNCATE parts_high", "INSERT INTO parts VALUES (60, 'after')")
-    held = prove(config, "shop", [parts, table("named")], spark)
     assert held.tables[table("named")].status == "equal"
     assert (held.tables[parts].status, held.tables[parts].source_rows) == ("held", 49)
     assert not held.equal
-    told = re.fullmatch(
+    message = re.fullmatch(
         r"held since [0-9A-F]+/[0-9A-F]+: a partition was truncated, or rewritten .*; run"
         r" `lakeproof bootstrap shop --tables public\.parts`, then compact",
         held.tables[parts].reason or "",
     )
-    assert told, held.tables[parts].reason
-    bootstrap(config, "shop", [parts])
-    assert prove(config, "shop", [parts], spark).tables[parts].status == "equal"
+    assert message, held.tables[parts].reason
 
 
 def _an_open_transaction_blocks(database: Database, config: Config, spark: SparkSession) -> None:
@@ -185,23 +183,30 @@ def _a_held_lease_stops_it(config: Config, spark: SparkSession) -> None:
         prove(config, "shop", None, spark)
 
 
-def _unknown_names_are_refused(database: Database, config: Config, spark: SparkSession) -> None:
-    """Before anything is made; a table that is not in the lake yet, or has another shape there, is not compared."""
+def _unknown_names_are_refused(config: Config, spark: SparkSession) -> None:
+    """Before anything is made."""
     with pytest.raises(ConfigError, match="source other"):
         prove(config, "other", None, spark)
     for refused in (lambda t: prove(config, "shop", t, spark), lambda t: check_prove(config, "shop", t)):
         with pytest.raises(ConfigError, match=r"public\.nothing"):
             refused([table("nothing")])
+
+
+def _a_copy_a_new_table_and_a_new_column(database: Database, config: Config, spark: SparkSession) -> None:
+    """A held table is equal after a copy; one that is not in the lake yet is missing, one with a new column follows."""
     database.execute("CREATE TABLE late (id int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE late")
-    found = prove(config, "shop", [table("late")], spark).tables[table("late")]
-    assert found.status == "missing"
-    assert found.reason is not None
-    assert "run `lakeproof bootstrap shop --tables public.late`" in found.reason
+    bootstrap(config, "shop", [table("parts")])
     database.execute("ALTER TABLE days ADD COLUMN w int")
-    found = prove(config, "shop", [table("days")], spark).tables[table("days")]
-    if found.status == "blocked":
+    proofs = prove(config, "shop", [table(name) for name in ("parts", "late", "days")], spark).tables
+    assert proofs[table("parts")].status == "equal"
+    actual = proofs[table("late")]
+    assert actual.status == "missing"
+    assert actual.reason is not None
+    assert "run `lakeproof bootstrap shop --tables public.late`" in actual.reason
+    actual = proofs[table("days")]
+    if actual.status == "blocked":
         # Its drain may have read the catalog after the proof's position.
-        assert found.reason is not None
-        assert "columns added: w; a drain that goes on from here" in found.reason
-        found = prove(config, "shop", [table("days")], spark).tables[table("days")]
-    assert found.status == "equal"
+        assert actual.reason is not None
+        assert "columns added: w; a drain that goes on from here" in actual.reason
+        actual = prove(config, "shop", [table("days")], spark).tables[table("days")]
+    assert actual.status == "equal"

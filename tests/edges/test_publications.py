@@ -123,17 +123,17 @@ def assert_as_shown(config: Config, database: Database, tables: tuple[str, ...])
     assert {t.name for t in cut.tables} == set(names)
     expected = source_rows(database.dsn, tuple(shown.values()))
     for name, view in shown.items():
-        at = cut.tables[TableName("public", name)]
+        position = cut.tables[TableName("public", name)]
         columns, attnums = table_columns(database.dsn, view)
         path = Path(paths.url(paths.current(TableName("public", name))))
-        assert lake_rows(path, at.current_version, columns, attnums) == expected[view], name
-        assert [c.name for c in at.version.columns] == columns
+        assert lake_rows(path, position.current_version, columns, attnums) == expected[view], name
+        assert [c.name for c in position.version.columns] == columns
 
 
 def statuses(config: Config, source: str, spark: SparkSession) -> dict[str, tuple[str, str | None]]:
-    """What the proof says of each table."""
-    found = prove(config, source, None, spark).tables
-    return {t.name: (p.status, p.reason) for t, p in found.items()}
+    """Each table's status and reason in a proof."""
+    actual = prove(config, source, None, spark).tables
+    return {t.name: (p.status, p.reason) for t, p in actual.items()}
 
 
 @pytest.mark.parametrize(("tables", "rounds"), [(_PART, 1), pytest.param(_ALL, 2, marks=pytest.mark.full)])
@@ -167,15 +167,15 @@ def test_a_publication_of_tables_with_filters_lists_and_identities_of_every_kind
 @pytest.fixture
 def other(postgres: EmbeddedPostgres) -> Iterator[Database]:
     """Another database, since a publication of all tables is of all of them."""
-    with new_database(postgres) as made:
-        yield made
+    with new_database(postgres) as result:
+        yield result
 
 
 @pytest.mark.full
 def test_publications_of_schemas_and_of_all_tables(
     database: Database, other: Database, spark: SparkSession, tmp_path: Path, server_version: int
 ) -> None:
-    """Partitioned tables by their root, generated columns where the server sends them, operations that are left out."""
+    """Partitioned tables by their root, generated columns if the server sends them, operations that are left out."""
     schema = tuple(f"s.{name}" for name in ("plain", "made", "root"))
     everything = ("one", "two", "emptied")
     generated = SQL("STORED, g int GENERATED ALWAYS AS (n) VIRTUAL" if server_version >= 18 else "STORED")
@@ -221,7 +221,7 @@ def test_publications_of_schemas_and_of_all_tables(
     assert names == (["id", "n", "twice", "v"] if server_version >= 18 else ["id", "n", "v"])
 
     other.execute("TRUNCATE emptied", "INSERT INTO emptied VALUES (1, 1, 'after')")
-    found = statuses(config, "all", spark)
-    assert (found["one"], found["two"]) == (("equal", None), ("equal", None))
-    assert found["emptied"][0] == "not applicable"
-    assert "does not send truncate" in (found["emptied"][1] or "")
+    actual = statuses(config, "all", spark)
+    assert (actual["one"], actual["two"]) == (("equal", None), ("equal", None))
+    assert actual["emptied"][0] == "not applicable"
+    assert "does not send truncate" in (actual["emptied"][1] or "")

@@ -1,4 +1,4 @@
-"""What a real server sends: our reading of the protocol and of every value, against PostgreSQL itself."""
+"""Messages of a real server: our reading of the protocol and of every value, against PostgreSQL itself."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from psycopg.sql import SQL, Identifier
 from demo.server import EmbeddedPostgres
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pgoutput.assemble import assemble
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, TableChanges
 from lakeproof.pgoutput.decoder import decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog_published import read_types
@@ -29,6 +28,7 @@ from lakeproof.values.cast import PINNED_SETTINGS
 from lakeproof.values.types import make_column
 from tests.core.pgoutput_same import assert_same
 from tests.fix_postgres import MakeServer
+from tests.pgoutput_reference import assemble
 
 pytestmark = pytest.mark.postgres
 
@@ -88,7 +88,7 @@ def test_every_kind_of_value_is_what_the_server_has(server: EmbeddedPostgres) ->
     )
     batch = _decoded(server, *ORDINARY, others)
     typed, other = _table(batch, "typed"), _table(batch, "others")
-    found = [tuple(row[f"c{i}"] for i in range(23)) for row in typed.rows.to_pylist()]
+    actual = [tuple(row[f"c{i}"] for i in range(23)) for row in typed.rows.to_pylist()]
     with psycopg.connect(server.dsn(), options="-c TimeZone=UTC") as conn:
         # psycopg knows no enum that is not registered.
         names = [
@@ -101,7 +101,7 @@ def test_every_kind_of_value_is_what_the_server_has(server: EmbeddedPostgres) ->
         expected = conn.cursor(binary=True).execute(query).fetchall()
         outputs = SQL(", ").join(SQL("format('%s', {})").format(Identifier(c.name)) for c in other.version.columns)
         [text] = conn.execute(SQL("SELECT {} FROM others").format(outputs)).fetchall()
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(actual, expected, strict=True):
         assert list(map(_comparable, ours)) == list(map(_comparable, theirs))
     assert [c.kind for c in typed.version.columns[17:]] == ["enum", "numeric", "text", "int4[]", "enum[]", "text[]"]
     assert {c.kind for c in other.version.columns[1:]} == {"exact_text"}
@@ -172,9 +172,11 @@ def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server:
     assert len(truncates) == 2
     assert set(truncates) < {3, 4, 5}
     assert places[-1][1:] == (6, "insert")
-    assert [(n.said.prefix, n.said.content, n.seq) for n in batch.notes if isinstance(n.said, LogicalMessage)] == [
-        ("note", b"x", 2)
-    ]
+    assert [
+        (n.message.prefix, n.message.content, n.seq)
+        for n in batch.logical_messages
+        if isinstance(n.message, LogicalMessage)
+    ] == [("note", b"x", 2)]
     # The others' shapes come again too: the server repeats them after a TRUNCATE's invalidation at the latest.
     assert [s.from_seq for s in batch.schemas if s.version.table.name == "Full"] == [1, 2]
     with psycopg.connect(server.dsn()) as conn:
@@ -186,8 +188,8 @@ def _values(table: TableChanges, *names: str) -> list[tuple[Any, ...]]:
 
 
 def _table(batch: Batch, name: str) -> TableChanges:
-    [found] = [table for table in batch.changes if table.version.table.name == name]
-    return found
+    [actual] = [table for table in batch.changes if table.version.table.name == name]
+    return actual
 
 
 def _comparable(value: object) -> str:
@@ -212,7 +214,7 @@ def _decoded(server: EmbeddedPostgres, *statements: str) -> Batch:
         relations = [m for m in (decode(frame[25:]) for frame in frames) if isinstance(m, Relation | TypeName | Origin)]
         catalog = _Catalog(conn)
         assert any(isinstance(message, Relation) for message in relations)
-        batch = BatchDecoder(RelationCache(catalog.resolve)).decode(Wire.of(frames))
+        batch = BatchDecoder(RelationCache(catalog.resolve)).decode(MessageBuffer.of(frames))
         assert_same(batch, assemble(frames, RelationCache(catalog.resolve)))
     return batch
 

@@ -1,4 +1,4 @@
-"""When a held table may be copied without being asked: what the lake has of earlier copies says so."""
+"""The time at which a held table may be copied without being asked, by the lake's record of earlier copies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import SecretStr
 
 from lakeproof.commands.due_copies import Recopy, recopy
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.lake.records.documents import RESNAPSHOT, Held
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.snapshot.folder import Wanted, wanted_key
+from lakeproof.snapshot.folder import SnapshotRequest, request_key
 from lakeproof.storage.paths import LakePaths
-from tests.edges.test_lake_plan import A, B, cut_of, planned
+from tests.edges.plan_steps import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -26,22 +26,22 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 @pytest.fixture
 def source(tmp_path: Path) -> SimulatedSource:
     """A source of which `a` is held right after the first cycle."""
-    made = two_tables(tmp_path)
-    first = cut_of(made, planned(made, None))
-    held = {A: Held(first.position, "a column has another type", RESNAPSHOT).named("shop", A)}
-    write_cut(made.store, made.paths, replace(first, held=held))
-    return made
+    result = two_tables(tmp_path)
+    first = cut_of(result, planned(result, None))
+    held = {A: Held(first.position, HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "its data"})}
+    write_cut(result.store, result.paths, replace(first, held=held))
+    return result
 
 
 def copied(source: SimulatedSource, point: int, ago: timedelta, *tables: TableName) -> None:
     """A snapshot was to copy these."""
-    document = Wanted(Incarnation(1), Lsn(point), "slot", (NOW - ago).isoformat(), tables)
+    document = SnapshotRequest(Incarnation(1), Lsn(point), "slot", (NOW - ago).isoformat(), tables)
     folder = source.paths.snapshot(Incarnation(1), Lsn(point))
-    source.store.put(wanted_key(folder), document.to_bytes())
+    source.store.put(request_key(folder), document.to_bytes())
 
 
 def looked(source: SimulatedSource) -> Recopy:
-    """What is due at `NOW`."""
+    """The tables due at `NOW`."""
     given = SourceConfig(name="shop", dsn=SecretStr("host=nowhere"), publication="pub", slot="slot")
     lake = str(source.lake)
     assert LakePaths(lake, "shop").source == source.paths.source

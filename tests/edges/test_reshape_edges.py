@@ -17,14 +17,15 @@ from pyspark.sql import SparkSession
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import TransientError
 from lakeproof.lake.delta import schema as delta_schema
-from lakeproof.lake.delta.apply import append
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.schema import SchemaChange, change_schema
+from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, change_schema
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import SchemaVersion
-from tests.properties.test_apply_cycles import make_config, run_compact
+from tests.lake_steps import make_config, run_compact
 from tests.simulated_source import SimulatedSource, two_tables
 
 pytestmark = pytest.mark.spark
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.spark
 def _shape(source: SimulatedSource) -> SchemaVersion:
     cut = newest_cut(source.store, source.paths)
     assert cut is not None
-    return next(at.version for table, at in cut.tables.items() if table.name == "a")
+    return next(position.version for table, position in cut.tables.items() if table.name == "a")
 
 
 def test_rows_that_are_too_large_hold_the_table_before_its_shape_changes(
@@ -43,12 +44,12 @@ def test_rows_that_are_too_large_hold_the_table_before_its_shape_changes(
     source, config = two_tables(tmp_path), make_config(tmp_path)
     for name, size in (("a", 100_000), ("b", 1)):
         source.insert(source.table(name), (1, "x" * size))
-    at = source.commit(random.Random(1))
+    position = source.commit(random.Random(1))
     source.flush()
     run_compact(spark, config)
     old = _shape(source)
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
-    source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, at, version=new)
+    source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, position, version=new)
     monkeypatch.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
     (held,) = run_compact(spark, config)[-1].held.values()
     assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
@@ -61,7 +62,7 @@ def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(
     """Somebody commits between the look at the table and the commit: nothing of ours is made, and it is tried again."""
     path, session = str(tmp_path / "table"), spark.newSession()
     rows = session.createDataFrame([(1, "x")], "id int, v string")
-    append(session, path, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
+    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
     look = delta_schema._change
 
     def strange() -> None:
@@ -75,8 +76,8 @@ def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(
         return look(*given)
 
     monkeypatch.setattr(delta_schema, "_change", meanwhile)
-    change = SchemaChange(renamed={"v": "w"}, order=("id", "w"))
+    change = ColumnChanges(renamed={"v": "w"}, order=("id", "w"))
     with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):
-        change_schema(session, path, change, CommitInfo("try", 2, "{}"), expected_version=0)
+        change_schema(session, SchemaRequest(path, change, CommitInfo("try", 2, "{}"), 0))
     assert newest_version(path) == 1
     assert session.read.format("delta").load(path).columns == ["id", "v"]

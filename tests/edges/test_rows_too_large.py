@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.held import describe
 from lakeproof.lake.rows import memory
+from lakeproof.names import TableName
 from lakeproof.schema import Identity
-from tests.properties.test_apply_cycles import check, make_config, run_compact
+from tests.lake_steps import check, make_config, run_compact
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
@@ -40,8 +42,9 @@ def test_a_row_too_large_holds_its_table_alone(
         for number in (2, 3):
             (held,) = run_compact(spark, config)[-1].held.values()
             assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
-            assert "set spark.driver_memory to " in held.remedy
-            assert f"bootstrap {SOURCE} --tables app.large" in held.remedy
+            remedy = describe(held, SOURCE, TableName("app", "large")).remedy
+            assert "set spark.driver_memory to " in remedy
+            assert f"bootstrap {SOURCE} --tables app.large" in remedy
             check(spark, config, source, ["good"])
             source.snapshot(["large"])
             source.insert(good, (number, "y"))
@@ -50,6 +53,6 @@ def test_a_row_too_large_holds_its_table_alone(
 
     assert run_compact(spark, config)[-1].held == {}
     check(spark, config, source, ["large", "good"])
-    rows = {t.name: at.row_bytes for t, at in open_lake(spark, config).cuts[SOURCE].tables.items()}
+    rows = {t.name: position.row_bytes for t, position in open_lake(spark, config).cuts[SOURCE].tables.items()}
     assert rows["good"] < 1_000
     assert 100_000 <= rows["large"] < 101_000

@@ -48,11 +48,11 @@ def landed(config: Config, name: str) -> dict[TableName, int]:
     """Inserts per table, from the manifests."""
     chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, name))
     assert chain is not None
-    found: dict[TableName, int] = {}
+    actual: dict[TableName, int] = {}
     for manifest in chain.manifests():
         for file in manifest.files:
-            found[file.table] = found.get(file.table, 0) + file.inserts
-    return found
+            actual[file.table] = actual.get(file.table, 0) + file.counts.inserts
+    return actual
 
 
 def test_two_slots_of_one_database_each_with_its_tables(two: Config, database: Database) -> None:

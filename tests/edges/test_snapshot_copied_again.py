@@ -99,10 +99,10 @@ def _ends_equal(shop: Drained, *tables: TableName) -> None:
 
 
 def _copy(shop: Drained, *statements: LiteralString) -> tuple[SnapshotReport, list[Event]]:
-    told: list[Event] = []
+    events: list[Event] = []
     with _writer(shop), _once_copying(shop, *statements):
-        report = bootstrap(_config(shop), SOURCE, None, told.append)
-    return report, told
+        report = bootstrap(_config(shop), SOURCE, None, events.append)
+    return report, events
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def _copy(shop: Drained, *statements: LiteralString) -> tuple[SnapshotReport, li
 )
 def test_a_table_that_moves_while_it_is_copied_is_copied_again(shop: Drained, change: LiteralString) -> None:
     """The other keeps its copy and point; the events say which table, why, and which attempt it is of how many."""
-    report, told = _copy(shop, change)
+    report, message = _copy(shop, change)
     assert report.tables.keys() == {T, U}
     assert report.tables[U].consistent_point == report.consistent_point < report.tables[T].consistent_point
-    moved = [event for event in told if event.kind == "bootstrap.moved"]
+    moved = [event for event in message if event.kind == "bootstrap.changed"]
     assert {event.fields["table"] for event in moved} == {T.key}
     assert moved[0].message.startswith("public.t is copied again at a later point: ")
     assert moved[0].message.endswith(" (attempt 2 of 10)")
@@ -130,9 +130,9 @@ def test_a_table_that_moves_while_it_is_copied_is_copied_again(shop: Drained, ch
 
 def test_a_table_that_is_renamed_is_copied_under_its_new_name(shop: Drained) -> None:
     """The publication follows a rename, and so does the copy."""
-    report, told = _copy(shop, "ALTER TABLE t RENAME TO t_old")
+    report, message = _copy(shop, "ALTER TABLE t RENAME TO t_old")
     assert report.tables.keys() == {RENAMED, U}
-    assert [event.message for event in told if event.kind == "bootstrap.renamed"] == ["public.t is public.t_old now"]
+    assert [event.message for event in message if event.kind == "bootstrap.renamed"] == ["public.t is public.t_old now"]
     assert report.skipped == ()
     _ends_equal(shop, RENAMED, U)
 
@@ -143,10 +143,10 @@ def test_a_table_that_is_renamed_is_copied_under_its_new_name(shop: Drained) -> 
 def test_a_table_that_goes_while_it_is_copied_is_said_and_skipped(shop: Drained, change: LiteralString) -> None:
     """No error: nobody publishes it any more; nothing of it is left, and the next run does not miss it."""
     shop.database.execute("DROP PUBLICATION shop", "CREATE PUBLICATION shop FOR TABLE t, u")
-    report, told = _copy(shop, change)
+    report, messages = _copy(shop, change)
     assert (set(report.tables), report.skipped, report.failed) == ({U}, (T,), {})
-    [said] = [event.message for event in told if event.kind == "bootstrap.skipped"]
-    assert said == "public.t was dropped, or is not published any more: skipped"
+    [message] = [event.message for event in messages if event.kind == "bootstrap.skipped"]
+    assert message == "public.t was dropped, or is not published any more: skipped"
     assert not list(shop.lake.rglob("public/t/*.parquet"))
     _ends_equal(shop, U)
     assert set(bootstrap(_config(shop), SOURCE).tables) == {U}

@@ -58,9 +58,9 @@ def test_each_commit_is_in_the_snapshot_or_in_the_stream_and_both_tables_agree(
     start = _ids(config, first, TABLES[0])
     assert len(streamed) > 10
     for report in reports:
-        wanted = start | {key for key, end in streamed.items() if end <= report.consistent_point}
-        assert _ids(config, report, TABLES[0]) == wanted
-        assert _ids(config, report, TABLES[1]) == wanted
+        expected = start | {key for key, end in streamed.items() if end <= report.consistent_point}
+        assert _ids(config, report, TABLES[0]) == expected
+        assert _ids(config, report, TABLES[1]) == expected
     assert start | streamed.keys() == {row[0] for row in database.rows("SELECT id FROM a")}
     assert not start & streamed.keys()
     assert database.slots() == {database.name}
@@ -119,7 +119,7 @@ def _ids(config: Config, report: SnapshotReport, table: TableName) -> set[int]:
 def _streamed(database: Database, start: Lsn) -> dict[int, Lsn]:
     """Each id that the stream inserts into `a`, with its commit's end."""
     end = database.end_of_wal()
-    found: dict[int, Lsn] = {}
+    actual: dict[int, Lsn] = {}
     pending: list[int] = []
     oid = database.value("SELECT 'a'::regclass::oid::bigint")
     with ReplicationStream.open(database.secret, database.name, ["pub"], start) as stream:
@@ -127,12 +127,12 @@ def _streamed(database: Database, start: Lsn) -> dict[int, Lsn]:
         deadline = time.monotonic() + 30
         while reached < end and time.monotonic() < deadline:
             received = stream.read(1 << 20, 0.2)
-            for octets in received.wire:
+            for octets in received.buffer:
                 message = decode(octets)
                 if isinstance(message, Insert) and message.relation == oid:
                     pending.append(int(str(message.new[0])))
                 elif isinstance(message, Commit):
-                    found |= dict.fromkeys(pending, message.end_lsn)
+                    actual |= dict.fromkeys(pending, message.end_lsn)
                     pending = []
             reached = received.keepalive_lsn or reached
-    return found
+    return actual

@@ -1,4 +1,4 @@
-"""What a snapshot asks of its source: limits that hold, and a cost that is shown while it runs, by event and by `status`."""
+"""The load of a snapshot on its source: limits that hold, and a cost shown while it runs, by event and by `status`."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _config(shop: Drained, **settings: float) -> Config:
 
 
 @contextmanager
-def _copying(shop: Drained, told: list[Event], **settings: float) -> Iterator[Stop]:
+def _copying(shop: Drained, events: list[Event], **settings: float) -> Iterator[Stop]:
     """A bootstrap in a thread of its own; stopped at the end of the block."""
     stop, failures = Stop(), list[BaseException]()
 
     def run() -> None:
         try:
-            bootstrap(_config(shop, **settings), SOURCE, None, told.append, stop)
+            bootstrap(_config(shop, **settings), SOURCE, None, events.append, stop)
         except BaseException as error:  # noqa: BLE001  looked at below, in the test's thread
             failures.append(error)
 
@@ -73,10 +73,10 @@ def _status(shop: Drained) -> SnapshotStatus | None:
 
 def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drained) -> None:
     """4 MB at 200 kB/s would take 20 s: meanwhile events, `status` and its page tell how far it is, and who waits for it."""
-    told: list[Event] = []
+    events: list[Event] = []
     begun = time.monotonic()
-    with _copying(shop, told, bytes_per_s=200_000), psycopg.connect(shop.dsn, autocommit=True) as app:
-        wait_until(lambda: any(event.kind == "bootstrap.progress" for event in told), timeout_s=60)
+    with _copying(shop, events, bytes_per_s=200_000), psycopg.connect(shop.dsn, autocommit=True) as app:
+        wait_until(lambda: any(event.kind == "bootstrap.progress" for event in events), timeout_s=60)
         seen_waiting = threading.Event()
 
         def lock_again_and_again() -> None:
@@ -88,23 +88,23 @@ def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drai
         waiting.start()
         try:
             wait_until(
-                lambda: any(e.fields["cost"] and e.fields["cost"]["waiting"] for e in told if "cost" in e.fields), 60
+                lambda: any(e.fields["cost"] and e.fields["cost"]["waiting"] for e in events if "cost" in e.fields), 60
             )
         finally:
             seen_waiting.set()
-        wait_until(lambda: any(e.fields.get("seconds_left") for e in told), 60)
+        wait_until(lambda: any(e.fields.get("seconds_left") for e in events), 60)
         seen = _status(shop)
         assert seen is not None
         assert seen.running in {True, None}
         assert seen.progress is not None
         assert (seen.tables, seen.progress.tables) == (2, 2)
         shown = page(status(_config(shop)))
-        received, elapsed = max(e.fields["bytes"] for e in told if "bytes" in e.fields), time.monotonic() - begun
+        received, elapsed = max(e.fields["bytes"] for e in events if "bytes" in e.fields), time.monotonic() - begun
     waiting.join()
     assert received <= 200_000 * elapsed + 2 * 125_000
     assert "run by process " in shown
     assert " tables locked" in shown
-    progress = [event for event in told if event.kind == "bootstrap.progress"]
+    progress = [event for event in events if event.kind == "bootstrap.progress"]
     assert all(e.fields["seconds_left"] is None or e.fields["seconds_left"] >= 0 for e in progress)
     assert [e.fields["fraction"] for e in progress] == sorted(e.fields["fraction"] for e in progress)
     cost = [e.fields["cost"] for e in progress if e.fields["cost"]][-1]
@@ -115,17 +115,17 @@ def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drai
 
 def test_after_it_was_stopped_status_says_what_counts_and_what_is_missing(shop: Drained) -> None:
     """And once the rest is copied, nothing any more; the progress file is gone with the run."""
-    told: list[Event] = []
-    with _copying(shop, told, bytes_per_s=300_000):
-        wait_until(lambda: any(event.kind == "bootstrap.table" for event in told), timeout_s=60)
+    events: list[Event] = []
+    with _copying(shop, events, bytes_per_s=300_000):
+        wait_until(lambda: any(event.kind == "bootstrap.table" for event in events), timeout_s=60)
     seen = _status(shop)
     assert seen is not None
     assert (seen.running, seen.tables, seen.tables_done, seen.rows) == (False, 2, 1, 50)
     assert (seen.missing, seen.progress) == ((T,), None)
     shown = page(status(_config(shop)))
     assert "interrupted (it was stopped before it was complete), at " in shown
-    assert "1 of 2 tables count, 50 rows" in shown
-    assert "missing: public.t; run `lakeproof bootstrap shop`, which copies what is missing" in shown
+    assert "1 of 2 tables copied, 50 rows" in shown
+    assert "missing: public.t; run `lakeproof bootstrap shop` to copy them" in shown
     assert not list(shop.lake.rglob("progress.json*"))
     report = bootstrap(_config(shop), SOURCE)
     assert (set(report.tables), set(report.kept)) == ({T}, {U})

@@ -1,4 +1,4 @@
-"""What COPY sends is what the chunk holds: whole tables against SELECT.
+"""A chunk holds what COPY sends: whole tables against SELECT.
 
 The text format itself is tested in tests/core/test_copy_text.py, when a snapshot is right in test_snapshot_handoff.py, what
 can come between in test_snapshot_moves.py.
@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import TableError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import measured, read_tables
+from lakeproof.postgres.catalog_published import read_tables, with_sizes
 from lakeproof.postgres.check_tables import table_findings
 from lakeproof.postgres.copy_blocks import copy_blocks
 from lakeproof.postgres.copy_snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
@@ -29,14 +29,14 @@ def _snapshot(
 ) -> dict[TableName, tuple[Rows, int]]:
     """Every published table: its rows (with `_lp_text` first) and the number of its chunks."""
     source = database.source(**settings)
-    found: dict[TableName, tuple[Rows, int]] = {}
+    actual: dict[TableName, tuple[Rows, int]] = {}
     session = SnapshotSession(database.secret, database.name, temporary=True)
     with session, session.connect() as reader, session.connect() as copier:
-        for table in measured(reader, read_tables(reader, source).values()):
+        for table in with_sizes(reader, read_tables(reader, source).values()):
             parts = chunks(table, pages)
             batches = [typed(b, part) for part in parts for b in copy_chunk(copier, part, block_bytes=block_bytes)]
-            found[table.table] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
-    return found
+            actual[table.table] = ([tuple(row.values()) for batch in batches for row in batch.to_pylist()], len(parts))
+    return actual
 
 
 def _expected(database: Database, table: TableName, columns: str = "*") -> Counter[tuple[Any, ...]]:
@@ -112,12 +112,12 @@ def test_typed_values_come_as_they_are(database: Database) -> None:
 def test_odd_names_of_schemas_tables_and_columns_are_quoted(database: Database) -> None:
     """Quotes, blanks, dots, percent signs, braces and letters beyond ASCII in names."""
     table = TableName('sch "ö"', "ta'b.le %s {x}")
-    made = SQL("CREATE TABLE {} ({} int PRIMARY KEY, {} text)").format(
+    result = SQL("CREATE TABLE {} ({} int PRIMARY KEY, {} text)").format(
         Identifier(table.schema, table.name), Identifier('k"ey %'), Identifier("{v} ü")
     )
     database.execute(
         SQL("CREATE SCHEMA {}").format(Identifier(table.schema)),
-        made,
+        result,
         SQL("INSERT INTO {} VALUES (1, 'a'), (2, NULL)").format(Identifier(table.schema, table.name)),
         SQL("CREATE PUBLICATION pub FOR TABLE {}").format(Identifier(table.schema, table.name)),
     )
@@ -167,14 +167,14 @@ def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database
     assert parts > 10
     assert Counter(rows) == _expected(database, TableName("public", "t"))
     with database.connect() as conn:
-        [counted] = measured(conn, read_tables(conn, database.source()).values())
+        [counted] = with_sizes(conn, read_tables(conn, database.source()).values())
         conn.execute("INSERT INTO t SELECT g, 'late' FROM generate_series(10001, 15000) g")
         copied = [
             block
             for part in chunks(counted, 1000)
             for block in copy_blocks(conn, chunk_query(part), block_bytes=1 << 20)
         ]
-    assert sum(b"late" in row for block in copied for row in block.wire) == 5000
+    assert sum(b"late" in row for block in copied for row in block.buffer) == 5000
 
 
 def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_children_stay_out(database: Database) -> None:
@@ -192,9 +192,9 @@ def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_childr
         "INSERT INTO child VALUES (2)",
         "CREATE PUBLICATION pub FOR TABLE root, ONLY parent WITH (publish_via_partition_root)",
     )
-    found = _snapshot(database)
-    assert Counter(found[TableName("public", "root")][0]) == _expected(database, TableName("public", "root"))
-    assert found[TableName("public", "parent")][0] == [(None, 1)]
+    actual = _snapshot(database)
+    assert Counter(actual[TableName("public", "root")][0]) == _expected(database, TableName("public", "root"))
+    assert actual[TableName("public", "parent")][0] == [(None, 1)]
 
 
 def test_a_leaf_that_is_no_heap_is_one_chunk_without_page_numbers(database: Database) -> None:
@@ -208,7 +208,7 @@ def test_a_leaf_that_is_no_heap_is_one_chunk_without_page_numbers(database: Data
         "CREATE PUBLICATION pub FOR TABLE root WITH (publish_via_partition_root)",
     )
     with database.connect() as conn:
-        [table] = measured(conn, read_tables(conn, database.source()).values())
+        [table] = with_sizes(conn, read_tables(conn, database.source()).values())
         whole = [part for part in chunks(table, 2) if part.leaf.table.name == "high"]
         assert [b"ctid" in chunk_query(part).as_bytes(conn) for part in whole] == [False]
     rows, parts = _snapshot(database)[table.table]
@@ -235,10 +235,10 @@ def test_a_leaf_that_sends_nothing_is_named_and_left_out(database: Database) -> 
         pytest.skip("this server refuses to publish a table with a foreign partition")
     assert _snapshot(database)[TableName("public", "root")][0] == [(None, 1, "a")]
     with database.connect() as conn:
-        found = [f"{each.severity.value}: {each.reason}" for each in table_findings(conn, database.source())]
+        actual = [f"{each.severity.value}: {each.reason}" for each in table_findings(conn, database.source())]
     gone = "so neither the copy nor the stream has its rows"
-    assert f"warning: its partition public.away is a foreign table, {gone}" in found
-    assert f"warning: its partition public.light is unlogged, {gone}" in found
+    assert f"warning: its partition public.away is a foreign table, {gone}" in actual
+    assert f"warning: its partition public.light is unlogged, {gone}" in actual
 
 
 def test_rows_of_one_column_of_nulls_and_of_empty_texts_are_all_there(database: Database) -> None:
@@ -250,10 +250,10 @@ def test_rows_of_one_column_of_nulls_and_of_empty_texts_are_all_there(database: 
         "INSERT INTO n SELECT NULL FROM generate_series(1, 500)",
         "CREATE PUBLICATION pub FOR TABLE t, n WITH (publish = 'insert')",
     )
-    found = _snapshot(database, pages=1)
+    actual = _snapshot(database, pages=1)
     for name in ("t", "n"):
         table = TableName("public", name)
-        assert Counter(found[table][0]) == _expected(database, table)
+        assert Counter(actual[table][0]) == _expected(database, table)
 
 
 def test_values_of_many_megabytes_come_whole(database: Database) -> None:
@@ -274,7 +274,9 @@ def test_what_comes_with_the_beginning_of_the_copy_is_not_overwritten(database: 
     with database.connect() as conn:
         blocks = list(copy_blocks(conn, query, block_bytes=block_bytes))
     rows = [
-        block.wire.octets[a:e].tobytes() for block in blocks for a, e in zip(block.wire.at, block.wire.end, strict=True)
+        block.buffer.octets[a:e].tobytes()
+        for block in blocks
+        for a, e in zip(block.buffer.start, block.buffer.end, strict=True)
     ]
     assert [int(row) for row in rows] == list(range(1, 3001))
 

@@ -26,6 +26,7 @@ from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import connect_replication
 from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database, MakeServer, new_database
 
@@ -198,11 +199,11 @@ def test_a_configured_table_that_sends_nothing_is_named(
 def test_slots_that_can_not_serve_are_errors(database: Database, tmp_path: Path) -> None:
     """Another plugin, two_phase, another database, and in use by a stranger; in use by a drain is a note."""
     database.execute(*_GOOD)
-    made: tuple[tuple[LiteralString, str], ...] = (
+    result: tuple[tuple[LiteralString, str], ...] = (
         ("SELECT pg_create_logical_replication_slot({}, 'test_decoding')", "test_decoding"),
         ("SELECT pg_create_logical_replication_slot({}, 'pgoutput', false, true)", "two_phase"),
     )
-    for statement, words in made:
+    for statement, words in result:
         database.execute(SQL(statement).format(database.name))
         _only(_check(database, tmp_path), f"slot {database.name}", words)
         database.execute(SQL("SELECT pg_drop_replication_slot({})").format(database.name))
@@ -212,7 +213,9 @@ def test_slots_that_can_not_serve_are_errors(database: Database, tmp_path: Path)
     with connect_replication(database.secret) as walsender:
         start = create_slot(walsender, database.name, temporary=False)
     for name, error in (("someone", True), ("lakeproof drain shop", False)):
-        with ReplicationStream.open(database.secret, database.name, ["pub"], start, application_name=name, wait_s=5):
+        with ReplicationStream.open(
+            database.secret, database.name, ["pub"], start, StreamOptions(application_name=name, wait_s=5)
+        ):
             report = _check(database, tmp_path)
         assert report.refused is error
         assert [f for f in report.findings if "in use by" in f.reason]
@@ -222,7 +225,7 @@ def test_things_worth_knowing_are_warnings_and_notes(database: Database, tmp_pat
     """FOR ALL TABLES, missing actions, an unused key, bare numerics with the line that pins them, bags."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, amount numeric, fine numeric(8,2))",
-        'CREATE TABLE f (v text, "V" text, _lp_op text)',
+        'CREATE TABLE f (v text, "V" text, _lp_op text, __lp_net text)',
         "ALTER TABLE f REPLICA IDENTITY FULL",
         "CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert, update, delete')",
     )
@@ -234,7 +237,7 @@ def test_things_worth_knowing_are_warnings_and_notes(database: Database, tmp_pat
         assert words in warnings
     assert "table: {public.t: {numeric: {amount: [38, 10]}}}" in notes
     assert "multiset" in notes
-    assert "V is #2#V, _lp_op is #3#_lp_op" in notes
+    assert "V is #2#V, _lp_op is #3#_lp_op, __lp_net is #4#__lp_net" in notes
     assert "fine" not in notes
 
 

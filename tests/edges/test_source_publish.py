@@ -1,4 +1,4 @@
-"""What plan shows is what apply runs, and teardown takes away what bootstrap and apply have made.
+"""`apply` runs what `plan` shows, and teardown takes away what bootstrap and apply have made.
 
 What makes a table unfit to be published is tested in test_source_checks.py.
 """
@@ -67,8 +67,8 @@ def test_a_plan_changes_nothing_and_apply_does_what_it_says(
     with connect(database.secret) as conn:
         source = config.sources["shop"]
         assert publications_of(conn, source) == ["pub", "pub_inserts"]
-        found = read_tables(conn, source)
-    assert {name: sorted(table.actions) for name, table in found.items()} == {
+        actual = read_tables(conn, source)
+    assert {name: sorted(table.actions) for name, table in actual.items()} == {
         KEYED: ["delete", "insert", "truncate", "update"],
         BAG: ["insert", "truncate"],
         ODD: ["delete", "insert", "truncate", "update"],

@@ -1,4 +1,4 @@
-"""What `check` refuses is exactly what PostgreSQL refuses the application once the table is published.
+"""`check` refuses exactly what PostgreSQL refuses the application once the table is published.
 
 Identities, row filters, column lists and operations, each with each; the server is asked by updating and deleting rows.
 """
@@ -42,7 +42,7 @@ OPERATIONS: tuple[LiteralString, ...] = (
 
 
 def refused_by_postgres(conn: Connection) -> bool:
-    """Whether an update or a delete of a row fails."""
+    """True if an update or a delete of a row fails."""
     for statement in ("UPDATE t SET v = v", "DELETE FROM t"):
         try:
             with conn.transaction(force_rollback=True):

@@ -20,6 +20,7 @@ from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
 from lakeproof.postgres.connection import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot, read_slot
+from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import Received, ReplicationStream
 from tests.fix_postgres import Database, MakeServer
 
@@ -44,9 +45,7 @@ def _open(
         database.name,
         publications,
         start,
-        status_interval_s=status_interval_s,
-        wait_s=wait_s,
-        messages=True,
+        StreamOptions(status_interval_s=status_interval_s, wait_s=wait_s, messages=True),
     )
 
 
@@ -56,7 +55,7 @@ def _until(stream: ReplicationStream, end: Lsn, max_bytes: int = 1 << 20) -> lis
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         got = stream.read(max_bytes, 0.2)
-        messages += got.wire
+        messages += got.buffer
         if got.keepalive_lsn is not None and got.keepalive_lsn >= end:
             return messages
     raise AssertionError(f"no keepalive at {end} within 20 s")
@@ -71,9 +70,9 @@ def test_whole_transactions_come_in_commit_order(database: Database) -> None:
     start = _slot(database)
     database.execute("INSERT INTO t SELECT g, 'a' FROM generate_series(1, 500) g", "INSERT INTO t VALUES (501, 'b')")
     with _open(database, start) as stream:
-        told = _messages(_until(stream, database.end_of_wal()))
-    assert sum(isinstance(message, Insert) for message in told) == 501
-    commits = [message for message in told if isinstance(message, Commit)]
+        messages = _messages(_until(stream, database.end_of_wal()))
+    assert sum(isinstance(message, Insert) for message in messages) == 501
+    commits = [message for message in messages if isinstance(message, Commit)]
     assert [c.end_lsn for c in commits] == sorted(c.end_lsn for c in commits)
 
 
@@ -149,9 +148,9 @@ def test_logical_messages_come_and_two_phase_stays_off(database: Database) -> No
         conn.execute("INSERT INTO t VALUES (1, 'prepared')")
         conn.execute(SQL("PREPARE TRANSACTION {}").format(database.name))
         with _open(database, start) as stream:
-            told = _messages(_until(stream, database.end_of_wal()))
-            assert [m.prefix for m in told if isinstance(m, LogicalMessage)] == ["beat"]
-            assert not any(isinstance(m, Begin | Insert) for m in told)
+            message = _messages(_until(stream, database.end_of_wal()))
+            assert [m.prefix for m in message if isinstance(m, LogicalMessage)] == ["beat"]
+            assert not any(isinstance(m, Begin | Insert) for m in message)
             conn.execute(SQL("COMMIT PREPARED {}").format(database.name))
             assert [m.new for m in _messages(_until(stream, database.end_of_wal())) if isinstance(m, Insert)]
         state = read_slot(conn, database.name)
@@ -242,32 +241,32 @@ def test_a_fast_shutdown_is_noticed_and_pings_are_not_answered_at_full_speed(mak
         database.execute("INSERT INTO t VALUES (2, 'b')")
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        told = _follow_shutdown(stream)
+        message = _follow_shutdown(stream)
         stream.close()
         stopping.join(30)
-    assert told.wanted
-    assert told.statuses < 60
+    assert message.asked
+    assert message.statuses < 60
 
 
 @dataclass
 class _Told:
     statuses: int = 0
-    wanted: bool = False
+    asked: bool = False
     end: Lsn = Lsn.ZERO
 
 
 def _follow_shutdown(stream: ReplicationStream) -> _Told:
     """Read to the end; acknowledge only after the server has asked for a while."""
-    told = _Told()
+    message = _Told()
     for _ in range(100):
         before = stream._status_at
         try:
             got = stream.read(1 << 20, 0.1)
         except TransientError:
-            return told
-        told.statuses += stream._status_at != before
-        told.end = max([told.end, *(m.end_lsn for m in _messages(got.wire) if isinstance(m, Commit))])
-        told.wanted = told.wanted or got.flush_wanted
-        if told.wanted and told.end > stream.confirmed and told.statuses > 5:
-            stream.acknowledge(told.end)
+            return message
+        message.statuses += stream._status_at != before
+        message.end = max([message.end, *(m.end_lsn for m in _messages(got.buffer) if isinstance(m, Commit))])
+        message.asked = message.asked or got.flush_requested
+        if message.asked and message.end > stream.confirmed and message.statuses > 5:
+            stream.acknowledge(message.end)
     raise AssertionError("the server did not end the stream")

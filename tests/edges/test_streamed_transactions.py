@@ -68,16 +68,16 @@ def _draining(items: Drained, **limits: Any) -> Iterator[None]:
 
 
 def _streamed(items: Drained) -> int:
-    """How many transactions the server has streamed."""
+    """Return the number of transactions that the server has streamed."""
     if items.database.value("SHOW server_version_num") >= "150000":
         items.database.execute("SELECT pg_stat_force_next_flush()")
     else:
         # A collector of its own hears of it twice a second.
         time.sleep(1.5)
-    found: int = items.database.value(
+    actual: int = items.database.value(
         "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [items.slot]
     )
-    return found
+    return actual
 
 
 def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items: Drained) -> None:
@@ -124,7 +124,7 @@ def test_a_shape_announced_in_a_streamed_transaction_holds_for_what_follows_it(i
 
 @pytest.mark.since(15)  # column lists
 def test_an_older_shape_does_not_come_back_when_its_streamed_transaction_commits(items: Drained) -> None:
-    """What arrived last is in force, not what was committed last; the landing names it again behind the transaction."""
+    """The shape that arrived last is in force, not the one committed last; the landing names it again after it."""
     items.database.execute("CREATE TABLE elsewhere (id int, note text, price int)")
     _publish(items, "id, note, price")
     with _draining(items), items.database.connect(autocommit=False) as streamed:

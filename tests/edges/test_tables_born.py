@@ -1,4 +1,4 @@
-"""Which tables the drain and the lake believe to be born in the stream, and that every row of those is in it.
+"""Tables that the drain and the lake believe to be born in the stream: every row of those is in it.
 
 The rows are read from the landing and added up here; that such tables enter the lake and are equal there is in
 `tests/scenarios/test_table_born_in_the_stream.py`.
@@ -14,7 +14,7 @@ from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.lake.planning.born_tables import Birth, births
-from lakeproof.lake.planning.plan import plan_cycle
+from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
@@ -34,9 +34,9 @@ def begun(database: Database, lake: Path, publication: LiteralString) -> Drained
         SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(database.name)),
         publication,
     )
-    made = Drained(database, lake)
-    made.begin()
-    return made
+    result = Drained(database, lake)
+    result.begin()
+    return result
 
 
 def caught_up(drained: Drained) -> None:
@@ -49,8 +49,8 @@ def caught_up(drained: Drained) -> None:
 def believed(drained: Drained) -> dict[TableName, Birth]:
     """The tables that the lake would take in, each held against the source: every row of theirs is in the landing."""
     chain = drained.chain()
-    found = {t: b for t, b in births(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
-    for table, birth in found.items():
+    actual = {t: b for t, b in births(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
+    for table, birth in actual.items():
         rows = [(v, row) for v, row in landed_rows(chain) if v.oid == birth.version.oid]
         assert all(row["_lp_lsn"] > birth.since.value for _, row in rows), table
         assert {v.table for v, _ in rows} <= {table}
@@ -58,28 +58,28 @@ def believed(drained: Drained) -> dict[TableName, Birth]:
         columns = SQL(", ").join(Identifier(c.name) for c in birth.version.columns)
         query = SQL("SELECT {} FROM ONLY {}").format(columns, Identifier(table.schema, table.name))
         assert fold(rows).get(table, []) == sorted(drained.database.rows(query), key=repr), table
-    return found
+    return actual
 
 
 def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, list[Lsn]], Cut]:
     """The tables that cycles after `cut` take in, as they are planned one after the other, with where; and the last cut."""
     chain, number = drained.chain(), CycleNumber(1 if cut is None else cut.number + 1)
-    found: dict[TableName, list[Lsn]] = {}
-    while plan := plan_cycle(chain, cut, {}, number, end=chain.end, cycle_rows=40):
+    actual: dict[TableName, list[Lsn]] = {}
+    while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40)):
         tables = {} if cut is None else dict(cut.tables)
         for table, intent in plan.tables.items():
             since = intent.from_lsn if intent.born is not None else tables[table].snapshot_lsn
             version = tables[table].version if intent.born is None else intent.born
-            version = version if intent.reshape is None else intent.reshape.version
+            version = version if intent.schema_change is None else intent.schema_change.version
             if intent.born is not None:
-                found.setdefault(table, []).append(plan.end)
+                actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
         cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", dict(plan.held))
         number = CycleNumber(number + 1)
     assert cut is not None
     assert cut.position == chain.end, "nothing is stuck"
     assert not cut.held
-    return found, cut
+    return actual, cut
 
 
 def test_exactly_the_tables_that_are_wholly_in_the_stream_are_born(database: Database, tmp_path: Path) -> None:
@@ -88,16 +88,16 @@ def test_exactly_the_tables_that_are_wholly_in_the_stream_are_born(database: Dat
     for name, case in CASES.items():
         do(database, name, case.does)
     caught_up(drained)
-    found = believed(drained)
-    assert {t.name for t in found} == {name for name, case in CASES.items() if case.born}
+    actual = believed(drained)
+    assert {t.name for t in actual} == {name for name, case in CASES.items() if case.born}
     # In cycles of 40 rows: some are past the first rows of a table before they know that it was born.
     places, _ = entered(drained)
-    assert places.keys() == found.keys()
-    assert all(found[table].enters_at <= place for table, (place,) in places.items())
+    assert places.keys() == actual.keys()
+    assert all(actual[table].enters_at <= place for table, (place,) in places.items())
 
 
 def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database: Database, tmp_path: Path) -> None:
-    """Also where that one is in the lake, or was made and dropped in the same batch; with other columns or the same."""
+    """Also if that one is in the lake, or was made and dropped in the same batch; with other columns or the same."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     again: tuple[LiteralString, ...] = ("DROP TABLE {t}", *FILLED, "DROP TABLE {t}", *FILLED, *LATER)
     do(database, "same", FILLED)
@@ -112,11 +112,13 @@ def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database
     for before in (None, cut):
         places, after = entered(drained, before)
         assert {t.name: len(place) for t, place in places.items()} == {"same": 1, "other": 1}
-        assert {at.version.id for at in after.tables.values()} == {b.version.id for b in believed(drained).values()}
+        assert {position.version.id for position in after.tables.values()} == {
+            b.version.id for b in believed(drained).values()
+        }
 
 
 def test_the_catalog_is_read_as_soon_as_a_new_table_has_rows(database: Database, tmp_path: Path) -> None:
-    """What is altered soon after is then a change of shape like any other."""
+    """An ALTER soon after is then a change of shape like any other."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     with drained.running("stopped", flush_interval_s=0.05) as process:
         do(database, "young", FILLED)
@@ -130,7 +132,7 @@ def test_the_catalog_is_read_as_soon_as_a_new_table_has_rows(database: Database,
 
 @pytest.mark.since(15)
 def test_a_table_of_a_schema_is_born_unless_it_was_moved_into_it(database: Database, tmp_path: Path) -> None:
-    """What it had before is not sent; nor is what it has apart from the schema."""
+    """Its earlier rows are not sent; nor is what it has apart from the schema."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR TABLES IN SCHEMA public")
     moved = (
         "CREATE TABLE apart.{t} (id int)",
@@ -188,8 +190,8 @@ def test_a_table_in_a_publication_that_names_it_is_not_born(database: Database, 
 
 def test_what_went_under_a_published_root_is_not_the_partitions_own(database: Database, tmp_path: Path) -> None:
     """Detached, it is a table of its own, with rows that came under the root's name; a new root may have lost some."""
-    made: LiteralString = "CREATE PUBLICATION shop FOR ALL TABLES WITH (publish_via_partition_root)"
-    drained = begun(database, tmp_path / "lake", made)
+    result: LiteralString = "CREATE PUBLICATION shop FOR ALL TABLES WITH (publish_via_partition_root)"
+    drained = begun(database, tmp_path / "lake", result)
     part: tuple[LiteralString, ...] = (
         "CREATE TABLE {t} PARTITION OF root FOR VALUES FROM (0) TO (10)",
         "INSERT INTO root VALUES (1, 'a')",

@@ -108,8 +108,8 @@ def test_a_pattern_that_matches_nothing_is_refused(erp: Database, tmp_path: Path
 
 def test_check_names_the_tables_that_nobody_selects(erp: Database, tmp_path: Path) -> None:
     """Of the schemas that the configuration speaks of, without those that it leaves out; and how to take all."""
-    (told,) = _found(check_source(_config(erp, tmp_path, "erp.orders"), SOURCE), Severity.NOTE)
-    reason, _, remedy = told.partition("; ")
+    (message,) = _found(check_source(_config(erp, tmp_path, "erp.orders"), SOURCE), Severity.NOTE)
+    reason, _, remedy = message.partition("; ")
     assert reason == "schema erp: not selected and not published: erp.days, erp.journal, erp.tmp_1"
     assert remedy == "to follow them, name them in `tables`, or all of them by erp.*"
     notes = _found(check_source(_config(erp, tmp_path, "erp.o* erp.d*", "erp.days erp.tmp_*"), SOURCE), Severity.NOTE)
@@ -129,7 +129,7 @@ def test_a_table_that_is_made_later_waits_for_apply_and_its_copy(
 
     with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
         assert shown() == set()
-    assert "which tables its patterns match is not in the lake yet" in caplog.text
+    assert "the lake does not know yet which tables its patterns match" in caplog.text
     apply(config, SOURCE, plan(config, SOURCE))
     bootstrap(config, SOURCE)
     assert shown() == {"orders", "journal", "days"}
@@ -138,7 +138,7 @@ def test_a_table_that_is_made_later_waits_for_apply_and_its_copy(
     (warning,) = _found(check_source(config, SOURCE), Severity.WARNING)
     assert warning.startswith("table erp.coupons: it matches erp.* and is not published")
     assert status(config).sources[SOURCE].unpublished == (coupons,)
-    assert "erp.coupons: not published, though a pattern matches; run `lakeproof apply shop`" in page(status(config))
+    assert "erp.coupons: matched by a pattern but not published; run `lakeproof apply shop`" in page(status(config))
     planned = plan(config, SOURCE)
     assert planned.statements == ('ALTER PUBLICATION "shop" ADD TABLE "erp"."coupons"',)
     apply(config, SOURCE, planned)

@@ -1,4 +1,4 @@
-"""What a machine may lack: one line with the remedy, and nothing installed or started."""
+"""A machine that lacks something: one line with the remedy, and nothing installed or started."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def _preflight(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def _one_line(status: int, said: str, *words: str) -> None:
+def _one_line(status: int, message: str, *words: str) -> None:
     assert status == 2
-    assert said.startswith("lakeproof: ")
-    assert said.count("\n") == 1
+    assert message.startswith("lakeproof: ")
+    assert message.count("\n") == 1
     for word in words:
-        assert word in said
+        assert word in message
 
 
 def test_a_machine_with_everything_passes_without_a_word() -> None:
@@ -57,7 +57,7 @@ def test_a_java_home_without_java_is_named() -> None:
 
 
 def test_a_missing_java_is_named(tmp_path: Path) -> None:
-    """Where PATH has a bash but no java."""
+    """A PATH that has a bash but no java."""
     (tmp_path / "bash").symlink_to("/bin/bash")
     _one_line(*_preflight(PATH=str(tmp_path)), "no java on PATH", "openjdk-17")
 

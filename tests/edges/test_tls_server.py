@@ -92,10 +92,10 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
             os.chown(server.data / name, user.pw_uid, user.pw_gid)
     server.conf = conf
     with server:
-        made = Tls(server, folder)
-        with psycopg.connect(made.dsn().get_secret_value(), autocommit=True) as admin:
+        result = Tls(server, folder)
+        with psycopg.connect(result.dsn().get_secret_value(), autocommit=True) as admin:
             admin.execute("CREATE ROLE with_certificate LOGIN REPLICATION")
-        yield made
+        yield result
 
 
 def _certificates(folder: Path) -> None:

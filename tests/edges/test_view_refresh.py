@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,8 +22,9 @@ from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number,
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views import optimize as upkeep
-from lakeproof.views.optimize import files_together, kept_cuts, unneeded_files
-from lakeproof.views.refresh import app_id, refresh_view
+from lakeproof.views import refresh as view_refresh
+from lakeproof.views.optimize import kept_cuts, optimize_view, unneeded_files
+from lakeproof.views.refresh import ViewInputs, app_id, refresh_view
 from tests.fix_lake import SPARK
 
 pytestmark = pytest.mark.spark
@@ -55,9 +56,7 @@ class Shop:
             open_store(self.lake),
             self.lake,
             self.view,
-            tables={"sales": frame},
-            sources=sources,
-            refresh=self.cuts,
+            ViewInputs({"sales": frame}, sources, self.cuts),
         )
 
     def stored(self) -> DataFrame:
@@ -136,12 +135,15 @@ _DAMAGES = (
 )
 
 
-def test_a_damaged_view_heals(shop: Shop) -> None:
+@pytest.mark.parametrize(
+    "damages", [_DAMAGES[2:5], pytest.param(_DAMAGES, marks=pytest.mark.full)], ids=["some", "all"]
+)
+def test_a_damaged_view_heals(shop: Shop, damages: tuple[str, ...]) -> None:
     """Whoever wrote into the Delta table, the next refresh makes it the query's answer again."""
     rows = sales(("a", 1.0), ("a", 1.0), ("b", 2.0), ("c", 3.0))
     shop.refresh(rows)
     before = shop.rows()
-    for damage in _DAMAGES:
+    for damage in damages:
         version = newest_version(shop.path)
         shop.spark.sql(damage.replace(" v", f" delta.`{shop.path}`"))
         assert newest_version(shop.path) == version + 1, f"{damage} is a commit"
@@ -159,32 +161,60 @@ def _refresh_and_die(folder: str) -> None:
     shop.refresh(sales(("a", 1.0), ("b", 2.0)))
 
 
+def _killed(place: Shop, failpoint: str) -> None:
+    """A refresh in a process of its own, with a JVM of its own, which the system ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEPROOF_FAILPOINT", failpoint)
+        process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(place.folder),))
+        process.start()
+        process.join(600)
+        code = process.exitcode
+        process.kill()
+        process.join()
+    assert code == -9
+
+
+def _interrupted(place: Shop, failpoint: str) -> None:
+    """The same refresh in this process, which is interrupted there."""
+
+    def interrupt(name: str) -> None:
+        if name == failpoint:
+            raise KeyboardInterrupt(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_refresh, "failpoint", interrupt)
+        with pytest.raises(KeyboardInterrupt, match=failpoint):
+            place.refresh(sales(("a", 1.0), ("b", 2.0)))
+    place.cuts -= 1
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["view.after_commit", pytest.param("view.after_sync", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("end", "failpoint"),
+    [
+        (_interrupted, "view.after_commit"),
+        pytest.param(_killed, "view.after_commit", marks=pytest.mark.full),
+        pytest.param(_killed, "view.after_sync", marks=pytest.mark.full),
+    ],
+)
 def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, at: str
+    shop: Shop, end: Callable[[Shop, str], None], failpoint: str
 ) -> None:
     """The commit without a cut is taken out of the log, and the refresh made again."""
     shop.refresh(sales(("a", 1.0)))
-    monkeypatch.setenv("LAKEPROOF_FAILPOINT", at)
-    process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(shop.folder),))
-    process.start()
-    process.join(600)
-    code = process.exitcode
-    process.kill()
-    process.join()
-    assert code == -9
+    end(shop, failpoint)
     assert newest_version(shop.path) == 1, "committed"
     assert newest_number(open_store(shop.lake)) == 1, "without a cut"
-    made = shop.refresh(sales(("b", 2.0), ("b", 2.0)))
-    assert (made.number, made.delta_version, made.inserted, made.retracted) == (2, 1, 2, 1)
+    result = shop.refresh(sales(("b", 2.0), ("b", 2.0)))
+    assert (result.number, result.delta_version, result.inserted, result.retracted) == (2, 1, 2, 1)
     assert shop.rows() == Counter({("b", "2.0"): 2})
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "message"),
     [
         ("SELECT product AS _lp_x FROM sales", "begins with _lp_"),
+        ("SELECT product AS __LP_net FROM sales", "begins with __lp_"),
         ("SELECT product, amount AS Product FROM sales", "same name"),
         ("SELECT nothing FROM sales", "UNRESOLVED_COLUMN"),
         ("SELEC product FROM sales", "PARSE_SYNTAX_ERROR"),
@@ -197,12 +227,14 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
         ("  \n;", "no SQL"),
     ],
 )
-def test_a_definition_that_can_not_be_kept_is_refused(spark: SparkSession, tmp_path: Path, sql: str, told: str) -> None:
+def test_a_definition_that_can_not_be_kept_is_refused(
+    spark: SparkSession, tmp_path: Path, sql: str, message: str
+) -> None:
     """One message that names the view, in Spark's short words and without a value; nothing is written."""
     shop = Shop(spark, tmp_path, sql)
     with pytest.raises(ConfigError) as refused:
         shop.refresh(sales(("secret value", 1.0)))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "revenue" in refused.value.thing
     assert "secret value" not in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -238,8 +270,8 @@ def test_nested_and_odd_columns_are_kept(spark: SparkSession, tmp_path: Path) ->
         "CAST(product AS binary) b, at `a.t` FROM s ORDER BY product",
     )
     shop.refresh(sales(("a", 0.0), ("b", 1.5)))
-    made = shop.refresh(sales(("a", -0.0), ("b", 1.5)))
-    assert (made.inserted, made.retracted) == (1, 1)
+    result = shop.refresh(sales(("a", -0.0), ("b", 1.5)))
+    assert (result.inserted, result.retracted) == (1, 1)
     assert shop.refresh(sales(("a", -0.0), ("b", 1.5))).inserted == 0
 
 
@@ -280,36 +312,36 @@ def test_one_process_refreshes_at_a_time(tmp_path: Path) -> None:
 
 
 def _fragments(shop: Shop) -> ViewCut:
-    """A view of four refreshes, each of which left a file."""
-    made = [shop.refresh(sales(*((name, 1.0) for name in "abcd"[: number + 1]))) for number in range(4)]
-    assert len(table_files(shop.path, made[-1].delta_version).newest) == 4
-    return made[-1]
+    """A view of three refreshes, each of which left a file."""
+    result = [shop.refresh(sales(*((name, 1.0) for name in "abc"[: number + 1]))) for number in range(3)]
+    assert len(table_files(shop.path, result[-1].delta_version).newest) == 3
+    return result[-1]
 
 
 def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> None:
     """The cuts that are kept stay readable, what only older ones needed goes, and the next refresh goes on from there."""
     last, before = _fragments(shop), shop.rows()
     store = open_store(shop.lake)
-    made = files_together(shop.spark, store, shop.lake, last, 2)
-    assert made is not None
-    assert (made.delta_version, made.sources, made.inserted, made.retracted) == (4, last.sources, 0, 0)
-    assert newest_cut(store, "revenue") == made
+    result = optimize_view(shop.spark, store, shop.lake, last, 2)
+    assert result is not None
+    assert (result.delta_version, result.sources, result.inserted, result.retracted) == (3, last.sources, 0, 0)
+    assert newest_cut(store, "revenue") == result
     assert shop.rows() == before
-    assert files_together(shop.spark, store, shop.lake, made, 2) is None
+    assert optimize_view(shop.spark, store, shop.lake, result, 2) is None
     now = datetime.now(timezone.utc)
     kept = kept_cuts(store, {"revenue": 3600.0}, now)
     assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(shop.lake, kept, {}))) == ([], 1, [])
     assert kept_cuts(store, {"another": 0.0}, now).old == []
     kept = kept_cuts(store, {"revenue": 0.0}, now)
-    assert len(kept.old) == 4
-    assert kept.oldest == kept.newest == {"revenue": made}
+    assert len(kept.old) == 3
+    assert kept.oldest == kept.newest == {"revenue": result}
     gone = [place for place, _ in unneeded_files(shop.lake, kept, {})]
-    assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 4
+    assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 3
     for place in gone:
         place.unlink()
     assert shop.rows() == before
     again = shop.refresh(sales(("a", 1.0), ("z", 2.0)))
-    assert (again.inserted, again.retracted, again.delta_version) == (1, 3, 5)
+    assert (again.inserted, again.retracted, again.delta_version) == (1, 2, 4)
     assert shop.rows() == Counter({("a", "1.0"): 1, ("z", "2.0"): 1})
 
 
@@ -323,12 +355,12 @@ def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: 
 
     monkeypatch.setattr(upkeep, "failpoint", killed)
     with pytest.raises(KeyboardInterrupt, match=r"view.after_optimize"):
-        files_together(shop.spark, store, shop.lake, last, 2)
+        optimize_view(shop.spark, store, shop.lake, last, 2)
     monkeypatch.undo()
-    assert (newest_version(shop.path), newest_cut(store, "revenue")) == (4, last)
-    made = files_together(shop.spark, store, shop.lake, last, 2)
-    assert made is not None
-    assert (made.delta_version, made.number) == (4, last.number + 1)
+    assert (newest_version(shop.path), newest_cut(store, "revenue")) == (3, last)
+    result = optimize_view(shop.spark, store, shop.lake, last, 2)
+    assert result is not None
+    assert (result.delta_version, result.number) == (3, last.number + 1)
     shop.spark.sql(f"DELETE FROM delta.`{shop.path}` WHERE product = 'a'")  # noqa: S608  a folder of our own
-    assert files_together(shop.spark, store, shop.lake, made, 1) is None
-    assert newest_version(shop.path) == 5
+    assert optimize_view(shop.spark, store, shop.lake, result, 1) is None
+    assert newest_version(shop.path) == 4

@@ -17,12 +17,13 @@ from pyspark.sql import SparkSession
 from lakeproof.commands import refresh as step
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError, NoRoomError
-from lakeproof.lake.delta.apply import append
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.read.open import OpenedLake, open_lake
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.storage.open import open_store
@@ -30,7 +31,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.views.audit import audit_view
 from lakeproof.views.open import open_views
 from lakeproof.views.refresh import refresh_view
-from tests.core.test_lake_documents import VERSION
+from tests.core.lake_document_samples import VERSION
 from tests.damage import alter, data_files
 
 pytestmark = pytest.mark.spark
@@ -56,10 +57,13 @@ class Shop:
         """One row more, and a cut that has it."""
         rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _lp_text string")
         commit = CommitInfo("test", self.cuts + 1, "{}")
-        append(self.spark, self.paths.url(self.paths.current(T)), rows, commit, create=TableSpec())
-        at = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
+        path = self.paths.url(self.paths.current(T))
+        apply(self.spark, CommitRequest(path, NetChange(images=rows), commit, create=TableSpec()))
+        position = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
         self.cuts += 1
-        cut = Cut(CycleNumber(self.cuts), "apply", ONE, Lsn(self.cuts), None, {T: at}, 1, "0" * 64, "2026-01-01")
+        cut = Cut(
+            CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, {T: position}, 1, "0" * 64, "2026-01-01"
+        )
         write_cut(self.store, self.paths, cut)
 
     def refresh(self, view: str | None = None) -> None:
@@ -68,26 +72,28 @@ class Shop:
 
     def opened(self) -> tuple[dict[str, int], list[int]]:
         """Both views together: the cut of the source, and how many rows each has."""
-        at = open_views(self.spark, self.config, self.views)
-        return {source: int(number) for source, number in at.sources.items()}, [at.view(v).count() for v in self.views]
+        position = open_views(self.spark, self.config, self.views)
+        return {source: int(number) for source, number in position.sources.items()}, [
+            position.view(v).count() for v in self.views
+        ]
 
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     """With one cut."""
-    made = Shop(spark, tmp_path)
-    made.cut()
-    return made
+    result = Shop(spark, tmp_path)
+    result.cut()
+    return result
 
 
 def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is compacted meanwhile; and they are opened where one refresh brought all of them."""
+    """Whatever is compacted meanwhile; and they are opened if one refresh brought all of them."""
 
     def cut_after(*args: Any, **kwargs: Any) -> Any:
-        made = refresh_view(*args, **kwargs)
+        result = refresh_view(*args, **kwargs)
         if shop.cuts == 1:
             shop.cut()
-        return made
+        return result
 
     with pytest.raises(LakeError, match="no refresh that is kept"):
         shop.opened()
@@ -103,8 +109,8 @@ def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.Mon
 def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
     """The rows that the view has at just that cut, whatever came later, and no hidden column; else what to do is said."""
 
-    def opened(at: int) -> OpenedLake:
-        return open_lake(shop.spark, shop.lake, at)
+    def opened(position: int) -> OpenedLake:
+        return open_lake(shop.spark, shop.lake, position)
 
     with pytest.raises(LakeError, match="no view of this name; run `lakeproof refresh`"):
         opened(1).view("a")
@@ -114,7 +120,7 @@ def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
         if number == 3:
             shop.refresh()
     assert opened(1).views() == ["a", "b"]
-    assert {at: sorted(map(tuple, opened(at).view("a").collect())) for at in (1, 3)} == {
+    assert {position: sorted(map(tuple, opened(position).view("a").collect())) for position in (1, 3)} == {
         1: [(0, "x")],
         3: [(0, "x"), (1, "x"), (2, "x")],
     }
@@ -126,7 +132,7 @@ def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
 
 
 def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
-    """At the cut it stands at, whatever has come since; not where its definition is another now."""
+    """At the cut it stands at, whatever has come since; not if its definition is another now."""
 
     def audited() -> tuple[str, str]:
         proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"])
@@ -164,6 +170,7 @@ def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
     assert audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"]).status == "equal"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk_is_not_taken_for_a_damaged_view(shop: Shop) -> None:
     """One error that says so, and no advice to move the view's table away; it goes on when there is room."""

@@ -1,4 +1,4 @@
-"""What is wrong with one view is told of that view, and the others are refreshed."""
+"""A fault of one view is reported of that view, and the others are refreshed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import prove
+from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError
@@ -44,14 +44,14 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source}, views=views)
     bootstrap(config, "shop")
     into_the_lake(config, spark)
-    assert {made.view: made.held for made in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
+    assert {result.view: result.held for result in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
     place = f"delta.{quoted(view_path(config.lake, 'b_locked'))}"
     spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     for file in Path(view_path(config.lake, "c_emptied")).glob("*.parquet"):
         file.unlink()
     database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
     into_the_lake(config, spark)
-    held = {made.view: made.held for made in refresh(config, None, spark)}
+    held = {result.view: result.held for result in refresh(config, None, spark)}
     assert held["d_right"] is None
     assert "UNRESOLVED_COLUMN" in (held["a_renamed"] or "")
     assert "DELTA_CANNOT_MODIFY_APPEND_ONLY" in (held["b_locked"] or "")
@@ -61,6 +61,7 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     assert refresh(config, "c_emptied", spark)[0].inserted == 3
 
 
+@pytest.mark.full
 def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """It is recorded as not compared each time; the other view and the history are recorded as equal."""
     table = TableName("public", "t")
@@ -81,8 +82,8 @@ def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: P
     commit.write_bytes(commit.read_bytes()[:-20])
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
     for _ in range(2):
-        found = prove(config, "shop", None, spark, history=True)
-        assert found.tables[table].status == "equal"
+        actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
+        assert actual.tables[table].status == "equal"
         assert {name: proof.status for name, proof in read_views(store, paths).items()} == {
             "a_damaged": "blocked",
             "b_right": "equal",

@@ -1,6 +1,6 @@
-"""A table as a Python dictionary, and random batches for it: what the apply contract's makes are compared with.
+"""A table as a Python dictionary, and random batches for it: what the apply contract's strategies are compared with.
 
-Which makes there are, and in what surroundings, belongs to `test_apply_makes.py`.
+Choosing strategies and surroundings belongs to `test_apply_makes.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.lake.delta.apply import Applied, CommitInfo, TableSpec, apply
-from lakeproof.lake.delta.commit import Make
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import FIRST
 
 ODD = [
@@ -44,9 +45,10 @@ _ARROW = {
     "double": pa.float64(),
     "timestamp_ntz": pa.timestamp("us"),
 }
-# The ends of what there is, and an hour that summer time leaves out.
+# The ends of what there is, the last moment before the epoch, and one in the hour that summer time leaves out.
 _MOMENTS = [
     datetime(1, 1, 1),  # noqa: DTZ001  without a zone
+    datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001  as above
     datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001  as above
     datetime(2020, 3, 29, 2, 30),  # noqa: DTZ001  as above
 ]
@@ -56,7 +58,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What sort of table it is; `key` are the first of `columns`, (name, Spark type)."""
+    """A sort of table; `key` are the first of `columns`, (name, Spark type)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -82,23 +84,23 @@ class Batch:
 
     deletes: list[Key]
     images: list[Row]
-    wipe: bool = False
+    truncate: bool = False
 
 
 @dataclass(slots=True)
 class Table:
-    """A Delta table and its dictionary, written by one make."""
+    """A Delta table and its dictionary, written with one strategy."""
 
     session: SparkSession
     path: str
     kind: Kind
-    make: Make
+    strategy: WriteStrategy
     rng: random.Random
     rows: dict[Key, Row] = field(default_factory=dict)
     version: int = -1
     number: int = 0
     states: dict[int, dict[Key, Row]] = field(default_factory=dict)
-    makes: set[str] = field(default_factory=set)
+    strategies: set[WriteStrategy] = field(default_factory=set)
 
     def value(self, spark_type: str) -> Any:
         """Any value of a type, few of each, so that keys come back."""
@@ -110,8 +112,6 @@ class Table:
                 return rng.choice([b"", b"\x00'\\", bytes([rng.randrange(256), rng.randrange(4)])])
             case "boolean":
                 return rng.random() < 0.5
-            case "timestamp_ntz":
-                return datetime.fromisoformat(rng.choice(["0001-01-01", "1969-12-31T23:59:59.999999", "2026-01-02"]))
             case "double":
                 return rng.choice([0.0, -0.0, 1.5, float("inf"), 5e-324])
             case "timestamp_ntz":
@@ -120,7 +120,7 @@ class Table:
                 return rng.choice([*ODD, *(f"v{rng.randrange(30)}" for _ in ODD)])
 
     def key(self) -> Key:
-        """A random key; with NULLs where they are keys."""
+        """A random key; with NULLs if they are keys."""
         types = [t for _, t in self.kind.columns[: self.kind.key]]
         return tuple(None if self.kind.null_safe and self.rng.random() < 0.2 else self.value(t) for t in types)
 
@@ -142,9 +142,9 @@ class Table:
             case "empty":
                 return Batch(list(self.rows), [])
             case "wipe":
-                return Batch([], [], wipe=True)
+                return Batch([], [], truncate=True)
             case "refill":
-                return Batch([], [self.row(k) for k in keys], wipe=True)
+                return Batch([], [self.row(k) for k in keys], truncate=True)
         gone = list(keys)
         return Batch(gone, [self.row(k) for k in gone if rng.random() < 0.7])
 
@@ -161,7 +161,7 @@ class Table:
         return self.session.createDataFrame(pa.table(arrays, names=[n for n, _ in chosen]), schema)
 
     def keys(self, keys: Sequence[Key]) -> DataFrame:
-        """Keys that go, each with a number of its own where the dictionary has a row of it."""
+        """Keys that go, each with a number of its own if the dictionary has a row of it."""
         kind = replace(self.kind, columns=(*self.kind.columns[: self.kind.key], (FIRST, "bigint")))
         numbered = [(*key, 100 + n if key in self.rows else None) for n, key in enumerate(keys)]
         return replace(self, kind=kind).frame(numbered)
@@ -175,50 +175,45 @@ class Table:
             )
             self.version = 0
         images = self.frame(rows).repartition(self.kind.files)
-        self.take(Batch([], list(rows)), self._apply(None, images, create=TableSpec()))
+        self.take(Batch([], list(rows)), self._apply(NetChange(images=images), create=TableSpec()))
 
-    def send(self, batch: Batch, *, literals: bool = True, **options: Any) -> Applied:
+    def send(self, batch: Batch, *, literals: bool = True, **changed: Any) -> Applied:
         """One commit of a batch; the model follows when it has been made, and says which of the keys have a row."""
-        deletes = None if batch.wipe else self.keys(batch.deletes)
-        options.setdefault("presupposed", 0 if batch.wipe else sum(k in self.rows for k in batch.deletes))
-        images = self.frame(batch.images) if batch.images or batch.wipe else None
+        deletes = None if batch.truncate else self.keys(batch.deletes)
+        existing = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
+        images = self.frame(batch.images) if batch.images or batch.truncate else None
         bound = max(1, len(batch.deletes)) if literals else 1_000_000
-        applied = self._apply(deletes, images, wipe=batch.wipe, keys_max=bound, **options)
+        key = tuple(self.kind.names[: self.kind.key])
+        change = NetChange(key, deletes, images, batch.truncate, self.kind.null_safe, preconditions=existing)
+        applied = self._apply(replace(change, **changed), hints=Hints(max_keys=bound))
         self.take(batch, applied)
         return applied
 
-    def _apply(self, deletes: DataFrame | None, images: DataFrame | None, **options: Any) -> Applied:
+    def _apply(self, change: NetChange, **options: Any) -> Applied:
         info = self.commit_info(self.number + 1)
-        return apply(
-            self.session,
-            self.path,
-            self.kind.names[: self.kind.key],
-            deletes,
-            images,
-            info,
-            null_safe=self.kind.null_safe,
-            expected_version=self.version,
-            make=self.make,
-            **options,
-        )
+        version, strategy = self.version, self.strategy
+        request = CommitRequest(self.path, change, info, expected_version=version, strategy=strategy, **options)
+        return apply(self.session, request)
 
     def take(self, batch: Batch, applied: Applied) -> None:
         """The model's turn: the counts must be those of the dictionary."""
         gone = [k for k in batch.deletes if k in self.rows]
-        if not batch.wipe:
+        if not batch.truncate:
             assert (applied.inserted, applied.deleted) == (len(batch.images), len(gone)), self.kind.name
-        for key in list(self.rows) if batch.wipe else gone:
+        for key in list(self.rows) if batch.truncate else gone:
             del self.rows[key]
         for row in batch.images:
             self.rows[row[: self.kind.key]] = row
         self.number += 1
-        self.makes.add(applied.make)
+        self.strategies.add(applied.strategy)
         self.version = applied.version
         self.states[applied.version] = dict(self.rows)
 
     def check(self, version: int | None = None) -> None:
         """The table, now or at a version, is the dictionary."""
-        at = self.version if version is None else version
-        frame = self.session.read.format("delta").option("versionAsOf", at).load(self.path)
-        found = sorted(repr(tuple(bytes(v) if isinstance(v, bytearray) else v for v in r)) for r in frame.collect())
-        assert found == sorted(repr(r) for r in self.states[at].values()), f"{self.kind.name} at version {at}"
+        position = self.version if version is None else version
+        frame = self.session.read.format("delta").option("versionAsOf", position).load(self.path)
+        actual = sorted(repr(tuple(bytes(v) if isinstance(v, bytearray) else v for v in r)) for r in frame.collect())
+        assert actual == sorted(repr(r) for r in self.states[position].values()), (
+            f"{self.kind.name} at version {position}"
+        )

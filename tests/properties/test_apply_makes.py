@@ -1,4 +1,4 @@
-"""Both makes of the apply contract do the same: random batches against a dictionary, in every surrounding they may meet.
+"""Both strategies of the apply contract do the same: random batches against a dictionary, in all surroundings.
 
 The batches and the dictionary are in `apply_model.py`. `make test` takes a few batches of one kind of table,
 `make test-all` many of all.
@@ -10,7 +10,6 @@ import os
 import random
 import threading
 from pathlib import Path
-from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -18,18 +17,20 @@ from pyspark.sql import SparkSession
 
 from lakeproof import failpoints
 from lakeproof.errors import InvariantError, LakeError, TransientError
-from lakeproof.lake.delta import vectors as by_vectors
+from lakeproof.lake.delta import vectors
 from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import CommitInfo, Make, TableSpec
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.delta.unnamed_commits import settle
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import DriftedError
 from tests.properties.apply_model import Batch, Kind, Table
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
-MAKES: tuple[Make, ...] = get_args(Make)
+AUTO, MERGE, VECTORS = WriteStrategy.AUTO, WriteStrategy.MERGE, WriteStrategy.DELETION_VECTORS
+ASKED_FOR = (AUTO, MERGE)
 V = ("v", "string")
 COMPOSITE = Kind(
     "composite", (("a", "int"), ("b b", "string"), V, ("d", "double"), ("t", "timestamp_ntz")), 2, null_safe=True
@@ -49,14 +50,14 @@ KINDS = [
 FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("strategy", ASKED_FOR)
 @pytest.mark.parametrize(("kind", "batches"), [pytest.param(COMPOSITE, 3, id="some"), *FULL])
-def test_a_make_does_what_the_contract_says(
-    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, make: Make
+def test_a_strategy_does_what_the_contract_says(
+    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, strategy: WriteStrategy
 ) -> None:
     """Counts and rows after every batch; replays, older versions, OPTIMIZE and VACUUM between and afterwards."""
     rng = random.Random(f"{SEED}/{kind.name}")
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, rng)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, rng)
     try:
         keys = {table.key() for _ in range(30 if kind.files < 50 else 200)}
         table.create([table.row(key) for key in keys])
@@ -74,7 +75,8 @@ def test_a_make_does_what_the_contract_says(
             _vacuumed(table)
     except AssertionError as error:
         raise AssertionError(f"seed {SEED}: {error}") from error
-    assert table.makes <= {"create", "overwrite", "append", "none", "vectors" if make == "auto" else "merge"}
+    others = {WriteStrategy.CREATE, WriteStrategy.OVERWRITE, WriteStrategy.APPEND, WriteStrategy.NONE}
+    assert table.strategies <= others | {VECTORS if strategy is AUTO else MERGE}
 
 
 def _replay(table: Table) -> None:
@@ -87,14 +89,15 @@ def _replay(table: Table) -> None:
     again = table.commit_info(table.number)
     before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
     deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
-    key = names[: table.kind.key]
+    change, hints = NetChange(tuple(names[: table.kind.key]), deletes, images), Hints(max_keys=1)
+    request = CommitRequest(table.path, change, again, hints, expected_version=before, strategy=table.strategy)
     with pytest.raises(InvariantError, match="already"):
-        apply(session, table.path, key, deletes, images, again, keys_max=1, expected_version=before, make=table.make)
+        apply(session, request)
     assert newest_version(table.path) == table.version
 
 
 def _vacuumed(table: Table) -> None:
-    """What is left after OPTIMIZE and a VACUUM of everything that is not needed is still the table, and takes a change."""
+    """OPTIMIZE and a VACUUM of everything that is not needed leave the whole table, which takes a change."""
     check = "spark.databricks.delta.retentionDurationCheck.enabled"
     table.session.sql(f"OPTIMIZE delta.`{table.path}`")
     table.session.conf.set(check, "false")
@@ -114,13 +117,13 @@ DRIFTS = {
 }
 
 
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("strategy", ASKED_FOR)
 def test_rows_that_are_not_what_the_changes_follow_on_are_told_at_the_next_touch(
-    spark: SparkSession, tmp_path: Path, make: Make
+    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy
 ) -> None:
-    """Whatever drifted, also where the number of rows is right: nothing is committed, by literals and by a join."""
+    """Whatever drifted, also if the number of rows is right: nothing is committed, by literals and by a join."""
     kind = Kind("drifted", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(8) if n != 7])
     for name, (statement, batch) in DRIFTS.items():
         spark.sql(statement.format(f"delta.`{table.path}`"))
@@ -131,16 +134,16 @@ def test_rows_that_are_not_what_the_changes_follow_on_are_told_at_the_next_touch
         assert newest_version(table.path) == table.version, name
     assert table.send(Batch([(5,), (80,)], [(80, "new")])).deleted == 1, "what has not drifted is written"
     with pytest.raises(DriftedError):
-        table.send(Batch([], [(1, "only")], wipe=True), presupposed=1)
-    met = table.send(Batch([(90,), (90,)], []), literals=False, presupposed=None)
+        table.send(Batch([], [(1, "only")], truncate=True), preconditions=1)
+    met = table.send(Batch([(90,), (90,)], []), literals=False, preconditions=None)
     assert met.deleted == 0, "a view does not know what it meets"
 
 
-@pytest.mark.parametrize("make", MAKES)
-def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, make: Make) -> None:
+@pytest.mark.parametrize("strategy", ASKED_FOR)
+def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, strategy: WriteStrategy) -> None:
     """Files are found by the table's state then; of 60 one goes whole, one gets a vector."""
     kind = Kind("files", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, make, random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, random.Random(SEED))
     rows = [(n, f"v{n}") for n in range(120)]
     session = table.session
     session.range(0, 120, 1, 60).selectExpr("id", "concat('v', id) AS v").write.format("delta").option(
@@ -153,35 +156,28 @@ def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path,
     table.check()
 
 
-def test_the_fast_make_is_the_one_that_is_used(spark: SparkSession, tmp_path: Path) -> None:
+def test_deletion_vectors_are_used(spark: SparkSession, tmp_path: Path) -> None:
     """The tests above would say nothing of it otherwise; what it was not tried with goes to MERGE."""
-    assert why_not(spark) is None
+    assert unsupported_reason(spark) is None
     timed = Kind("timed", (("id", "bigint"), ("t", "timestamp_ntz")), 1)
-    table = Table(spark.newSession(), str(tmp_path / "timed"), timed, "auto", random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "timed"), timed, AUTO, random.Random(SEED))
     table.create([(1, None), (2, None)])
-    assert table.send(Batch([(1,)], [table.row((1,))])).make == "vectors", (
+    assert table.send(Batch([(1,)], [table.row((1,))])).strategy is VECTORS, (
         "a column without a zone is a feature in Delta"
     )
     table.check()
     kind = Kind("used", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, "auto", random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, AUTO, random.Random(SEED))
     table.create([(1, "a"), (2, "b")])
-    assert table.send(Batch([(1,)], [(1, "c")])).make == "vectors"
-    more = apply(
-        table.session,
-        table.path,
-        (),
-        None,
-        table.frame([(3, "e")]),
-        table.commit_info(table.number + 1),
-        expected_version=table.version,
-    )
-    assert (more.make, more.inserted, more.deleted, more.version) == ("vectors", 1, 0, table.version + 1)
+    assert table.send(Batch([(1,)], [(1, "c")])).strategy is VECTORS
+    change, info = NetChange(images=table.frame([(3, "e")])), table.commit_info(table.number + 1)
+    more = apply(table.session, CommitRequest(table.path, change, info, expected_version=table.version))
+    assert (more.strategy, more.inserted, more.deleted, more.version) == (VECTORS, 1, 0, table.version + 1)
     table.rows[3,], table.number = (3, "e"), table.number + 1
     table.session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.version = newest_version(table.path)
     done = table.send(Batch([(2,)], [(2, "d")]))
-    assert (done.make, done.unfit) == ("merge", "the table has features that were not tried: rowTracking")
+    assert (done.strategy, done.fallback_reason) == (MERGE, "the table has features that were not tried: rowTracking")
     table.check()
 
 
@@ -213,9 +209,9 @@ class Held:
 
 def make_table(spark: SparkSession, path: Path) -> Table:
     """Four rows in two files, in a JVM that has had its try on a scratch table: that passes the failpoint too."""
-    assert why_not(spark) is None
+    assert unsupported_reason(spark) is None
     kind = Kind("raced", (("id", "bigint"), V), 1, files=2)
-    table = Table(spark.newSession(), str(path / "table"), kind, "auto", random.Random(SEED))
+    table = Table(spark.newSession(), str(path / "table"), kind, AUTO, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(4)])
     return table
 
@@ -232,28 +228,28 @@ def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
     assert optimized == table.version + 1
     assert isinstance(held.go_on(), TransientError)
     assert newest_version(table.path) == optimized
-    assert table.send(batch).make == "vectors"
+    assert table.send(batch).strategy is VECTORS
     table.check()
 
 
 def test_of_two_writers_of_one_cycle_the_loser_stops(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same number by the other make meanwhile: one commit; on top of it the number is refused, without it made."""
+    """The same number by the other strategy meanwhile: one commit; on top of it the number is refused, without it made."""
     table = make_table(spark, tmp_path)
     batch = Batch([(1,), (2,)], [(2, "new")])
     held = Held(monkeypatch, table, batch, tmp_path / "flag")
     other = Table(
-        spark.newSession(), table.path, table.kind, "merge", table.rng, dict(table.rows), table.version, table.number
+        spark.newSession(), table.path, table.kind, MERGE, table.rng, dict(table.rows), table.version, table.number
     )
-    assert other.send(batch).make == "merge"
+    assert other.send(batch).strategy is MERGE
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(InvariantError, match="already"):
         table.send(batch)
     assert newest_version(table.path) == other.version
     settle(table.session, table.path, table.version, lambda commit: "conformance" in commit.txns)
     assert newest_version(table.path) == table.version
-    assert table.send(batch).make == "vectors"
+    assert table.send(batch).strategy is VECTORS
     table.check()
 
 
@@ -263,23 +259,26 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, mo
     batch = Batch([(1,)], [])
     held = Held(monkeypatch, table, batch, tmp_path / "flag")
     # In a session of its own: in the held one a commit would carry the held one's number.
-    stranger = Table(spark.newSession(), table.path, table.kind, "merge", table.rng)
+    stranger = Table(spark.newSession(), table.path, table.kind, MERGE, table.rng)
     stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(LakeError, match="someone else"):
         table.send(batch)
 
 
-@pytest.mark.parametrize("make", MAKES)
-def test_a_key_that_is_null_in_all_columns_and_meets_no_row(spark: SparkSession, tmp_path: Path, make: Make) -> None:
-    """Beside one that meets a row: Delta's MERGE fails there where it writes deletion vectors."""
+@pytest.mark.parametrize("strategy", ASKED_FOR)
+def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
+    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy
+) -> None:
+    """Beside one that meets a row: Delta's MERGE fails there when it writes deletion vectors."""
     path, session = str(tmp_path / "table"), spark.newSession()
     columns = "a int, b string, v int"
     rows = session.createDataFrame([(1, "x", 1), (2, None, 2), (None, "y", 3)], columns)
-    apply(session, path, ("a", "b"), None, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
+    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
     gone = session.createDataFrame([(1, "x"), (None, None)], "a int, b string")
     come = session.createDataFrame([(None, None, 4)], columns)
-    apply(session, path, ("a", "b"), gone, come, CommitInfo("try", 2, "{}"), make=make, null_safe=True)
+    change = NetChange(("a", "b"), gone, come, null_safe=True)
+    apply(session, CommitRequest(path, change, CommitInfo("try", 2, "{}"), strategy=strategy))
     assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [2, 3, 4]
 
 
@@ -287,11 +286,12 @@ def test_keys_of_many_bytes_are_merged(spark: SparkSession, tmp_path: Path, monk
     """Texts that every task would be sent; those that the driver holds already are bounded by what made them."""
     path, session = str(tmp_path / "table"), spark.newSession()
     rows = session.range(8).selectExpr("concat('key ', id) AS k", "id AS v")
-    apply(session, path, ("k",), None, rows, CommitInfo("try", 1, "{}"), create=TableSpec())
-    monkeypatch.setattr(by_vectors, "LITERAL_BYTES_MAX", 4)
-    monkeypatch.setattr(by_vectors, "KEYS_BYTES_MAX", 4)
+    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
+    monkeypatch.setattr(vectors, "LITERAL_BYTES_MAX", 4)
+    monkeypatch.setattr(vectors, "KEYS_BYTES_MAX", 4)
     held = session.createDataFrame(pa.table({"k": ["key 0"]}), "k string")
-    for number, (gone, make) in enumerate([(held, "vectors"), (rows.where("v IN (1, 2)").select("k"), "merge")], 2):
-        done = apply(session, path, ("k",), gone, None, CommitInfo("try", number, "{}"), keys_max=2)
-        assert done.make == make
+    few, hints = rows.where("v IN (1, 2)").select("k"), Hints(max_keys=2)
+    for number, (gone, strategy) in enumerate([(held, VECTORS), (few, MERGE)], 2):
+        change, info = NetChange(("k",), gone), CommitInfo("try", number, "{}")
+        assert apply(session, CommitRequest(path, change, info, hints)).strategy is strategy
     assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [3, 4, 5, 6, 7]

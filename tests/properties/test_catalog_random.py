@@ -106,20 +106,20 @@ HARMLESS_ROOT: list[Alter] = [_made, _statement("TRUNCATE {}"), _statement("ANAL
 @pytest.fixture
 def source(database: Database, tmp_path: Path) -> Source:
     """Tables of every kind in one publication."""
-    made = Source(Drained(database, tmp_path / "lake"), random.Random(SEED))
-    made.run("CREATE TYPE mood AS ENUM ('a0', 'b')")
+    result = Source(Drained(database, tmp_path / "lake"), random.Random(SEED))
+    result.run("CREATE TYPE mood AS ENUM ('a0', 'b')")
     for name in PLAIN:
-        made.run("CREATE TABLE {} (id serial PRIMARY KEY, n int, v text)", name)
+        result.run("CREATE TABLE {} (id serial PRIMARY KEY, n int, v text)", name)
     for name in MOODY:
-        made.run("CREATE TABLE {} (id serial PRIMARY KEY, n int, m mood[])", name)
+        result.run("CREATE TABLE {} (id serial PRIMARY KEY, n int, m mood[])", name)
     for name in ROOTS:
-        made.run("CREATE TABLE {} (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)", name)
-        made.run("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM (0) TO (100)", f"{name}_p0", name)
+        result.run("CREATE TABLE {} (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)", name)
+        result.run("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM (0) TO (100)", f"{name}_p0", name)
     listed = SQL(", ").join(map(Identifier, TABLES))
     create: Composed = SQL("CREATE PUBLICATION shop FOR TABLE {} WITH (publish_via_partition_root)").format(listed)
     database.execute(create)
-    made.drained.begin()
-    return made
+    result.drained.begin()
+    return result
 
 
 def alter(source: Source, table: str) -> Verdict | None:
@@ -168,16 +168,16 @@ def round_of(source: Source) -> None:
     ended = source.drained.database.end_of_wal()
     change(source)
     source.drained.drain()
-    found = records_after(source, first)
-    named = {c.table.name: c.verdict for r in found for c in r.changes if c.verdict is not Verdict.IGNORE}
+    actual = records_after(source, first)
+    named = {c.table.name: c.verdict for r in actual for c in r.changes if c.verdict is not Verdict.IGNORE}
     assert named == expected, f"seed {SEED}: {source.done}"
-    for record in found:
-        assert record.since_lsn is not None
+    for record in actual:
+        assert record.lower_lsn is not None
         assert _encloses(record, begun, ended) or not record.changes
 
 
 def _encloses(record: CatalogRecord, begun: Lsn, ended: Lsn) -> bool:
-    return record.since_lsn is not None and record.since_lsn <= begun and ended <= record.noticed_lsn
+    return record.lower_lsn is not None and record.lower_lsn <= begun and ended <= record.upper_lsn
 
 
 def test_every_table_that_an_alter_affects_is_named_and_no_other(source: Source) -> None:

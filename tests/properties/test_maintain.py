@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
@@ -20,65 +19,25 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakeproof
-from lakeproof.commands.maintain import maintain, maintenance_plan
-from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.commands.maintain import MaintenanceRequest, maintain, maintenance_plan
+from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.store import cut_numbers, newest_cut, write_cut
+from lakeproof.lake.records.store import cut_numbers, write_cut
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import CycleNumber
 from lakeproof.proof.history import prove_history
-from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from tests.properties.test_apply_cycles import (
-    SEED,
-    check,
-    make_config,
-    make_tables,
-    random_row,
-    run_compact,
-    run_transactions,
-)
+from tests.lake_steps import check, make_config, run_compact
+from tests.lake_workload import SEED, random_row, run_transactions
+from tests.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, newest_cut_of, policy
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
 
 pytestmark = pytest.mark.spark
-TABLES = ("order lines", "bag")
-LINES, BAG = (TableName("app", name) for name in TABLES)
-# Long after everything that a test has made.
-MUCH_LATER = datetime.now(timezone.utc) + timedelta(days=400)
-
-
-def policy(lake: Path, **retention: object) -> Config:
-    """A configuration whose lake is kept by this policy."""
-    config = make_config(lake)
-    source = config.sources[SOURCE].model_copy(update={"retention": RetentionConfig.model_validate(retention)})
-    return config.model_copy(update={"sources": {SOURCE: source}})
-
-
-def begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
-    """A source with two tables of some rows, and their snapshot."""
-    rng = random.Random(SEED)
-    source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in TABLES])
-    for name in TABLES:
-        table = source.table(name)
-        for row in [random_row(rng, table) for _ in range(12)]:
-            if table.takes(row):
-                table.rows.append(row)
-    source._remember()
-    source.snapshot(TABLES)
-    return rng, source
-
-
-def newest_cut_of(config: Config) -> Cut:
-    """The newest cut of the simulated source."""
-    cut = newest_cut(open_store(config.lake), LakePaths(config.lake, SOURCE))
-    assert cut is not None
-    return cut
 
 
 class StopsAfter:
@@ -89,7 +48,7 @@ class StopsAfter:
 
     @property
     def requested(self) -> bool:
-        """Whether it has come."""
+        """True if it has come."""
         self.left -= 1
         return self.left < 0
 
@@ -111,11 +70,13 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
         assert set(planned.optimized) == {LINES, BAG}
         with pytest.raises(TransientError, match="told to stop"):
-            maintain(nothing_kept, SOURCE, spark, silent, now=MUCH_LATER, stop=cast("Stop", StopsAfter(2)))
+            maintain(
+                nothing_kept, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER), cast("Stop", StopsAfter(2))
+            )
         assert len(source.store.list(source.paths.intents)) > len(source.store.list(source.paths.cuts)), (
             "amid its cycle"
         )
-        done = maintain(nothing_kept, SOURCE, spark, silent, now=MUCH_LATER)
+        done = maintain(nothing_kept, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
         assert (len(done.cycles), done.optimized) == (1, ())
         assert done.freed["landing"].files >= planned.freed["landing"].files > 0
         assert done.freed["tables"].files > 0
@@ -143,7 +104,7 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
     state = source.state_at(pinned.position(SOURCE))
     # What can't be done is refused before an intent stands for it, and the next cycle is not in its way.
     with pytest.raises(LakeError, match="the archive has nothing of it"):
-        maintain(config, SOURCE, spark, silent, restore=[LINES])
+        maintain(config, SOURCE, spark, silent, MaintenanceRequest(restore=[LINES]))
     year_ago = datetime.now(timezone.utc).timestamp() - 365 * 86_400
     for log in tmp_path.glob(f"{SOURCE}/*/app/*/_delta_log/*.json"):
         os.utime(log, (year_ago, year_ago))
@@ -154,14 +115,14 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
     # As a reader has it who knows nothing of this lake.
     other.conf.set("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration", "true")
     for table in (LINES, BAG):
-        found = open_lake(other, config, int(pinned.cut(SOURCE).number)).table(SOURCE, table, hidden=True)
-        assert rows_of(found, source.tables[table].version) == state[table], f"seed {SEED}"
+        actual = open_lake(other, config, int(pinned.cut(SOURCE).number)).table(SOURCE, table, hidden=True)
+        assert rows_of(actual, source.tables[table].version) == state[table], f"seed {SEED}"
 
 
 def histories_are_whole(spark: SparkSession, config: Config) -> None:
     """Each history has the rows that were written, and adds up to current."""
     paths = LakePaths(config.lake, SOURCE)
-    proofs = {t: prove_history(spark, paths, t, at, 8) for t, at in newest_cut_of(config).tables.items()}
+    proofs = {t: prove_history(spark, paths, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
     assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"
 
 
@@ -186,7 +147,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
         cuts_s=0,
         small_files=1000,
     )
-    done = maintain(config, SOURCE, spark, silent, now=now)
+    done = maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=now))
     assert set(done.trimmed) == {LINES, BAG}, f"seed {SEED}"
     low = newest_cut_of(config).tables[LINES].history_low
     assert low is not None
@@ -197,10 +158,10 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     check(spark, config, source, list(TABLES))
     histories_are_whole(spark, config)
     for place in [p for p in sorted(source.states) if low.at_lsn <= Lsn(p) <= cut.position][::4]:
-        found = lakeproof.as_of(spark, config, Lsn(place))
+        actual = lakeproof.as_of(spark, config, Lsn(place))
         for t in (LINES, BAG):
-            if t in found.tables:
-                assert rows_of(found.table(t, hidden=True), source.tables[t].version) == source.state_at(Lsn(place))[t]
+            if t in actual.tables:
+                assert rows_of(actual.table(t, hidden=True), source.tables[t].version) == source.state_at(Lsn(place))[t]
     # The cut before the trim is gone with the next run: until then its history is whole.
     maintain(policy(tmp_path, cuts_s=0, small_files=1000), SOURCE, spark, silent)
     with pytest.raises(LakeError, match="is not in the lake at"):
@@ -208,9 +169,9 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
 
     if damaged:
         _damage(spark, config, source)
-        maintain(config, SOURCE, spark, silent, rebuild=[LINES, BAG], now=now)
+        maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[LINES, BAG], now=now))
         check(spark, config, source, list(TABLES))
-    maintain(config, SOURCE, spark, silent, restore=[LINES, BAG], now=now)
+    maintain(config, SOURCE, spark, silent, MaintenanceRequest(restore=[LINES, BAG], now=now))
     lake = open_lake(spark, config)
     assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
     histories_are_whole(spark, config)
@@ -234,12 +195,12 @@ def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession,
     # An OPTIMIZE by somebody else changes nothing, and is in nobody's way.
     spark.sql(f"OPTIMIZE delta.`{source.paths.url(source.paths.history(LINES))}`")
     for _ in range(2):
-        assert LINES in maintain(config, SOURCE, spark, silent, now=MUCH_LATER).trimmed
+        assert LINES in maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER)).trimmed
         low = newest_cut_of(config).tables[LINES].history_low
         assert low is not None
         assert low.at_lsn == truncated
-    found = lakeproof.changes(spark, config, 1).table(LINES)
-    assert [(row["cut"], row["kind"]) for row in found.collect()] == [(2, "delete")] * count, f"seed {SEED}"
+    actual = lakeproof.changes(spark, config, 1).table(LINES)
+    assert [(row["cut"], row["kind"]) for row in actual.collect()] == [(2, "delete")] * count, f"seed {SEED}"
 
 
 def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
@@ -247,18 +208,18 @@ def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
     cut = newest_cut_of(config)
     tables = dict(cut.tables)
     for table in (LINES, BAG):
-        path, at = source.paths.url(source.paths.current(table)), cut.tables[table]
-        frame = spark.read.format("delta").option("versionAsOf", at.current_version).load(path)
+        path, position = source.paths.url(source.paths.current(table)), cut.tables[table]
+        frame = spark.read.format("delta").option("versionAsOf", position.current_version).load(path)
         lost = frame.limit(2).localCheckpoint()
         kept = frame.join(lost, ["_lp_key"] if table == BAG else ["region", "id"], "left_anti").select(frame.columns)
         rows = kept.unionAll(frame.limit(3))
         rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
-        tables[table] = replace(at, current_version=at.current_version + 1)
+        tables[table] = replace(position, current_version=position.current_version + 1)
     write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
 
 
 def test_a_checkpoint_without_all_its_parts_is_not_read(tmp_path: Path) -> None:
-    """What its missing part has would count as unneeded; the commits say it all."""
+    """The files of its missing part would count as unneeded; the commits name them all."""
     log = tmp_path / "_delta_log"
     log.mkdir()
     for version in range(3):
@@ -275,7 +236,7 @@ def test_a_checkpoint_without_all_its_parts_is_not_read(tmp_path: Path) -> None:
 
 
 def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
-    """What no commit names is unneeded, checksums with their files; what any version from the oldest on has is not."""
+    """A file that no commit names is unneeded, checksums with their files; one of any version from the oldest on is not."""
     path = str(tmp_path / "t")
     for number in range(3):
         spark.range(10).withColumn("v", F.lit(number)).coalesce(1).write.format("delta").option(
@@ -285,7 +246,9 @@ def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: 
     spark.sql(f"OPTIMIZE delta.`{path}`")
     stray = tmp_path / "t" / "part-stray.parquet"
     stray.write_bytes(b"of a commit that never was")
-    at = {version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in range(5)}
+    position = {
+        version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in range(5)
+    }
     assert [p for p, _ in unneeded(path, table_files(path, 0)) if p.suffix == ".parquet"] == [stray]
     files = table_files(path, 4)
     assert (len(files.newest), files.vectors) == (1, 0)
@@ -293,5 +256,5 @@ def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: 
         for place, _ in list(unneeded(path, table_files(path, oldest))):
             place.unlink()
         for version in range(oldest, 5):
-            assert spark.read.format("delta").option("versionAsOf", version).load(path).count() == at[version]
+            assert spark.read.format("delta").option("versionAsOf", version).load(path).count() == position[version]
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 1

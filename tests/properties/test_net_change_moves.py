@@ -24,19 +24,19 @@ def test_both_makes_find_the_same_roots(spark: SparkSession) -> None:
         if rng.random() < 0.2:
             tips.append(run)
             continue
-        at = 0 if rng.random() < 0.5 else rng.randrange(len(tips))
-        parents[run] = tips[at]
-        tips[at] = run
+        position = 0 if rng.random() < 0.5 else rng.randrange(len(tips))
+        parents[run] = tips[position]
+        tips[position] = run
     expected = {}
     for run in parents:
         root = run
         while root in parents:
             root = parents[root]
         expected[run] = root
-    links = spark.createDataFrame(list(parents.items()), "_lp_child bigint, _lp_parent bigint")
+    links = spark.createDataFrame(list(parents.items()), "__lp_child bigint, __lp_parent bigint")
     for driver_max in (1000, 0):
-        found = {int(r[0]): int(r[1]) for r in root_runs(spark, links, driver_max).collect()}
-        assert found == expected, f"seed {SEED}, at most {driver_max} on the driver"
+        actual = {int(r[0]): int(r[1]) for r in root_runs(spark, links, driver_max).collect()}
+        assert actual == expected, f"seed {SEED}, at most {driver_max} on the driver"
 
 
 def test_truncates_in_blocks_are_counted_as_in_one_list(spark: SparkSession) -> None:
@@ -44,5 +44,5 @@ def test_truncates_in_blocks_are_counted_as_in_one_list(spark: SparkSession) -> 
     truncates = [10, 11, 20, 30, 31, 32, 40]
     events = spark.range(45).withColumnRenamed("id", ORD)
     for block in (1, 2, 3, 7):
-        found = {row[0]: row[1] for row in _with_epoch(spark, events, truncates, block).collect()}
-        assert found == {n: sum(t < n for t in truncates) for n in range(45)}, f"blocks of {block}"
+        actual = {row[0]: row[1] for row in _with_epoch(spark, events, truncates, block).collect()}
+        assert actual == {n: sum(t < n for t in truncates) for n in range(45)}, f"blocks of {block}"

@@ -34,25 +34,25 @@ def _see(cursor: psycopg.Cursor[Any]) -> None:
 
 def _wrong(rows: list[tuple[Any, dict[str, Any]]], after: set[int], *, apart: bool) -> list[str]:
     """Of a batch's rows, what was wrong in their shapes; `after` are the numbers that are there at its end."""
-    wrong, told = [], []
+    wrong, seen = [], []
     for version, row in rows:
         if version.table.name == "t":
-            told.append({c.name: c.attnum for c in version.columns})
+            seen.append({c.name: c.attnum for c in version.columns})
             continue
         right = json.loads(row["c1"])
-        for numbers in told:
+        for numbers in seen:
             for name, number in numbers.items():
                 early = number < 0 and right[name] not in after
                 lost = number == 0 and not apart
                 if not (number == right[name] or early or lost):
                     wrong.append(f"{name} of {numbers} is {right[name]}")
-        told = []
+        seen = []
     return wrong
 
 
 @pytest.mark.parametrize(("apart", "rounds"), [(True, 6), (False, 6), pytest.param(True, 60, marks=pytest.mark.full)])
 def test_rows_land_with_the_numbers_that_they_had(drained: Drained, rounds: int, *, apart: bool) -> None:
-    """None is wrong; and where everything can be told apart, none is unknown."""
+    """None is wrong; and if everything can be told apart, none is unknown."""
     chance = random.Random(SEED)
     database = drained.database
     database.execute("CREATE TABLE seen (id serial PRIMARY KEY, numbers text)")

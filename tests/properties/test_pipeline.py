@@ -13,17 +13,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
-from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
-from lakeproof.config.model import Config, DrainConfig, SnapshotConfig
+from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
@@ -33,13 +31,11 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
+from tests.properties.pipeline_steps import _SOURCE, Tables, pipeline_config, publish
 from tests.random_workload import TABLES, RandomWorkload
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 _STEPS_PER_ROUND = 150
-_SOURCE = "shop"
-Tables: TypeAlias = tuple[TableName, ...]
-LOG = TableName("w", "log")
 
 
 @contextmanager
@@ -64,34 +60,17 @@ def _draining(config: Config) -> Iterator[None]:
         raise failed[0]
 
 
-def _config(database: Database, lake: Path) -> Config:
-    source = database.source(
-        name=_SOURCE,
-        # Small, so that a run has many segments, chunks and ends of cycles inside of segments.
-        drain=DrainConfig(flush_interval_s=0.2, flush_rows=150, progress_interval_s=0.5),
-        snapshot=SnapshotConfig(chunk_pages=1),
-    )
-    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={_SOURCE: source})
-
-
-def _publish(database: Database, tables: Tables) -> None:
-    listed = [Identifier(table.schema, table.name) for table in tables if table != LOG]
-    database.execute(SQL("CREATE PUBLICATION pub FOR TABLE {}").format(SQL(", ").join(listed)))
-    if LOG in tables:
-        database.execute("CREATE PUBLICATION pub_inserts FOR TABLE w.log WITH (publish = 'insert')")
-
-
 def _lake_at_newest_cut(config: Config, database: Database, tables: Tables) -> tuple[Lsn, Mapping[TableName, Rows]]:
     store, paths = open_store(config.lake), LakePaths(config.lake, _SOURCE)
     cut = newest_cut(store, paths)
     assert cut is not None
     assert not cut.held
-    found = {}
+    actual = {}
     for table in tables:
         columns, attnums = table_columns(database.dsn, table)
         path = Path(paths.url(paths.current(table)))
-        found[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
-    return cut.position, found
+        actual[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
+    return cut.position, actual
 
 
 def _differences(lake: Mapping[TableName, Rows], source: Mapping[TableName, Rows]) -> dict[str, tuple[Rows, Rows]]:
@@ -105,10 +84,10 @@ def test_the_lake_equals_the_source_at_every_position_looked_at(
 ) -> None:
     """Bootstrap under load, then cuts at remembered positions in the middle of the stream, then a proof: all equal."""
     tables = (TABLES[0], *random.Random(SEED).sample(TABLES[1:], count - 1))
-    config = _config(database, tmp_path / "lake")
+    config = pipeline_config(database, tmp_path / "lake")
     workload = RandomWorkload(database.dsn, SEED)
     workload.create_tables()
-    _publish(database, tables)
+    publish(database, tables)
     remembered: list[tuple[Lsn, Mapping[TableName, Rows]]] = []
     stop_writing = threading.Event()
     writer = threading.Thread(target=workload.run, args=(stop_writing,))
@@ -128,15 +107,15 @@ def test_the_lake_equals_the_source_at_every_position_looked_at(
         drain(config, _SOURCE, Until.caught_up(), silent, Stop())
         for position, expected in remembered:
             compact(config, _SOURCE, spark, silent, Stop(), end=position)
-            at, found = _lake_at_newest_cut(config, database, tables)
-            assert at == position
-            assert _differences(found, expected) == {}, f"at {position}, LAKEPROOF_SEED={SEED}"
-        proof = prove(config, _SOURCE, None, spark, silent, Stop())
+            place, actual = _lake_at_newest_cut(config, database, tables)
+            assert place == position
+            assert _differences(actual, expected) == {}, f"at {position}, LAKEPROOF_SEED={SEED}"
+        proof = prove(config, _SOURCE, None, spark)
     workload.close()
     assert {str(t): (p.status, p.reason) for t, p in proof.tables.items()} == {str(t): ("equal", None) for t in tables}
-    at, found = _lake_at_newest_cut(config, database, tables)
-    assert at == proof.position
-    assert _differences(found, source_rows(database.dsn, tables)) == {}, f"at the end, LAKEPROOF_SEED={SEED}"
+    place, actual = _lake_at_newest_cut(config, database, tables)
+    assert place == proof.position
+    assert _differences(actual, source_rows(database.dsn, tables)) == {}, f"at the end, LAKEPROOF_SEED={SEED}"
 
 
 @pytest.mark.full
@@ -144,10 +123,10 @@ def test_a_second_snapshot_changes_nothing_but_what_differs(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A re-snapshot of chosen tables under load enters by correction: the lake stays equal and history goes on."""
-    config = _config(database, tmp_path / "lake")
+    config = pipeline_config(database, tmp_path / "lake")
     workload = RandomWorkload(database.dsn, SEED + 1)
     workload.create_tables()
-    _publish(database, TABLES)
+    publish(database, TABLES)
     bootstrap(config, _SOURCE, None, silent, Stop())
     with _draining(config):
         for _ in range(_STEPS_PER_ROUND):
@@ -163,8 +142,8 @@ def test_a_second_snapshot_changes_nothing_but_what_differs(
         writer.join()
         drain(config, _SOURCE, Until.caught_up(), silent, Stop())
         compact(config, _SOURCE, spark, silent, Stop())
-        proof = prove(config, _SOURCE, None, spark, silent, Stop())
+        proof = prove(config, _SOURCE, None, spark)
     workload.close()
     assert {p.status for p in proof.tables.values()} == {"equal"}, f"LAKEPROOF_SEED={SEED}"
-    _, found = _lake_at_newest_cut(config, database, TABLES)
-    assert _differences(found, source_rows(database.dsn, TABLES)) == {}, f"LAKEPROOF_SEED={SEED}"
+    _, actual = _lake_at_newest_cut(config, database, TABLES)
+    assert _differences(actual, source_rows(database.dsn, TABLES)) == {}, f"LAKEPROOF_SEED={SEED}"

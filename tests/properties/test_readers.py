@@ -33,8 +33,9 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
-from tests.properties.test_apply_cycles import SEED, make_config, make_tables, random_row, run_compact, run_transactions
-from tests.properties.test_pipeline import _config, _publish
+from tests.lake_steps import make_config, run_compact
+from tests.lake_workload import SEED, make_tables, random_row, run_transactions
+from tests.properties.pipeline_steps import pipeline_config, publish
 from tests.random_workload import TABLES, RandomWorkload
 from tests.simulated_rows import Row, row_of, rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
@@ -90,12 +91,12 @@ def _places(past: Past, count: int) -> list[int]:
 def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: int) -> None:
     """At cuts, between them, before the first one: every table that was copied by then is what the source was."""
     for place in _places(past, count):
-        found = lakeproof.as_of(spark, past.lake, str(Lsn(place)))
-        assert found.position == Lsn(place)
+        actual = lakeproof.as_of(spark, past.lake, str(Lsn(place)))
+        assert actual.position == Lsn(place)
         state = past.source.state_at(Lsn(place))
-        for table in found.tables:
-            rows = rows_of(found.table(table, hidden=True), past.source.tables[table].version)
-            assert rows == state[table], f"{table} at {found.position}, seed {SEED}"
+        for table in actual.tables:
+            rows = rows_of(actual.table(table, hidden=True), past.source.tables[table].version)
+            assert rows == state[table], f"{table} at {actual.position}, seed {SEED}"
     assert {t.name for t in lakeproof.as_of(spark, past.lake, past.source.chain.end).tables} == {
         t.name for t in past.source.tables
     }
@@ -108,15 +109,15 @@ def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession,
     chosen = random.Random(SEED + 1).sample(commits, min(count, len(commits)))
     first = read_cut(past.source.store, past.source.paths, cut_numbers(past.source.store, past.source.paths)[0])
     for commit in chosen:
-        at = past.times[commit] + timedelta(microseconds=1)
-        prefix = [p for p in commits if all(past.times[q] <= at for q in commits if q <= p)]
+        position = past.times[commit] + timedelta(microseconds=1)
+        prefix = [p for p in commits if all(past.times[q] <= position for q in commits if q <= p)]
         if not prefix or Lsn(prefix[-1]) < first.position:
             continue
-        found = lakeproof.as_of(spark, past.lake, at)
+        actual = lakeproof.as_of(spark, past.lake, position)
         state = past.source.states[prefix[-1]]
-        for table in found.tables:
-            rows = rows_of(found.table(table, hidden=True), past.source.tables[table].version)
-            assert rows == state[table], f"{table} at {at}, seed {SEED}"
+        for table in actual.tables:
+            rows = rows_of(actual.table(table, hidden=True), past.source.tables[table].version)
+            assert rows == state[table], f"{table} at {position}, seed {SEED}"
 
 
 def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
@@ -125,22 +126,22 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
 
-    def given(at: lakeproof.lake.read.open.At) -> int:
-        return int(lakeproof.open(spark, past.lake, at).cut(SOURCE).number)
+    def given(position: lakeproof.lake.read.open.At) -> int:
+        return int(lakeproof.open(spark, past.lake, position).cut(SOURCE).number)
 
     assert given("newest") == 4
     assert given(2) == 2
     for cut, following in zip(cuts, [*cuts[1:], None], strict=True):
         assert given(cut.position) == given(str(Lsn(int(cut.position) + 1))) == cut.number
         assert cut.commit_time is not None
-        at = datetime.fromisoformat(cut.commit_time)
-        assert given(at) == cut.number, f"seed {SEED}"
+        position = datetime.fromisoformat(cut.commit_time)
+        assert given(position) == cut.number, f"seed {SEED}"
         if following is not None and following.commit_time is not None and following.commit_time > cut.commit_time:
             assert given(datetime.fromisoformat(following.commit_time) - timedelta(microseconds=1)) == cut.number
 
 
 @pytest.mark.parametrize(
-    ("at", "error", "reason"),
+    ("position", "error", "reason"),
     [
         (9, LakeError, "there is no such cut"),
         (Lsn(1), LakeError, "no cut at or before"),
@@ -150,11 +151,11 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     ],
 )
 def test_what_can_not_be_opened_says_why(
-    spark: SparkSession, past: Past, at: Any, error: type[Exception], reason: str
+    spark: SparkSession, past: Past, position: Any, error: type[Exception], reason: str
 ) -> None:
     """A place that the lake does not have is refused, never replaced by a near one that is later."""
     with pytest.raises(error, match=reason):
-        lakeproof.open(spark, past.lake, at)
+        lakeproof.open(spark, past.lake, position)
 
 
 def test_as_of_refuses_what_the_lake_does_not_reach(spark: SparkSession, past: Past) -> None:
@@ -181,8 +182,8 @@ def test_views_in_sql_stay_at_their_cut(spark: SparkSession, past: Past) -> None
         assert Counter(repr(tuple(r)) for r in view.collect()) == expected
         joined = spark.sql("SELECT count(*) FROM at_a_cut.app_order_lines CROSS JOIN at_a_cut.app_bag").collect()[0][0]
         assert joined == sum(expected.values()) * opened.table(SOURCE, "app.bag").count()
-        told = {r[0]: r[1] for r in spark.sql("SHOW TBLPROPERTIES at_a_cut.app_bag").collect()}
-        assert told["lakeproof.cut"] == str(number)
+        message = {r[0]: r[1] for r in spark.sql("SHOW TBLPROPERTIES at_a_cut.app_bag").collect()}
+        assert message["lakeproof.cut"] == str(number)
     spark.sql("DROP SCHEMA at_a_cut CASCADE")
 
 
@@ -198,7 +199,7 @@ def test_two_tables_with_one_view_name_are_refused(spark: SparkSession, past: Pa
 
 def _delivered(given: CutChanges, past: Past) -> dict[tuple[str, int], list[tuple[str, Row | None, Row | None]]]:
     """A batch's changes by table and cut."""
-    found: dict[tuple[str, int], list[tuple[str, Row | None, Row | None]]] = {}
+    actual: dict[tuple[str, int], list[tuple[str, Row | None, Row | None]]] = {}
     for table, simulated in past.source.tables.items():
         try:
             frame = given.table(table, exact_texts=True)
@@ -207,17 +208,17 @@ def _delivered(given: CutChanges, past: Past) -> dict[tuple[str, int], list[tupl
             continue
         for r in frame.toArrow().to_pylist():
             images = [None if i is None else row_of(i, simulated.version) for i in (r["before"], r["after"])]
-            found.setdefault((table.name, r["cut"]), []).append((r["kind"], images[0], images[1]))
-    return found
+            actual.setdefault((table.name, r["cut"]), []).append((r["kind"], images[0], images[1]))
+    return actual
 
 
 def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past) -> None:
     """From nothing: what comes and goes with each cut makes the next one, and nothing goes that was not there."""
-    found = _delivered(lakeproof.changes(spark, past.lake, 0), past)
+    actual = _delivered(lakeproof.changes(spark, past.lake, 0), past)
     for table, simulated in past.source.tables.items():
         rows: Counter[Row] = Counter()
         for number in cut_numbers(past.source.store, past.source.paths):
-            for kind, before, after in found.get((table.name, number), []):
+            for kind, before, after in actual.get((table.name, number), []):
                 assert (before is None, after is None) == (kind == "insert", kind == "delete")
                 rows.subtract([] if before is None else [before])
                 assert min(rows.values(), default=0) >= 0, f"{table} at cut {number}, seed {SEED}"
@@ -235,15 +236,14 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, t
 
     def deliver(batch: CutChanges) -> None:
         given.append((int(batch.first), int(batch.last)))
-        found = _delivered(batch, past)
+        actual = _delivered(batch, past)
         if given == [(0, 1), (1, 2)]:
             raise OSError("the subscriber's disk is full")
-        kept[given[-1]] = found
+        kept[given[-1]] = actual
 
     def run() -> None:
-        query = lakeproof.subscribe(
-            spark, past.lake, deliver, checkpoint=tmp_path / "checkpoint", cuts_per_batch=1, available_now=True
-        )
+        options = lakeproof.SubscribeOptions(cuts_per_batch=1, available_now=True)
+        query = lakeproof.subscribe(spark, past.lake, deliver, checkpoint=tmp_path / "checkpoint", options=options)
         query.awaitTermination(300)
         assert not query.isActive
 
@@ -254,14 +254,14 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, t
     run()
     assert len(given) == 5
     whole = _delivered(lakeproof.changes(spark, past.lake, 0), past)
-    together = {place: rows for found in kept.values() for place, rows in found.items()}  # type: ignore[attr-defined]  # a dict
+    together = {place: rows for actual in kept.values() for place, rows in actual.items()}  # type: ignore[attr-defined]  # a dict
     assert {p: Counter(map(repr, r)) for p, r in together.items()} == {
         p: Counter(map(repr, r)) for p, r in whole.items()
     }
 
 
-def _rows_at(found: LakeAsOf, database: Database, table: TableName, place: Path) -> Rows:
-    found.table(table, hidden=True).write.format("delta").save(str(place))
+def _rows_at(actual: LakeAsOf, database: Database, table: TableName, place: Path) -> Rows:
+    actual.table(table, hidden=True).write.format("delta").save(str(place))
     return lake_rows(place, 0, *table_columns(database.dsn, table))
 
 
@@ -272,10 +272,10 @@ def test_as_of_is_what_postgresql_was(
     """PostgreSQL's own state, recorded at random places of a random workload, read back after one compaction of it all."""
     rng = random.Random(SEED + 2)
     tables = (TABLES[0], *rng.sample(TABLES[1:], count - 1))
-    config = _config(database, tmp_path / "lake")
+    config = pipeline_config(database, tmp_path / "lake")
     workload = RandomWorkload(database.dsn, SEED + 2)
     workload.create_tables()
-    _publish(database, tables)
+    publish(database, tables)
     bootstrap(config, SOURCE, None, silent, Stop())
     recorded: dict[Lsn, Mapping[TableName, Rows]] = {}
     for _ in range(looks):
@@ -288,7 +288,7 @@ def test_as_of_is_what_postgresql_was(
     drain(config, SOURCE, Until.caught_up(), silent, Stop())
     compact(config, SOURCE, spark, silent, Stop())
     for position, expected in recorded.items():
-        found = lakeproof.as_of(spark, config, position)
+        actual = lakeproof.as_of(spark, config, position)
         for number, table in enumerate(tables):
-            rows = _rows_at(found, database, table, tmp_path / f"{int(position)}-{number}")
+            rows = _rows_at(actual, database, table, tmp_path / f"{int(position)}-{number}")
             assert rows == expected[table], f"{table} at {position}, LAKEPROOF_SEED={SEED}"

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import prove
+from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config, DrainConfig
 from lakeproof.drain import catalog_watch as watch
 from lakeproof.drain import flush
@@ -75,17 +75,17 @@ def test_a_lake_under_random_ddl_ends_equal(
             table.touch(cursor)
         drain(config, "shop", Until.caught_up(), silent, Stop())
     compact(config, "shop", spark, silent, Stop())
-    told = {}
+    message = {}
     for _ in range(2):
-        report = prove(config, "shop", None, spark, history=True)
+        report = prove(config, "shop", None, spark, request=ProofRequest(history=True))
         assert report.damaged == {}, f"LAKEPROOF_SEED={SEED}"
         proof = report.tables
-        told = {str(t): (p.status, p.reason) for t, p in proof.items()}
+        message = {str(t): (p.status, p.reason) for t, p in proof.items()}
         held = [t for t in names if proof[t].status == "held"]
-        assert {p.status for p in proof.values()} <= {"equal", "held"}, f"{told}, LAKEPROOF_SEED={SEED}"
+        assert {p.status for p in proof.values()} <= {"equal", "held"}, f"{message}, LAKEPROOF_SEED={SEED}"
         if held:
             bootstrap(config, "shop", held)
-    assert {status for status, _ in told.values()} == {"equal"}, f"{told}, LAKEPROOF_SEED={SEED}"
+    assert {status for status, _ in message.values()} == {"equal"}, f"{message}, LAKEPROOF_SEED={SEED}"
 
 
 class KilledError(Exception):
@@ -129,5 +129,5 @@ def test_a_lake_that_is_drained_now_and_then_costs_no_copy(
                 table.touch(cursor)
         with _killed_at(chance.choice(_PLACES)), suppress(KilledError):
             drain(config, "shop", Until.lsn(middle), silent, Stop())
-        told = {str(t): (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
-        assert set(told.values()) == {("equal", None)}, f"{told}, round {number}, LAKEPROOF_SEED={SEED}"
+        message = {str(t): (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
+        assert set(message.values()) == {("equal", None)}, f"{message}, round {number}, LAKEPROOF_SEED={SEED}"

@@ -12,38 +12,40 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import history_columns, in_lake
-from lakeproof.lake.fold import in_memory as small_range
+from lakeproof.lake.fold import in_memory
 from lakeproof.lake.fold.history import change_rows
-from lakeproof.lake.fold.in_memory import fold_small
+from lakeproof.lake.fold.in_memory import fold_in_memory
 from lakeproof.lake.fold.in_memory_toast import within
-from lakeproof.lake.fold.net_change import Folded, fold
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.range_counts import count_changes
-from lakeproof.lake.rows.landing_rows import Changes, read_changes
+from lakeproof.lake.rows.landing_rows import Changes, LandedRange, read_changes
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
-from tests.properties.test_apply_cycles import make_tables, run_transactions
+from lakeproof.schema import SchemaVersion
+from tests.lake_workload import make_tables, run_transactions
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 
 
-def parts(folded: Folded) -> list[list[str] | None]:
+def parts(shape: SchemaVersion, resolved: ResolvedChanges) -> list[list[str] | None]:
     """History's rows, the keys that go, the rows that come, and whether all goes; each as a sorted multiset."""
-    history = change_rows(folded.net.shape, folded.events).select(
-        *(f"`{c}`" for c in history_columns(folded.net.shape))
-    )
-    return [_rows(history), _rows(folded.net.deletes), _rows(folded.net.images), [str(folded.net.wipe)]]
+    history = change_rows(shape, resolved.events).select(*(f"`{c}`" for c in history_columns(shape)))
+    return [_rows(history), _rows(resolved.net.deletes), _rows(resolved.net.images), [str(resolved.net.truncate)]]
 
 
 def _rows(frame: DataFrame | None) -> list[str]:
     """Each row's values; of exact texts the entries, whose order and spelling in JSON mean nothing."""
     if frame is None:
         return []
-    at = frame.columns.index(TEXT) if TEXT in frame.columns else len(frame.columns)
+    position = frame.columns.index(TEXT) if TEXT in frame.columns else len(frame.columns)
     rows = [tuple(row) for row in frame.collect()]
-    told = [(*r[:at], *(sorted(json.loads(t).items()) if t else t for t in r[at:][:1]), *r[at + 1 :]) for r in rows]
-    return sorted(map(repr, told))
+    message = [
+        (*r[:position], *(sorted(json.loads(t).items()) if t else t for t in r[position:][:1]), *r[position + 1 :])
+        for r in rows
+    ]
+    return sorted(map(repr, message))
 
 
 @pytest.mark.parametrize("ranges", [1, pytest.param(40, marks=pytest.mark.full)])
@@ -64,27 +66,30 @@ def test_both_roads_add_up_to_the_same(spark: SparkSession, tmp_path: Path, rang
         if not counts.rows:
             continue
         bases = {piece.number: 1000 * piece.number for piece in pieces}
+        landed = LandedRange(shape, pieces, bases, start, end)
         base = before(spark, source, table, start)
-        small = fold_small(spark, shape, pieces, bases=bases, start=start, end=end, counts=counts, base=base)
+        small = fold_in_memory(spark, landed, counts, base)
         assert small is not None
-        frame = read_changes(spark, shape, pieces, bases=bases, start=start, end=end)
-        large = fold(spark, Changes(shape, frame, counts), base)
-        assert parts(small) == parts(large), f"{table.version.table}, ({start}, {end}], seed {SEED}"
+        frame = read_changes(spark, landed)
+        large = resolve_range(spark, Changes(shape, frame, counts), base)
+        assert parts(shape, small) == parts(shape, large), f"{table.version.table}, ({start}, {end}], seed {SEED}"
         large.release()
 
 
-def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, at: Lsn) -> DataFrame | None:
+def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, position: Lsn) -> DataFrame | None:
     """The table as it was at a position, made by Spark's road from all that came before."""
     shape, start = in_lake(table.version), Lsn(START)
-    pieces = list(slices(source.chain, start, at, table.version.table))
-    counts = count_changes(pieces, start, at)
+    pieces = list(slices(source.chain, start, position, table.version.table))
+    counts = count_changes(pieces, start, position)
     if not counts.rows:
         return None
-    frame = read_changes(spark, shape, pieces, bases={p.number: 1000 * p.number for p in pieces}, start=start, end=at)
-    folded = fold(spark, Changes(shape, frame, counts), None)
-    images = folded.net.images
+    frame = read_changes(
+        spark, LandedRange(shape, pieces, {p.number: 1000 * p.number for p in pieces}, start, position)
+    )
+    resolved = resolve_range(spark, Changes(shape, frame, counts), None)
+    images = resolved.net.images
     rows = None if images is None else spark.createDataFrame(images.toArrow(), images.schema)
-    folded.release()
+    resolved.release()
     return rows
 
 
@@ -94,10 +99,10 @@ def test_large_rows_stay_in_the_lake(spark: SparkSession) -> None:
         [(1, "x" * 9, None, []), (2, "x", b"\0" * 9, []), (3, None, None, ["y" * 9]), (4, None, None, None)],
         "id int, a string, b binary, c array<string>",
     )
-    found = {row[0]: tuple(row)[1:] for row in within(rows, ["a", "b", "c"], 11).collect()}
+    actual = {row[0]: tuple(row)[1:] for row in within(rows, ["a", "b", "c"], 11).collect()}
     none = (None, None, None)
-    assert found[1] == ("x" * 9, None, [], False)
-    assert (found[2], found[3], found[4]) == ((*none, True), (None, None, ["y" * 9], False), (*none, False))
+    assert actual[1] == ("x" * 9, None, [], False)
+    assert (actual[2], actual[3], actual[4]) == ((*none, True), (None, None, ["y" * 9], False), (*none, False))
 
 
 def test_what_does_not_fit_is_left_to_spark(
@@ -113,18 +118,15 @@ def test_what_does_not_fit_is_left_to_spark(
         pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
         bases = {piece.number: 1000 * piece.number for piece in pieces}
         shape, counts = in_lake(table.version), count_changes(pieces, Lsn(START), end)
-        found = fold_small(spark, shape, pieces, bases=bases, start=Lsn(START), end=end, counts=counts, base=None)
-        small[table.version.table.name] = found is not None
+        actual = fold_in_memory(spark, LandedRange(shape, pieces, bases, Lsn(START), end), counts, None)
+        small[table.version.table.name] = actual is not None
     assert small == {"order lines": True, "rates": True, "bag": False, "full": False, "log": False}
     table = source.table("rates")
     pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
     for limit in ("SMALL_ROWS_MAX", "SMALL_BYTES_MAX"):
         with monkeypatch.context() as patched:
-            patched.setattr(small_range, limit, 1)
+            patched.setattr(in_memory, limit, 1)
             counts = count_changes(pieces, Lsn(START), end)
             bases = {piece.number: 1000 * piece.number for piece in pieces}
             shape = in_lake(table.version)
-            assert (
-                fold_small(spark, shape, pieces, bases=bases, start=Lsn(START), end=end, counts=counts, base=None)
-                is None
-            )
+            assert fold_in_memory(spark, LandedRange(shape, pieces, bases, Lsn(START), end), counts, None) is None

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import maintain, maintenance_plan
-from lakeproof.commands.prove import prove
+from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
@@ -64,6 +64,10 @@ _DAMAGES: dict[str, Callable[[Path], None]] = {
     "data_gone": _data_gone,
 }
 DAMAGED = {TableName("public", f"{how}_{layer}"): (how, layer) for how in _DAMAGES for layer in ("current", "history")}
+SOME = [
+    TableName("public", name)
+    for name in ("log_cut_short_history", "log_emptied_current", "log_gone_current", "data_gone_history")
+]
 
 
 def _changed(database: Database, tables: Iterable[TableName], value: str, row: int) -> None:
@@ -72,11 +76,13 @@ def _changed(database: Database, tables: Iterable[TableName], value: str, row: i
         database.execute(statement.format(Identifier(table.name), Literal(value), Literal(row)))
 
 
+@pytest.mark.parametrize("names", [SOME, pytest.param(list(DAMAGED), marks=pytest.mark.full)], ids=["some", "all"])
 def test_the_others_are_kept_up_and_copies_bring_all_back(
-    database: Database, tmp_path: Path, spark: SparkSession
+    database: Database, tmp_path: Path, spark: SparkSession, names: list[TableName]
 ) -> None:
     """While the damaged ones are idle, then at their next change, then copied anew: equal at the end."""
-    tables = [GOOD, *DAMAGED]
+    damages = {name: DAMAGED[name] for name in names}
+    tables = [GOOD, *damages]
     for table in tables:
         name = Identifier(table.name)
         database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(name))
@@ -90,54 +96,54 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     _changed(database, tables, "w", 4)
     into_the_lake(config, spark)
     paths = LakePaths(config.lake, "shop")
-    for table, (how, layer) in DAMAGED.items():
+    for table, (how, layer) in damages.items():
         _DAMAGES[how](Path(paths.url(paths.current(table) if layer == "current" else paths.history(table))))
     spark.catalog.clearCache()
-    emptied, known = TableName("public", "log_emptied_current"), open_lake(spark, config).cut("shop").number
+    emptied, existing = TableName("public", "log_emptied_current"), open_lake(spark, config).cut("shop").number
     with pytest.raises(LakeError, match="is empty, and a cut names it"):
-        open_lake(spark, config, known).table("shop", emptied)
+        open_lake(spark, config, existing).table("shop", emptied)
 
     _changed(database, [GOOD], "x", 5)
     # Whether a log ends where it should is looked at in each cycle, without reading it.
-    gone = {table for table, (how, _) in DAMAGED.items() if how in {"log_gone", "log_emptied"}}
+    gone = {table for table, (how, _) in damages.items() if how in {"log_gone", "log_emptied"}}
     assert set(into_the_lake(config, spark)[-1].held) == gone
-    short = {str(table) for table, (how, _) in DAMAGED.items() if how == "log_cut_short"}
+    short = {str(table) for table, (how, _) in damages.items() if how == "log_cut_short"}
     for damaged in (
         maintenance_plan(config, "shop").damaged,
         maintain(config, "shop", spark, silent).damaged,
         lake_sizes(config, "shop", plan=True).damaged,
     ):
         assert set(damaged) == short
-    found = prove(config, "shop", None, spark, history=True)
-    assert {table for table, proof in found.tables.items() if proof.status == "equal"} >= {GOOD}
-    assert not found.equal
+    actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
+    assert {table for table, proof in actual.tables.items() if proof.status == "equal"} >= {GOOD}
+    assert not actual.equal
 
     _changed(database, tables, "y", 6)
     into_the_lake(config, spark)
     assert prove(config, "shop", [GOOD], spark).equal
-    bootstrap(config, "shop", list(DAMAGED))
+    bootstrap(config, "shop", list(damages))
     into_the_lake(config, spark)
     _changed(database, tables, "z", 7)
-    found = prove(config, "shop", None, spark, history=True)
-    assert {str(t): (p.status, p.reason) for t, p in found.tables.items() if p.status != "equal"} == {}
-    assert found.lake is not None
+    actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
+    assert {str(t): (p.status, p.reason) for t, p in actual.tables.items() if p.status != "equal"} == {}
+    assert actual.lake is not None
     # History's files can be restored from a backup as long as its log is there, so a copy leaves them as they are.
     kept = {TableName("public", "data_gone_history")}
-    assert {table for table, proof in found.lake.histories.items() if proof.status != "equal"} == kept
+    assert {table for table, proof in actual.lake.histories.items() if proof.status != "equal"} == kept
     # What the older cut names is no other table's rows.
     with pytest.raises(Exception, match=r"DELTA_|delta file version"):
-        open_lake(spark, config, known).table("shop", emptied).collect()
+        open_lake(spark, config, existing).table("shop", emptied).collect()
     assert not maintain(config, "shop", spark, silent).damaged
 
 
 class Killed(BaseException):
-    """Where the process would have ended."""
+    """The end of the process."""
 
 
 def test_beginning_a_log_again_may_be_killed_at_any_step(
     database: Database, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands then is above what the cut names, and is taken away by the next run."""
+    """The rest is above what the cut names, and is taken away by the next run."""
     database.execute(
         "CREATE TABLE a (id int PRIMARY KEY, v text)",
         "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
@@ -168,4 +174,4 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
             into_the_lake(config, spark)
     monkeypatch.undo()
     into_the_lake(config, spark)
-    assert prove(config, "shop", None, spark, history=True).equal
+    assert prove(config, "shop", None, spark, request=ProofRequest(history=True)).equal

@@ -38,7 +38,7 @@ def test_what_history_was_not_given_is_refused(database: Database, tmp_path: Pat
     )
 
     def known() -> tuple[Lsn, list[tuple[int, str]]]:
-        """Where the source stands, and its rows there."""
+        """The source's position, and its rows there."""
         return database.end_of_wal(), [
             (int(row[0]), str(row[1])) for row in database.rows("SELECT id, v FROM t ORDER BY 1")
         ]

@@ -59,7 +59,7 @@ def test_a_connection_lost_in_the_middle_is_one_clear_error(
     """
     _filled(drained)
     _, failed = _until_whole(
-        drained, proxy, lambda at: Fault(End.RESET, after_bytes) if at >= first and not proxy.ends else None
+        drained, proxy, lambda position: Fault(End.RESET, after_bytes) if position >= first and not proxy.ends else None
     )
     assert End.RESET in proxy.ends
     assert [type(error) for error in failed] == [TransientError]

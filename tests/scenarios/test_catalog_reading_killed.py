@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.landing.catalog_history import newest_catalog, newest_link
+from lakeproof.landing.catalog_history import newest_catalog, newest_catalog_manifest
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
@@ -26,10 +26,10 @@ def test_a_reading_whose_writer_was_killed_is_made_by_the_next(drained: Drained,
     drained.database.execute("INSERT INTO items SELECT g, 'x', g FROM generate_series(1, 5) g")
     drained.drain()
     chain = drained.chain()
-    newest, known = newest_link(chain), newest_catalog(chain)
+    newest, existing = newest_catalog_manifest(chain), newest_catalog(chain)
     assert newest is not None
-    assert known is not None
+    assert existing is not None
     assert newest.number > 0
-    assert [len(facts.columns) for facts in known.tables.values()] == [3]
+    assert [len(facts.columns) for facts in existing.tables.values()] == [3]
     assert verify_chain(chain) == chain.next_number
     assert drained.folded()[ITEMS] == drained.source_rows(ITEMS)

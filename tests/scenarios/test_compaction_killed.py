@@ -20,19 +20,12 @@ from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber, Oid
 from tests.fix_drain import wait_until
-from tests.properties.test_apply_cycles import (
-    SEED,
-    check,
-    insert_random_row,
-    make_config,
-    make_tables,
-    random_row,
-    run_compact,
-    run_transactions,
-)
+from tests.lake_steps import check, make_config, run_compact
+from tests.lake_workload import SEED, insert_random_row, make_tables, random_row, run_transactions
 from tests.simulated_rows import images_of
 from tests.simulated_source import SOURCE, SimulatedSource
 
@@ -45,7 +38,8 @@ STEPS = (
     "cycle.after_sync",
     "cycle.after_cut",
 )
-# Each is a JVM more; the two that leave most behind.
+# Each is a JVM more: the one that leaves most behind, and the one that leaves nothing to do. Crashes without a process of
+# their own are in test_cycle_crashes.py.
 SOME_STEPS = ("cycle.after_current:2", "cycle.after_cut")
 TABLES = ("order lines", "bag", "log")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -121,13 +115,16 @@ def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_
     check(spark, config, source, list(TABLES[:2]))
     cut = open_lake(spark, config).cuts[SOURCE]
     kinds = [read_cut(source.store, source.paths, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
-    assert kinds.count("schema") == 1
-    reshaped = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index("schema")))
-    for table_name, at in reshaped.tables.items():
+    assert kinds.count(CycleKind.SCHEMA) == 1
+    reshaped = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
+    for table_name, position in reshaped.tables.items():
         was = before.tables[table_name]
-        assert (at.history_version, at.current_version) == (was.history_version + 1, was.current_version + 1)
-    told = spark.read.format("delta").load(source.paths.url(source.paths.schema_history))
-    assert told.count() == 2
+        assert (position.history_version, position.current_version) == (
+            was.history_version + 1,
+            was.current_version + 1,
+        )
+    changes = spark.read.format("delta").load(source.paths.url(source.paths.schema_history))
+    assert changes.count() == 2
 
 
 @pytest.mark.full
@@ -152,9 +149,9 @@ def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycl
         lease = json.loads(source.store.get(source.paths.lease(1)))
         os.kill(lease["jvm"]["pid"], signal.SIGKILL)
         here.unlink()
-        told = process.communicate(timeout=600)[1].decode().strip().splitlines()[-1]
-    assert "DriverLostError" in told
-    assert "spark.driver_memory" in told
+        message = process.communicate(timeout=600)[1].decode().strip().splitlines()[-1]
+    assert "DriverLostError" in message
+    assert "spark.driver_memory" in message
     assert source.store.list(source.paths.attempts)
     run_compact(spark, config)
     assert open_lake(spark, config).cuts[SOURCE].held == {}

@@ -58,7 +58,7 @@ def test_what_waits_for_the_worker_when_the_connection_breaks_lands_once(
 
 
 def _all_sent(drained: Drained) -> bool:
-    """Whether the server has nothing left to send, as far as it has room: the loop waits, or reads no more.
+    """True if the server has nothing left to send, as far as it has room: the loop waits, or reads no more.
 
     Or is not there any more: to a client that reads nothing the proxy itself ends a connection.
     """

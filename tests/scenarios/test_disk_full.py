@@ -107,7 +107,7 @@ def test_a_lasting_drain_waits_for_room_and_goes_on(database: Database, disk: Pa
 
 
 def test_a_drain_that_has_an_end_ends_with_one_error_that_names_the_disk(database: Database, disk: Path) -> None:
-    """Whether that is a position or a time: whoever gave it decides what next. The slot stands where the chain ends."""
+    """A position or a time: whoever gave it decides what next. The slot stands where the chain ends."""
     shop = _begun(database, disk / "lake")
     database.execute(_MUCH)
     with _filled(disk, 64 << 10):

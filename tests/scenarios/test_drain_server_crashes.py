@@ -38,10 +38,10 @@ def server(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
     """One of its own, which syncs what it commits and keeps its cluster when it is stopped."""
     folder = Path(tempfile.mkdtemp(prefix="lakeproof-crash-"))
     folder.chmod(0o755)
-    made = make_server(state=folder / "pg")
-    made.start()
-    yield made
-    made.stop()
+    result = make_server(state=folder / "pg")
+    result.start()
+    yield result
+    result.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 

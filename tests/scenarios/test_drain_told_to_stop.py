@@ -145,7 +145,7 @@ def _waits_for_a_lock(conn: psycopg.Connection[tuple[Any, ...]]) -> bool:
 
 
 def _bytes_before_the_stream(items: Drained, proxy: Proxy) -> int:
-    """How much a server says on a stream's connection until it has begun to copy."""
+    """Return the bytes that a server sends on a stream's connection until it has begun to copy."""
     before = proxy.connections
     with ReplicationStream.open(SecretStr(proxy.dsn(items.dsn)), items.slot, ["shop"], items.chain().end):
         assert proxy.connections == before + 1

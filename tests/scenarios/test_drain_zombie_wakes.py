@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.landing.catalog_history import newest_link
+from lakeproof.landing.catalog_history import newest_catalog_manifest
 from lakeproof.landing.chain import verify_chain
-from lakeproof.landing.retention import first_needed, put_base, remove_below
+from lakeproof.landing.retention import first_needed, put_chain_start, remove_below
 from lakeproof.names import TableName
 from tests.fix_drain import Drained, wait_until
 
@@ -23,7 +23,7 @@ ITEMS = TableName("public", "items")
 
 @pytest.mark.parametrize("until", ["stopped", "caught_up"])
 def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, tmp_path: Path, until: str) -> None:
-    """Whether it would connect again or not."""
+    """It stops even if it would connect again."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
     drained.begin()
     drained.database.execute("INSERT INTO items SELECT g, 'first' FROM generate_series(1, 100) g")
@@ -59,7 +59,7 @@ def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained:
     drained.begin()
     drained.database.execute("ALTER TABLE items ADD COLUMN price numeric")
     drained.drain()
-    kept = newest_link(drained.chain())
+    kept = newest_catalog_manifest(drained.chain())
     assert kept is not None
     asleep = tmp_path / "asleep"
     zombie = drained.start_process("stopped", f"drain.before_fingerprint@hold:{asleep}", catalog_interval_s=0.05)
@@ -74,9 +74,9 @@ def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained:
         drained.database.execute("INSERT INTO items SELECT coalesce(max(id), 0) + 1, 'x' FROM items")
         drained.drain()
     chain = drained.chain()
-    assert newest_link(chain) == kept
+    assert newest_catalog_manifest(chain) == kept
     first = first_needed(chain, chain.next_number, chain.end, datetime.now(timezone.utc) + timedelta(days=1))
-    put_base(chain, first)
+    put_chain_start(chain, first)
     remove_below(drained.chain(), first)
 
     asleep.unlink()
@@ -88,9 +88,9 @@ def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained:
     late = {int(name[-25:-5]) for name in names} - {0, kept.number, *range(first, opened.next_number)}
     assert len(late) == 1
     assert kept.number < min(late) < first
-    assert newest_link(opened) == kept
+    assert newest_catalog_manifest(opened) == kept
     drained.drain()
-    assert newest_link(drained.chain()) == kept
+    assert newest_catalog_manifest(drained.chain()) == kept
     rows = drained.folded()[ITEMS]
     assert rows
     assert rows == drained.source_rows(ITEMS)[-len(rows) :]

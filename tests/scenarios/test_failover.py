@@ -1,4 +1,4 @@
-"""A standby is promoted: the drain goes on by itself where the standby has its slot and all that landed, else it stops."""
+"""A standby is promoted: the drain goes on by itself if the standby has its slot and all that landed, else it stops."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lakeproof.events import Stop, silent
 from lakeproof.landing.timelines import newest_followed
 from tests.fix_drain import landed_rows, wait_until
 from tests.fix_postgres import MakeServer
-from tests.fix_recover import Shop
-from tests.fix_standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
+from tests.recovery import Shop
+from tests.standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
 
 pytestmark = [pytest.mark.postgres, pytest.mark.full, pytest.mark.since(17)]
 SLOT = "shop_slot"
@@ -53,9 +53,9 @@ def _begin(pair: Pair, *, failover: bool) -> Shop:
     shop = pair.on(pair.primary)
     shop.execute("CREATE TABLE items (id int PRIMARY KEY, note text)", "CREATE TABLE log (at int, what text)")
     shop.execute("ALTER TABLE log REPLICA IDENTITY FULL", "CREATE PUBLICATION pub FOR TABLE items, log")
-    made = "SELECT pg_create_logical_replication_slot('shop_slot', 'pgoutput', false, false, {})"
+    result = "SELECT pg_create_logical_replication_slot('shop_slot', 'pgoutput', false, false, {})"
     shop.execute("SELECT pg_log_standby_snapshot()")
-    shop.execute(made.format("true") if failover else made.format("false"))
+    shop.execute(result.format("true") if failover else result.format("false"))
     shop.execute("INSERT INTO items VALUES (1, 'at the old one')")
     return shop
 

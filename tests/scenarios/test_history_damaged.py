@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.maintain import maintain
-from lakeproof.commands.prove import prove
+from lakeproof.commands.maintain import MaintenanceRequest, maintain
+from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config, RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
@@ -62,7 +62,7 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     database.execute("INSERT INTO shaped VALUES (50, 'new', 6)")
     into_the_lake(config, spark)
     maintain(config, "shop", spark, silent)
-    whole = prove(config, "shop", None, spark, history=True)
+    whole = prove(config, "shop", None, spark, request=ProofRequest(history=True))
     assert whole.damaged == {}
     assert whole.equal
     assert whole.lake is not None
@@ -73,17 +73,17 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     alter(data_files(folders["bag"])[-1], _wrong)
     alter(data_files(folders["doubled"])[-1], _twice)
     data_files(folders["lost"])[-1].unlink()
-    damaged = prove(config, "shop", None, spark, history=True)
+    damaged = prove(config, "shop", None, spark, request=ProofRequest(history=True))
     assert {p.status for p in damaged.tables.values()} == {"equal"}, "current has nothing of it"
     assert not damaged.equal
     assert damaged.lake is not None
-    found = {t.name: p.status for t, p in damaged.lake.histories.items()}
-    assert found == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"shaped": "equal"}
+    actual = {t.name: p.status for t, p in damaged.lake.histories.items()}
+    assert actual == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"shaped": "equal"}
     recorded = read_proved(open_store(config.lake), paths)
-    assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == found
+    assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == actual
 
     before = newest_cut(open_store(config.lake), paths)
     for name in ("altered", "doubled", "lost", "bag"):
         with pytest.raises(LakeError, match="from a history that is damaged"):
-            maintain(config, "shop", spark, silent, rebuild=[_table(name)])
+            maintain(config, "shop", spark, silent, MaintenanceRequest(rebuild=[_table(name)]))
     assert newest_cut(open_store(config.lake), paths) == before

@@ -20,8 +20,8 @@ from lakeproof.names import TableName
 from lakeproof.proof.history import check_history
 from lakeproof.schema import Identity
 from tests.damage import data_files
-from tests.properties.test_apply_cycles import check, run_compact
-from tests.properties.test_maintain import policy
+from tests.lake_steps import check, run_compact
+from tests.maintain_steps import policy
 from tests.simulated_rows import shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
@@ -41,7 +41,7 @@ def _cut(source: SimulatedSource) -> Cut:
 def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a first copy is refused for something else; a file that was restored meanwhile keeps its history."""
+    """Also if a first copy is refused for something else; a file that was restored meanwhile keeps its history."""
     rng, names = random.Random(1), [GOOD.name, GONE.name, RESTORED.name]
     tables = [SimulatedTable(shape(name, ITEM, ("id",), Identity.DEFAULT, oid)) for oid, name in enumerate(names, 1)]
     source, config = SimulatedSource(tmp_path, tables), policy(tmp_path, history_s=AGES_S)
@@ -66,9 +66,9 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
 
     damaged = maintain(config, SOURCE, spark, silent).damaged
     assert set(damaged) == {str(GONE), str(RESTORED)}
-    told = damaged[str(GONE)]
-    assert told.reason == f"its history can't be read: {kept[GONE]}"
-    assert f"`lakeproof bootstrap {SOURCE} --tables 'app.\"gone one\"'`" in told.remedy
+    message = damaged[str(GONE)]
+    assert message.reason == f"its history can't be read: {kept[GONE]}"
+    assert f"`lakeproof bootstrap {SOURCE} --tables 'app.\"gone one\"'`" in message.remedy
     assert {t for t, held in _cut(source).held.items() if held.history_lost} == {GONE, RESTORED}
     assert maintain(config, SOURCE, spark, silent).damaged == {}, "they are held, and that says it"
 
@@ -89,7 +89,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     run_compact(spark, config)
     check(spark, config, source, names)
     cut = _cut(source)
-    assert {t for t, at in cut.tables.items() if at.history_low is not None} == {GONE}
-    for table, at in cut.tables.items():
-        assert check_history(spark, source.paths, table, at).status == "equal"
+    assert {t for t, position in cut.tables.items() if position.history_low is not None} == {GONE}
+    for table, position in cut.tables.items():
+        assert check_history(spark, source.paths, table, position).status == "equal"
     assert maintain(config, SOURCE, spark, silent).damaged == {}

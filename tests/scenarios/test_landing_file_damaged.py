@@ -58,7 +58,7 @@ def test_a_drain_goes_on_past_a_damaged_file_of_the_newest_segment(drained: Drai
         with pytest.raises(SourceError, match="there is nothing to recover"):
             plan_recover(drained.config(), SOURCE)
         database.execute(f"INSERT INTO items VALUES ({-1 - number}, 'after')")  # noqa: S608  as above
-        told: list[Event] = []
-        drain(drained.config(), SOURCE, Until.caught_up(), told.append)
-        assert [event.fields["transactions"] for event in told if event.kind == "drain.past"] == [2], name
+        events: list[Event] = []
+        drain(drained.config(), SOURCE, Until.caught_up(), events.append)
+        assert [event.fields["transactions"] for event in events if event.kind == "drain.past"] == [2], name
         assert drained.chain().end == drained.confirmed_flush() > chain.end

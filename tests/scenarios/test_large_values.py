@@ -30,8 +30,8 @@ def test_large_values_go_through_a_small_driver(database: Database, tmp_path: Pa
     command = [sys.executable, "-m", "tests.large_values_process", json.dumps(given)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.strip().rpartition("\n")[2])
-    (killed,) = told.pop("killed")
-    assert told == {table: ["equal", None] for table in ("value", "documents", "counter")}
+    message = json.loads(done.stdout.strip().rpartition("\n")[2])
+    (killed,) = message.pop("killed")
+    assert message == {table: ["equal", None] for table in ("value", "documents", "counter")}
     assert "Spark's driver: its process has ended" in killed
     assert f"spark.driver_memory is {sizes['memory']}" in killed

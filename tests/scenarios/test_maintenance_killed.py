@@ -33,18 +33,19 @@ from lakeproof.names import CycleNumber
 from lakeproof.storage.fields import canonical, parse_object
 from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import SPARK
-from tests.properties.test_apply_cycles import SEED, check, run_compact, run_transactions
-from tests.properties.test_maintain import BAG, LINES, TABLES, begun
+from tests.lake_steps import check, run_compact
+from tests.lake_workload import SEED, run_transactions
+from tests.maintain_steps import BAG, LINES, TABLES, begun
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
 
 ROOT = Path(__file__).resolve().parents[2]
 # In this order each is passed by the process that resumes what the one before left.
 STEPS = (
-    "upkeep.after_intent",
-    "upkeep.after_history",
-    "upkeep.after_tables",
-    "upkeep.after_cut",
+    "cycle.after_intent",
+    "maintenance.after_history",
+    "cycle.after_tables",
+    "cycle.after_cut",
     "maintain.after_cuts",
     "maintain.after_tables",
     "maintain.after_base",
@@ -116,7 +117,7 @@ class Kept:
         self.rows = self.rows_at(self.pinned)
 
     def has_work(self) -> bool:
-        """Whether each step has something to do."""
+        """True if each step has something to do."""
         plan = maintenance_plan(self.config, SOURCE)
         return len(plan.optimized) == len(TABLES) and bool(
             plan.freed["landing"].files and (plan.views or not self.view)
@@ -128,8 +129,8 @@ class Kept:
         run_compact(self.spark, self.config)
         if not self.view:
             return
-        (made,) = refresh(self.config, VIEW, self.spark)
-        assert made.held is None
+        (result,) = refresh(self.config, VIEW, self.spark)
+        assert result.held is None
 
     def rows_at(self, number: CycleNumber) -> list[Counter[Any]]:
         """The tables' rows at a cut."""

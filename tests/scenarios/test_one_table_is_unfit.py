@@ -96,16 +96,16 @@ def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
     database: Database, commands: Commands, spark: SparkSession
 ) -> None:
     """check, plan, apply and bootstrap, of all and of some: status 1 and the reason of each; drain, compact, proof."""
-    status, found = commands.run("check")
-    errors = [f for f in found["sources"]["shop"]["findings"] if f["severity"] == "error"]
+    status, actual = commands.run("check")
+    errors = [f for f in actual["sources"]["shop"]["findings"] if f["severity"] == "error"]
     assert (status, {f["table"] for f in errors}) == (1, _names(UNFIT)), errors
     for command in ("plan", "apply"):
-        status, found = commands.run(command)
-        assert (status, set(found["refused"]), found["statements"]) == (1, _names(UNFIT), []), command
-    status, found = commands.run("bootstrap", "--tables", "public.good,public.bare")
-    assert (status, set(found["tables"]), set(found["failed"])) == (1, {"public.good"}, {"public.bare"})
-    status, found = commands.run("bootstrap")
-    assert (status, set(found["tables"]), set(found["failed"])) == (1, {"public.cased"}, _names(UNFIT))
+        status, actual = commands.run(command)
+        assert (status, set(actual["refused"]), actual["statements"]) == (1, _names(UNFIT), []), command
+    status, actual = commands.run("bootstrap", "--tables", "public.good,public.bare")
+    assert (status, set(actual["tables"]), set(actual["failed"])) == (1, {"public.good"}, {"public.bare"})
+    status, actual = commands.run("bootstrap")
+    assert (status, set(actual["tables"]), set(actual["failed"])) == (1, {"public.cased"}, _names(UNFIT))
     database.execute(
         "UPDATE cased SET \"Name\" = name, name = 'n', \"NAME\" = 'N', _lp_op = 'delete' WHERE id < 4",
         "DELETE FROM cased WHERE id = 9",
@@ -150,11 +150,11 @@ def test_a_table_that_would_be_unfit_once_it_is_published_is_not_published(
     )
     listed = "tables: [public.good, public.made, public.parts, public.bare, public.pinned]"
     commands.file.write_text(f"{commands.file.read_text(encoding='utf-8')}    {listed}\n", encoding="utf-8")
-    status, found = commands.run("apply")
+    status, actual = commands.run("apply")
     # A generated key is sent from 18 on.
     sends = int(database.rows("SELECT current_setting('server_version_num')")[0][0]) >= 180000
-    made = [] if sends else ["public.made"]
-    assert (status, sorted(found["refused"])) == (1, [*made, "public.parts", "public.pinned"])
+    result = [] if sends else ["public.made"]
+    assert (status, sorted(actual["refused"])) == (1, [*result, "public.parts", "public.pinned"])
     assert database.rows("SELECT pubname::text, tablename::text FROM pg_publication_tables ORDER BY 1, 2") == [
         ("pub", "good"),
         *([("pub", "made")] if sends else []),

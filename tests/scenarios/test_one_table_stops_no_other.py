@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.maintain import maintain
+from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.events import silent
 from lakeproof.lake.columns import in_lake
+from lakeproof.lake.cycle import apply_cycle as cycle
 from lakeproof.lake.cycle import attempts
-from lakeproof.lake.cycle import steps as cycle
-from lakeproof.lake.cycle.task import CycleContext, Work, Written
+from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.versions import read_layer
@@ -24,16 +24,17 @@ from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.paths import LakePaths
-from tests.properties.test_apply_cycles import check, make_config, run_compact
-from tests.properties.test_maintain import MUCH_LATER, policy
-from tests.scenarios.test_stray_commit import begun, write
+from tests.lake_steps import check, make_config, run_compact
+from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.stray_commits import begun, write
 
 pytestmark = pytest.mark.spark
 BAD, GOOD = "bag", "good"
@@ -47,7 +48,7 @@ def newest(spark: SparkSession, config: Config) -> Cut:
 
 
 def held(spark: SparkSession, config: Config) -> dict[str, str]:
-    """Why tables are held."""
+    """The reason of each held table."""
     return {table.name: why.reason for table, why in newest(spark, config).held.items()}
 
 
@@ -62,12 +63,13 @@ def damage(folder: str) -> None:
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes each table."""
     cut, paths = newest(spark, config), LakePaths(config.lake, SOURCE)
-    for table, at in cut.tables.items():
-        history = read_layer(spark, paths, table, at, "history")
-        rows = replayed(spark, in_lake(at.version), history, completing(at, history))
-        assert rows_of(rows, at.version) == source.state_at(cut.position)[table], table
+    for table, position in cut.tables.items():
+        history = read_layer(spark, paths, table, position, "history")
+        rows = replayed(spark, in_lake(position.version), history, completing(position, history))
+        assert rows_of(rows, position.version) == source.state_at(cut.position)[table], table
 
 
+@pytest.mark.full
 def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -78,12 +80,11 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
     write(source, range(10, 20))
     run_compact(spark, config)
     assert set(held(spark, config)) == {BAD}
-    told = r"it could not be written, 2 times: Spark fails with [A-Z_.]+ reading /\S+/current/\S+\.parquet"
-    assert re.fullmatch(told, held(spark, config)[BAD]), held(spark, config)
-    remedy = newest(spark, config).held[BAD_TABLE].remedy
-    assert remedy == f"run `lakeproof bootstrap {SOURCE} --tables app.bag`, then compact"
+    message = r"it could not be written, 2 times: Spark fails with [A-Z_.]+ reading /\S+/current/\S+\.parquet"
+    assert re.fullmatch(message, held(spark, config)[BAD]), held(spark, config)
+    assert newest(spark, config).held[BAD_TABLE].way_out is WayOut.SNAPSHOT
     check(spark, config, source, [GOOD])
-    maintain(config, SOURCE, spark, silent, rebuild=[BAD_TABLE])
+    maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[BAD_TABLE]))
     source.snapshot([BAD])
     write(source, range(20, 30))
     run_compact(spark, config)
@@ -119,19 +120,19 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     done = maintain(config, SOURCE, spark, silent)
     assert [table.name for table in done.optimized] == [GOOD]
     assert set(held(spark, config)) == {BAD}
-    told = r"its history can't be read: /\S+/history/\S+\.parquet"
-    assert re.fullmatch(told, held(spark, config)[BAD]), held(spark, config)
+    message = r"its history can't be read: /\S+/history/\S+\.parquet"
+    assert re.fullmatch(message, held(spark, config)[BAD]), held(spark, config)
     source.snapshot([BAD])
     write(source, range(20, 30))
     run_compact(spark, config)
     assert held(spark, config) == {}
     check(spark, config, source, list(NAMES))
     replays(spark, config, source)
-    at = newest(spark, config).tables[BAD_TABLE]
-    assert at.history_low is not None
+    position = newest(spark, config).tables[BAD_TABLE]
+    assert position.history_low is not None
     write(source, range(30, 40))
     run_compact(spark, config)
-    maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
     replays(spark, config, source)
 
 
@@ -167,9 +168,9 @@ def test_what_no_table_is_to_blame_for_holds_none(
     once = cycle._write_table_once
     failures: list[BaseException] = []
 
-    def write_once(session: SparkSession, context: CycleContext, work: Work) -> Written:
-        written = once(session, context, work)
-        if work.table == BAD_TABLE and failures:
+    def write_once(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+        written = once(session, context, task)
+        if task.table == BAD_TABLE and failures:
             raise failures.pop(0)
         return written
 
@@ -197,11 +198,11 @@ def test_a_table_in_which_the_jvm_ends_is_told_from_its_neighbours(
     once = cycle._write_table_once
     order: list[str] = []
 
-    def write_once(session: SparkSession, context: CycleContext, work: Work) -> Written:
-        order.append(work.table.name)
-        if work.table.name in ends:
+    def write_once(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+        order.append(task.table.name)
+        if task.table.name in ends:
             raise ConnectionRefusedError
-        return once(session, context, work)
+        return once(session, context, task)
 
     monkeypatch.setattr(cycle, "_write_table_once", write_once)
     monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
@@ -221,32 +222,39 @@ def test_a_table_in_which_the_jvm_ends_is_told_from_its_neighbours(
 
 
 def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkSession, tmp_path: Path) -> None:
-    """They are kept under another name, and their tables take changes."""
+    """And by names of our own scratch columns: they are kept under another name, and their tables take changes."""
     columns = {
         "id": "int4",
         "_metadata": "text",
         "__delta_internal_is_row_deleted": "text",
         "_Target_Row_Present_": "text",
+        "__lp_first": "text",
     }
     tables = [SimulatedTable(shape("t", columns, ("id",), Identity.DEFAULT, 1))]
     source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
     source.snapshot(["t"])
     rng, table = random.Random(1), source.table("t")
     for number in range(3):
-        source.insert(table, (number, "a", "b", "c"))
-        source.update(table, (number, "a", "b", "c"), (number, "a2", "b2", "c2"))
+        source.insert(table, (number, "a", "b", "c", "d"))
+        source.update(table, (number, "a", "b", "c", "d"), (number, "a2", "b2", "c2", "d2"))
         source.commit(rng)
         source.flush()
         run_compact(spark, config)
-        source.update(table, (number, "a2", "b2", "c2"), (number, "a3", "b3", None))
+        source.update(table, (number, "a2", "b2", "c2", "d2"), (number, "a3", "b3", None, "d3"))
         source.commit(rng)
         source.flush()
         run_compact(spark, config)
     assert held(spark, config) == {}
     names = open_lake(spark, config).table(SOURCE, TableName("app", "t")).columns
-    assert names == ["id", "#2#_metadata", "#3#__delta_internal_is_row_deleted", "#4#_Target_Row_Present_"]
-    found = sorted(map(tuple, open_lake(spark, config).table(SOURCE, TableName("app", "t")).collect()))
-    assert found == [(number, "a3", "b3", None) for number in range(3)]
+    assert names == [
+        "id",
+        "#2#_metadata",
+        "#3#__delta_internal_is_row_deleted",
+        "#4#_Target_Row_Present_",
+        "#5#__lp_first",
+    ]
+    actual = sorted(map(tuple, open_lake(spark, config).table(SOURCE, TableName("app", "t")).collect()))
+    assert actual == [(number, "a3", "b3", None, "d3") for number in range(3)]
 
 
 def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -30,14 +30,17 @@ from lakeproof.lake.records.view_cuts import newest_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from tests.crashing_delta import Crash
+from tests.lake_steps import check, run_compact
+from tests.lake_workload import insert_random_row, make_tables, run_transactions
+from tests.maintain_steps import policy
 from tests.power_cut import PowerCut
-from tests.properties.test_apply_cycles import check, insert_random_row, make_tables, run_compact, run_transactions
-from tests.properties.test_maintain import policy
-from tests.scenarios.test_cycle_crashes import Crash
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+# Of hundreds; each takes half a minute.
+STATES = 60
 RESHAPED, OTHER = "order lines", "bag"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -49,8 +52,8 @@ def configured(lake: Path, sql: Path) -> Config:
     return policy(lake, small_files=2).model_copy(update={"views": {"counted": view}})
 
 
-@pytest.mark.parametrize("tried", [2, pytest.param(60, marks=pytest.mark.full)])
-def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp_path: Path, tried: int) -> None:
+@pytest.mark.full
+def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
     """First cycles, changes, a change of shape, a view, small files put together; then changes go on."""
     rng = random.Random(SEED)
     lake = tmp_path / "lake"
@@ -73,13 +76,13 @@ def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp
     run_transactions(rng, source, 4)
     states = list(power.states(rng, 4))
     assert len(states) > 200, "so many fsyncs are usual"
-    for number, state in enumerate(rng.sample(states, tried)):
-        found = state.build(tmp_path / f"state{number}")
+    for number, state in enumerate(rng.sample(states, STATES)):
+        actual = state.build(tmp_path / f"state{number}")
         try:
-            recovered(spark, found, source, tmp_path / "view.sql")
+            recovered(spark, actual, source, tmp_path / "view.sql")
         except Exception as error:
             raise AssertionError(f"seed {SEED}, {state.moment.number} of {len(power.moments)}, {state}") from error
-        shutil.rmtree(found)
+        shutil.rmtree(actual)
 
 
 def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Path) -> None:
@@ -99,15 +102,15 @@ def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Pat
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes the table that did not change its shape; the other one has each change once."""
     paths, cut = LakePaths(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
-    at = cut.tables[TableName("app", OTHER)]
-    history = read_layer(spark, paths, TableName("app", OTHER), at, "history")
-    rows = replayed(spark, in_lake(at.version), history, completing(at, history))
-    assert rows_of(rows, at.version) == source.state_at(cut.position)[TableName("app", OTHER)]
+    position = cut.tables[TableName("app", OTHER)]
+    history = read_layer(spark, paths, TableName("app", OTHER), position, "history")
+    rows = replayed(spark, in_lake(position.version), history, completing(position, history))
+    assert rows_of(rows, position.version) == source.state_at(cut.position)[TableName("app", OTHER)]
     history = read_layer(spark, paths, TableName("app", RESHAPED), cut.tables[TableName("app", RESHAPED)], "history")
     ordinals = [r[0] for r in history.select("_lp_ord").collect()]
     assert len(ordinals) == len(set(ordinals))
-    told = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
-    assert len(told) == len(set(told)) == 1
+    changes = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
+    assert len(changes) == len(set(changes)) == 1
 
 
 def _check_view(spark: SparkSession, config: Config) -> None:
@@ -115,9 +118,9 @@ def _check_view(spark: SparkSession, config: Config) -> None:
     newest = newest_cut(open_store(config.lake), "counted")
     assert newest is not None
     view = spark.read.format("delta").option("versionAsOf", newest.delta_version)
-    found = view.load(view_path(config.lake, "counted")).select("a", "n").collect()
-    assert Counter({r["a"]: r["n"] for r in found}) == Counter(r["a"] for r in rows)
-    assert len(found) == len({r["a"] for r in rows})
+    actual = view.load(view_path(config.lake, "counted")).select("a", "n").collect()
+    assert Counter({r["a"]: r["n"] for r in actual}) == Counter(r["a"] for r in rows)
+    assert len(actual) == len({r["a"] for r in rows})
 
 
 @pytest.mark.parametrize("lost", ["commits", pytest.param("data", marks=pytest.mark.full)])
@@ -156,7 +159,7 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
     run_compact(spark, config)
     check(spark, config, source, [RESHAPED, OTHER])
     cut = open_lake(spark, config).cuts[SOURCE]
-    for table, at in cut.tables.items():
-        history = read_layer(spark, source.paths, table, at, "history")
-        rows = replayed(spark, in_lake(at.version), history, completing(at, history))
-        assert rows_of(rows, at.version) == source.state_at(cut.position)[table]
+    for table, position in cut.tables.items():
+        history = read_layer(spark, source.paths, table, position, "history")
+        rows = replayed(spark, in_lake(position.version), history, completing(position, history))
+        assert rows_of(rows, position.version) == source.state_at(cut.position)[table]

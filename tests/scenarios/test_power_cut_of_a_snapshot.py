@@ -18,7 +18,7 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.landing.chain import verify_chain
 from lakeproof.landing.reader import verify
 from lakeproof.names import Incarnation, TableName
-from lakeproof.snapshot.folder import finished_tables, read_ended, read_snapshot, read_wanted, snapshot_folders
+from lakeproof.snapshot.folder import finished_tables, read_end, read_request, read_snapshot, snapshot_folders
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from tests.fix_drain import SOURCE, Drained
@@ -73,7 +73,7 @@ def _back(drained: Drained, state: State, tmp_path: Path) -> Drained:
 
 
 def _has_record(state: State) -> bool:
-    return bool(state.tree().get(f"lake/{LakePaths('', SOURCE).beginning(ONE)}"))
+    return bool(state.tree().get(f"lake/{LakePaths('', SOURCE).incarnation_record(ONE)}"))
 
 
 def _config(shop: Drained) -> Config:
@@ -87,8 +87,8 @@ def _check(shop: Drained, *, whole: bool) -> None:
     """Every document can be read, and every chunk that one names is what was written."""
     store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
     for folder in snapshot_folders(store, paths, ONE):
-        read_wanted(store, paths, folder)
-        read_ended(store, paths, folder)
+        read_request(store, paths, folder)
+        read_end(store, paths, folder)
         if not store.exists(f"{folder}/snapshot-000000.json"):
             continue
         for table in read_snapshot(store, paths, folder).tables.values():

@@ -21,7 +21,7 @@ from lakeproof.drain.publications import recorded_names
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.planning.catalog_drift import doubts
+from lakeproof.lake.planning.catalog_drift import suspected_changes
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.fix_drain import SOURCE, Drained, wait_until
@@ -41,9 +41,9 @@ def shop(database: Database, tmp_path: Path) -> Drained:
         "CREATE TABLE log (n text)",
         "CREATE PUBLICATION shop FOR TABLE items",
     )
-    made = Drained(database, tmp_path / "lake")
-    bootstrap(made.config(), SOURCE)
-    return made
+    result = Drained(database, tmp_path / "lake")
+    bootstrap(result.config(), SOURCE)
+    return result
 
 
 @contextmanager
@@ -74,7 +74,12 @@ def _is_read(shop: Drained) -> bool:
 
 
 def _differences(shop: Drained) -> list[Difference]:
-    return [each for found in doubts(shop.chain(), Lsn.ZERO) if found.table == LOG for each in found.change.differences]
+    return [
+        each
+        for actual in suspected_changes(shop.chain(), Lsn.ZERO)
+        if actual.table == LOG
+        for each in actual.change.differences
+    ]
 
 
 def test_a_running_drain_reads_it_from_where_it_has_seen_it(shop: Drained) -> None:
@@ -88,10 +93,10 @@ def test_a_running_drain_reads_it_from_where_it_has_seen_it(shop: Drained) -> No
         wait_until(lambda: shop.chain().end >= end)
     assert copied_and_landed(shop, LOG) == shop.source_rows(LOG)
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
-    (doubt,) = [found for found in doubts(shop.chain(), Lsn.ZERO) if found.table == LOG]
+    (doubt,) = [actual for actual in suspected_changes(shop.chain(), Lsn.ZERO) if actual.table == LOG]
     assert Difference.UNREAD in doubt.change.differences
     assert doubt.since == shop.chain().head.end_lsn
-    assert not doubt.settled_by(Lsn(doubt.noticed.value - 1), doubt.change.after)
+    assert not doubt.is_covered_by(Lsn(doubt.noticed.value - 1), doubt.change.after)
 
 
 def test_a_drain_that_was_down_reads_up_to_it_first(shop: Drained) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import prove
+from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from lakeproof.proof.result import TableProof
@@ -41,7 +41,7 @@ def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path
     current = Path(paths.url(paths.current(_T)))
 
     def proven(*, repair: bool = False) -> TableProof:
-        return prove(config, "shop", None, spark, repair=repair).tables[_T]
+        return prove(config, "shop", None, spark, request=ProofRequest(repair=repair)).tables[_T]
 
     bootstrap(config, "shop")
     assert proven().status == "equal"

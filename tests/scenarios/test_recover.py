@@ -19,7 +19,7 @@ from lakeproof.events import silent
 from lakeproof.lake.read.open import open_lake
 from lakeproof.postgres.check_findings import Severity
 from tests.fix_postgres import Database, MakeServer
-from tests.fix_recover import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
+from tests.recovery import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 
@@ -59,13 +59,13 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
     for table in TABLES:
         rows = shop.history(spark, table)
         ops = [r["_lp_op"] for r in rows]
-        (at,) = [i for i, op in enumerate(ops) if op == "gap"]
-        told = json.loads(rows[at]["_lp_text"])
-        assert told == {"from": f"1:{end}", "to": f"2:{shop.chain().head.end_lsn}"}
-        assert {"insert", "delete"} <= set(ops[:at])
-        assert not any(op.startswith("correct") for op in ops[:at])
-        assert {"correct_insert", "correct_delete"} <= set(ops[at + 1 :])
-        assert {"insert", "delete"} <= set(ops[at + 1 :])
+        (position,) = [i for i, op in enumerate(ops) if op == "gap"]
+        message = json.loads(rows[position]["_lp_text"])
+        assert message == {"from": f"1:{end}", "to": f"2:{shop.chain().head.end_lsn}"}
+        assert {"insert", "delete"} <= set(ops[:position])
+        assert not any(op.startswith("correct") for op in ops[:position])
+        assert {"correct_insert", "correct_delete"} <= set(ops[position + 1 :])
+        assert {"insert", "delete"} <= set(ops[position + 1 :])
         assert len({r["_lp_ord"] for r in rows}) == len(rows)
     gone = Counter(r["id"] for r in shop.history(spark, ITEMS) if r["_lp_op"] == "correct_insert")
     assert {200, 201, 202, 203, 204} <= set(gone)
@@ -78,8 +78,8 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
     }
     viewed = spark.read.format("delta").load(str(shop.lake / "views" / "notes")).collect()
     assert {r["note"]: r["n"] for r in viewed} == notes
-    found = prove(shop.config, "shop", None, spark)
-    assert {p.status for p in found.tables.values()} == {"equal"}
+    actual = prove(shop.config, "shop", None, spark)
+    assert {p.status for p in actual.tables.values()} == {"equal"}
 
 
 def test_a_slot_that_is_alive_is_left_alone(database: Database, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from lakeproof.errors import GapError, SourceError
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from tests.fix_postgres import MakeServer
-from tests.fix_recover import Shop, restore_files, save_files
+from tests.recovery import Shop, restore_files, save_files
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -66,7 +66,7 @@ class Stage:
         self.server.start()
 
     def end_of_wal(self) -> Lsn:
-        """Where the server stands."""
+        """The server's position."""
         with psycopg.connect(self.shop.dsn, autocommit=True) as conn:
             row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         assert row is not None
@@ -92,12 +92,12 @@ class Stage:
 def stage(make_server: MakeServer, tmp_path: Path) -> Iterator[Stage]:
     """Begun, with some changes landed."""
     with make_server(conf={"fsync": "off"}) as server:
-        made = Stage(server, tmp_path / "lake")
-        made.shop.begin()
-        made.shop.execute("CREATE TABLE elsewhere (id int, note text)")
-        made.shop.change(100)
-        made.shop.drain()
-        yield made
+        result = Stage(server, tmp_path / "lake")
+        result.shop.begin()
+        result.shop.execute("CREATE TABLE elsewhere (id int, note text)")
+        result.shop.change(100)
+        result.shop.drain()
+        yield result
 
 
 def test_what_landed_is_no_more_on_the_server(stage: Stage) -> None:
@@ -154,9 +154,9 @@ def test_the_same_past_is_known_again(stage: Stage) -> None:
     assert row is not None
     assert Lsn.parse(row[0]) < end
     stage.write(2, published=True)
-    told: list[Event] = []
-    drain(shop.config, "shop", Until.caught_up(), told.append)
-    (compared,) = [event.fields["transactions"] for event in told if event.kind == "drain.past"]
+    events: list[Event] = []
+    drain(shop.config, "shop", Until.caught_up(), events.append)
+    (compared,) = [event.fields["transactions"] for event in events if event.kind == "drain.past"]
     assert compared > 0
     assert shop.chain().end > end
     with pytest.raises(SourceError, match="alive"):

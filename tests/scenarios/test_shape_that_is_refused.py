@@ -16,9 +16,9 @@ from lakeproof.config.model import Config
 from lakeproof.lake.columns import quoted
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
-from tests.edges.test_schema_change import cut_of
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
+from tests.lake_cuts import cut_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -32,6 +32,7 @@ _STRAYS = (
 )
 
 
+@pytest.mark.full
 def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """The compaction ends, the other table goes on, and the held one says why."""
     database.execute(
@@ -53,8 +54,8 @@ def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Pat
     bootstrap(config, "shop", [A])
     database.execute("ALTER TABLE a ADD z int DEFAULT 4", "UPDATE good SET v = 1 WHERE id = 6")
     bootstrap(config, "shop", [A])
-    made = into_the_lake(config, spark)
-    assert len(made) <= 3, [int(cut.number) for cut in made]
+    result = into_the_lake(config, spark)
+    assert len(result) <= 3, [int(cut.number) for cut in result]
     assert "someone else" in cut_of(config).held[A].reason
-    found = prove(config, "shop", None, spark).tables
-    assert (found[A].status, found[GOOD].status) == ("held", "equal")
+    actual = prove(config, "shop", None, spark).tables
+    assert (actual[A].status, actual[GOOD].status) == ("held", "equal")

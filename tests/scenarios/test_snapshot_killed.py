@@ -27,7 +27,7 @@ from lakeproof.snapshot.folder import (
     finished_tables,
     missing_tables,
     part_key,
-    read_ended,
+    read_end,
     read_snapshot,
     snapshot_folders,
 )
@@ -46,7 +46,7 @@ TABLES = (ITEMS, LOG, PARTS, NONE)
 PLACES = (
     "bootstrap.after_slot",
     "bootstrap.after_head",
-    "snapshot.after_wanted",
+    "snapshot.after_request",
     "snapshot.after_chunk",
     "snapshot.before_part",
     "snapshot.after_part",
@@ -117,9 +117,9 @@ def _kill_one(shop: Drained, chance: random.Random) -> None:
     if chance.random() < 0.6:
         process = start_bootstrap(_config(shop), f"{chance.choice(PLACES)}:{chance.randint(1, 4)}")
     else:
-        begun = len(list(shop.lake.rglob("wanted.json")))
+        begun = len(list(shop.lake.rglob("request.json")))
         process = start_bootstrap(_config(shop))
-        wait_until(lambda: not process.is_alive() or len(list(shop.lake.rglob("wanted.json"))) > begun, 120)
+        wait_until(lambda: not process.is_alive() or len(list(shop.lake.rglob("request.json"))) > begun, 120)
         time.sleep(chance.uniform(0.0, 0.15))
         process.kill()
     process.join(300)
@@ -135,14 +135,14 @@ def test_stopped_after_a_table_it_stays_and_the_next_run_says_so(shop: Drained) 
         assert shop.database.slots() == {shop.slot}
         _all_visible_is_whole(shop)
         _no_file_is_left_over(shop)
-    told: list[Event] = []
-    report = bootstrap(_config(shop), SOURCE, None, told.append)
+    messages: list[Event] = []
+    report = bootstrap(_config(shop), SOURCE, None, messages.append)
     assert report.kept
     assert report.tables.keys() | report.kept.keys() == set(TABLES)
     assert not report.tables.keys() & report.kept.keys()
-    [said] = [event.message for event in told if event.kind == "bootstrap.continues"]
-    assert said.startswith(f"{len(report.kept)} of 4 tables were finished at ")
-    assert said.endswith(f"; copying the other {len(report.tables)} at a new point")
+    [message] = [event.message for event in messages if event.kind == "bootstrap.continues"]
+    assert message.startswith(f"{len(report.kept)} of 4 tables were finished at ")
+    assert message.endswith(f"; copying the other {len(report.tables)} at a new point")
     _ends_equal(shop, report)
 
 
@@ -189,9 +189,9 @@ def _paths(shop: Drained) -> LakePaths:
 def _all_visible_is_whole(shop: Drained) -> None:
     """Each table that counts has every file that is named, with as many rows."""
     store, paths = open_store(shop.lake), _paths(shop)
-    for found in finished_tables(store, paths, ONE).values():
-        for chunk in found.table.chunks:
-            assert pq.read_metadata(paths.url(f"{found.key}/{chunk.path}")).num_rows == chunk.rows
+    for actual in finished_tables(store, paths, ONE).values():
+        for chunk in actual.table.chunks:
+            assert pq.read_metadata(paths.url(f"{actual.key}/{chunk.path}")).num_rows == chunk.rows
 
 
 def _no_file_is_left_over(shop: Drained) -> None:
@@ -212,7 +212,7 @@ def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
     finished = finished_tables(store, paths, ONE)
     assert finished.keys() == set(TABLES)
     assert missing_tables(store, paths, ONE, finished) == set()
-    assert all(read_ended(store, paths, folder) for folder in snapshot_folders(store, paths, ONE))
+    assert all(read_end(store, paths, folder) for folder in snapshot_folders(store, paths, ONE))
     assert {t: finished[t].consistent_point for t in report.tables} == {
         t: copied.consistent_point for t, copied in report.tables.items()
     }

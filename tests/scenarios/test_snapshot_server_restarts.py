@@ -43,11 +43,11 @@ def _config(shop: Drained, bytes_per_s: int) -> Config:
 
 
 class _Copying(threading.Thread):
-    """A bootstrap beside the test; `told` says that a table counts, `error` is what it ended with."""
+    """A bootstrap beside the test; `counted` says that a table counts, `error` is what it ended with."""
 
     def __init__(self, config: Config, *, again: bool) -> None:
         super().__init__()
-        self.told = threading.Event()
+        self.counted = threading.Event()
         self.error: BaseException | None = None
         self._config = config
         self._again = again
@@ -60,7 +60,7 @@ class _Copying(threading.Thread):
 
     def _report(self, event: Event) -> None:
         if event.kind == "bootstrap.table":
-            self.told.set()
+            self.counted.set()
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["shut down", "crashed"])
@@ -81,7 +81,7 @@ def test_finished_tables_stay_and_the_next_run_copies_the_others(
         for again in (False, True):
             copying = _Copying(_config(shop, 800_000), again=again)
             copying.start()
-            wait_until(copying.told.is_set, 60)
+            wait_until(copying.counted.is_set, 60)
             server.kill() if crashes else server.stop()
             copying.join(120)
             assert isinstance(copying.error, TransientError)

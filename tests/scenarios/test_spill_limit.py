@@ -33,7 +33,7 @@ def items(drained: Drained) -> Drained:
 
 
 def test_open_transactions_beyond_the_limit_are_left_to_the_server(items: Drained, tmp_path: Path) -> None:
-    """Three of 3 MB are open at once, where 4 MB may wait; two are committed, one never happened."""
+    """Three of 3 MB are open at once, and 4 MB may wait; two are committed, one never happened."""
     with (
         psycopg.connect(items.dsn) as one,
         psycopg.connect(items.dsn) as two,
@@ -54,7 +54,7 @@ def test_open_transactions_beyond_the_limit_are_left_to_the_server(items: Draine
         target = items.database.end_of_wal()
         wait_until(lambda: items.chain().end >= target)
         err = told_to_stop(process)
-    # Again, where the second comes before the first one's spill is landed and gone.
+    # Again, if the second comes before the first one's spill is landed and gone.
     assert 1 <= err.count("drain.spill_limit") <= 2, err
     assert f"more than {LIMIT} bytes" in err
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
@@ -62,7 +62,7 @@ def test_open_transactions_beyond_the_limit_are_left_to_the_server(items: Draine
 
 
 def test_a_transaction_that_is_larger_by_itself_ends_the_drain_with_the_limit_s_name(items: Drained) -> None:
-    """What came before it is landed; with a higher limit it goes on from there."""
+    """The transactions before it are landed; with a higher limit it goes on from there."""
     items.database.execute("INSERT INTO items VALUES (-1, 'before')")
     before = items.database.end_of_wal()
     with psycopg.connect(items.dsn) as conn:

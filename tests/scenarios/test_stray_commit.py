@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 import lakeproof
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
-from lakeproof.commands.maintain import maintain
+from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config
@@ -22,61 +21,20 @@ from lakeproof.lake.columns import quoted
 from lakeproof.lake.cycle import foreign_commits as strays
 from lakeproof.lake.cycle import history_commit
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.schema import Identity
 from lakeproof.storage.paths import LakePaths
+from tests.crashing_delta import Crash
 from tests.fix_postgres import Database
-from tests.properties.test_apply_cycles import check, make_config, run_compact
-from tests.properties.test_maintain import MUCH_LATER, policy
-from tests.scenarios.test_cycle_crashes import Crash
-from tests.simulated_rows import rows_of, shape
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.lake_steps import check, run_compact
+from tests.maintain_steps import MUCH_LATER, policy
+from tests.simulated_rows import rows_of
+from tests.simulated_source import SOURCE, SimulatedSource
+from tests.stray_commits import NAMES, begun, place, stray, write
 
 pytestmark = pytest.mark.spark
-NAMES = ("deleted", "told", "bag", "good")
 TWO = ("deleted", "good")
-RNG = random.Random(1)
-
-
-def begun(lake: Path, names: tuple[str, ...] = NAMES) -> tuple[SimulatedSource, Config]:
-    """Tables with ten rows each, in a lake."""
-    columns = {"id": "int4", "v": "text"}
-    tables = [
-        SimulatedTable(shape(name, columns, () if bag else ("id",), Identity.FULL if bag else Identity.DEFAULT, oid))
-        for oid, name in enumerate(names, start=1)
-        for bag in (name == "bag",)
-    ]
-    source, config = SimulatedSource(lake, tables), make_config(lake)
-    source.snapshot(names)
-    write(source, range(10))
-    return source, config
-
-
-def write(source: SimulatedSource, ids: range) -> Lsn:
-    """A row for each number in each table, and the first row of all changed; the end of it."""
-    for table in source.tables.values():
-        for number in ids:
-            source.insert(table, (number, f"v{number}"))
-        source.update(table, table.rows[0], (table.rows[0][0], f"changed at {ids.start}"))
-    end = source.commit(RNG)
-    source.flush()
-    return end
-
-
-def place(source: SimulatedSource, layer: str, name: str) -> str:
-    """A Delta table, as SQL names it."""
-    key = (
-        source.paths.history(TableName("app", name))
-        if layer == "history"
-        else source.paths.current(TableName("app", name))
-    )
-    return f"delta.{quoted(source.paths.url(key))}"
-
-
-def stray(spark: SparkSession, statement: str, table: str) -> None:
-    """Somebody's session runs a statement about THE_TABLE."""
-    spark.newSession().sql(statement.replace("THE_TABLE", table))
 
 
 def commit_strays(spark: SparkSession, source: SimulatedSource) -> None:
@@ -91,13 +49,15 @@ def commit_strays(spark: SparkSession, source: SimulatedSource) -> None:
     stray(spark, "OPTIMIZE THE_TABLE", current["good"])
 
 
-def states_equal(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...], at: Lsn) -> None:
-    """What history makes of a place between cuts is what the source was."""
-    found = lakeproof.as_of(spark, config, at)
+def states_equal(
+    spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...], position: Lsn
+) -> None:
+    """History gives the source's rows at a place between cuts."""
+    actual = lakeproof.as_of(spark, config, position)
     for name in names:
         table = source.table(name).version
-        assert rows_of(found.table(table.table, hidden=True), table) == source.state_at(at)[table.table], (
-            f"{name} at {at}"
+        assert rows_of(actual.table(table.table, hidden=True), table) == source.state_at(position)[table.table], (
+            f"{name} at {position}"
         )
 
 
@@ -117,9 +77,7 @@ def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Spar
         "told": "its history table: version 1 was committed by someone else",
         "bag": "its history table: version 1 was committed by someone else",
     }
-    assert {h.remedy for h in held.values()} == {
-        f"run `lakeproof bootstrap {SOURCE} --tables app.{n}`, then compact" for n in held
-    }
+    assert {h.way_out for h in held.values()} == {WayOut.SNAPSHOT}
     check(spark, config, source, ["good"])
     for name in held:
         assert (
@@ -141,7 +99,7 @@ def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Spar
 
 def _history_adds_up(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...]) -> None:
     """Current made from history alone is current: no stray row is left in either."""
-    maintain(config, SOURCE, spark, silent, rebuild=[TableName("app", name) for name in names])
+    maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[TableName("app", name) for name in names]))
     check(spark, config, source, list(names))
 
 
@@ -169,8 +127,8 @@ def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
     (report,) = run_compact(spark, config)
     assert done
     if layer == "current":
-        told = "its current table: version 1 was committed by someone else"
-        assert {t.name: h.reason for t, h in report.held.items()} == {"deleted": told}
+        message = "its current table: version 1 was committed by someone else"
+        assert {t.name: h.reason for t, h in report.held.items()} == {"deleted": message}
         # The history that the cycle had written is as foreign as the stray commit.
     write(source, range(20, 30))
     (report,) = run_compact(spark, config)
@@ -188,7 +146,7 @@ def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
 def test_a_repair_that_is_killed_is_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, again: bool
 ) -> None:
-    """After either RESTORE; where the stranger commits `again` meanwhile, that is taken back too."""
+    """After either RESTORE; if the stranger commits `again` meanwhile, that is taken back too."""
     source, config = begun(tmp_path, ("bag", "good"))
     run_compact(spark, config)
     for layer in ("current", "history"):
@@ -223,7 +181,7 @@ def test_maintenance_holds_such_a_table_and_goes_on(spark: SparkSession, tmp_pat
     run_compact(spark, config)
     stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, "current", "deleted"))
     config = policy(tmp_path, small_files=2, history_s=1.0)
-    done = maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    done = maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
     assert done.cycles
     assert "deleted" not in {t.name for t in (*done.trimmed, *done.optimized)}
     cut = open_lake(spark, config).cuts[SOURCE]
@@ -231,18 +189,18 @@ def test_maintenance_holds_such_a_table_and_goes_on(spark: SparkSession, tmp_pat
     source.snapshot(["deleted"])
     write(source, range(20, 30))
     run_compact(spark, config)
-    maintain(config, SOURCE, spark, silent, now=MUCH_LATER)
+    maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
     assert not open_lake(spark, config).cuts[SOURCE].held
     check(spark, config, source, list(TWO))
     states_equal(spark, source, config, TWO, Lsn(source.lsn))
 
 
 def commit_as_ours(spark: SparkSession, source: SimulatedSource, config: Config, cycle: int) -> None:
-    """What a process would commit that has been asleep since this cycle."""
+    """Commit as a process would that has been asleep since this cycle."""
     table = TableName("app", "deleted")
     rows = open_lake(spark, config).table(SOURCE, table, hidden=True).limit(2)
-    told = {"txnAppId": f"lakeproof/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
-    rows.write.format("delta").options(**told).mode("append").save(source.paths.url(source.paths.current(table)))
+    message = {"txnAppId": f"lakeproof/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
+    rows.write.format("delta").options(**message).mode("append").save(source.paths.url(source.paths.current(table)))
 
 
 @pytest.mark.full
@@ -267,7 +225,7 @@ def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -
     write(source, range(40, 50))
     (held,) = run_compact(spark, config)[-1].held.values()
     assert "is a commit of cycle 78 that no cut names" in held.reason
-    assert "Someone else has committed to a table of the lake" in held.remedy
+    assert held.way_out is WayOut.BY_HAND
     check(spark, config, source, ["good"])
 
 
@@ -294,14 +252,17 @@ def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spar
     for name in names:
         database.execute(SQL("UPDATE {} SET v = 'w' WHERE id < 9").format(Identifier(name)))
 
-    found = {t.name: (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
-    assert found["good"][0] == "equal"
-    assert {name: told[0] for name, told in found.items() if name != "good"} == {"cut": "held", "invented": "held"}
-    (told,) = status(config, ["shop"]).sources.values()
-    assert {t.name: h.remedy for t, h in told.held.items()} == {
+    actual = {t.name: (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
+    assert actual["good"][0] == "equal"
+    assert {name: message[0] for name, message in actual.items() if name != "good"} == {
+        "cut": "held",
+        "invented": "held",
+    }
+    (message,) = status(config, ["shop"]).sources.values()
+    assert {t.name: h.remedy for t, h in message.held.items()} == {
         name: f"run `lakeproof bootstrap shop --tables public.{name}`, then compact" for name in ("cut", "invented")
     }
-    assert all("was committed by someone else" in h.reason for h in told.held.values())
+    assert all("was committed by someone else" in h.reason for h in message.held.values())
 
     bootstrap(config, "shop", [TableName("public", "cut"), TableName("public", "invented")])
     compact(config, "shop", spark, silent, Stop())

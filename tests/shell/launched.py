@@ -82,11 +82,11 @@ class Dagster:
         raise AssertionError(f"run {run_id} has not ended")
 
     def shown(self, asset: str) -> dict[str, str]:
-        """How the asset's page shows each check: green, red, yellow, grey if it was not evaluated, or in words."""
-        found = self.ask(_SHOWN, {"key": {"path": asset.split("/")}})["assetNodeOrError"]["assetChecksOrError"][
+        """The colours of the checks on the asset's page: green, red, yellow, grey if it was not evaluated, or words."""
+        actual = self.ask(_SHOWN, {"key": {"path": asset.split("/")}})["assetNodeOrError"]["assetChecksOrError"][
             "checks"
         ]
-        return {check["name"]: _colour(check["executionForLatestMaterialization"]) for check in found}
+        return {check["name"]: _colour(check["executionForLatestMaterialization"]) for check in actual}
 
 
 def _colour(execution: Mapping[str, Any] | None) -> str:

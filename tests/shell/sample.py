@@ -74,5 +74,5 @@ def write_source(folder: Path, database: Database, rest: str, port: int | None =
 
 
 def password_of(database: Database) -> str:
-    """What LP_SHELL_PASSWORD has to be for `write_source`'s configuration."""
+    """The value that LP_SHELL_PASSWORD needs for `write_source`'s configuration."""
     return str(conninfo_to_dict(database.dsn)["password"])

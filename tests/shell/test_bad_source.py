@@ -18,7 +18,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
 from orchestration.build import build
 from resources import LakeSpark, Settings
-from resources.settings import PATIENCE_S
+from resources.settings import TIMEOUT_S
 from tests.fix_postgres import Database, new_database
 from tests.shell.sample import password_of
 from tests.shell.shared_spark import SharedSpark
@@ -50,18 +50,18 @@ class Place:
         self._spark = spark
 
     def sensor(self, source: str) -> dg.SensorResult:
-        """One tick of the source's keeper."""
+        """One tick of the source's slot drain sensor."""
         with dg.build_sensor_context(instance=self.instance, resources={"settings": self.settings}) as context:
-            found = self._sensors[f"{source}_slot_drain_sensor"](context)
-        assert isinstance(found, dg.SensorResult)
-        return found
+            actual = self._sensors[f"{source}_slot_drain_sensor"](context)
+        assert isinstance(actual, dg.SensorResult)
+        return actual
 
     def schedule(self, job: str) -> dg.RunRequest | dg.SkipReason:
         """One tick of the job's schedule."""
         with dg.build_schedule_context(instance=self.instance, resources={"settings": self.settings}) as context:
-            found = self._schedules[f"{job}_schedule"](context)
-        assert isinstance(found, dg.RunRequest | dg.SkipReason)
-        return found
+            actual = self._schedules[f"{job}_schedule"](context)
+        assert isinstance(actual, dg.RunRequest | dg.SkipReason)
+        return actual
 
     def run(self, job: str) -> dg.ExecuteInProcessResult:
         """To its end, whichever that is."""
@@ -109,24 +109,24 @@ def _write(folder: Path, database: Database, mute: int) -> Path:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("dead", "the slot can't be looked at"),
-        ("mute", f"no answer for {PATIENCE_S:g} s"),
+        ("dead", "the slot can't be read"),
+        ("mute", f"no answer for {TIMEOUT_S:g} s"),
         ("lost", "no drain can go on: it does not exist; the landing ends at"),
-        ("damaged", "the slot can't be looked at"),
+        ("damaged", "the slot can't be read"),
     ],
 )
-def test_a_keeper_starts_nothing_that_could_only_fail(place: Place, source: str, says: str) -> None:
+def test_a_sensor_starts_nothing_that_could_only_fail(place: Place, source: str, says: str) -> None:
     """And it says why, in less time than Dagster gives a tick (60 s), while others wait for it."""
     begun = time.monotonic()
-    found = place.sensor(source)
-    assert not found.run_requests
-    assert isinstance(found.skip_reason, dg.SkipReason)
-    assert says in (found.skip_reason.skip_message or "")
+    actual = place.sensor(source)
+    assert not actual.run_requests
+    assert isinstance(actual.skip_reason, dg.SkipReason)
+    assert says in (actual.skip_reason.skip_message or "")
     assert time.monotonic() - begun < 30
 
 
-def test_the_keeper_of_the_source_that_is_well_starts_its_drain(place: Place) -> None:
-    """Which takes what is there, beside sources that can't be asked; the check of its slot passes."""
+def test_the_sensor_of_the_source_that_is_well_starts_its_drain(place: Place) -> None:
+    """The drain takes what is there, beside sources that can't be asked; the check of its slot passes."""
     (request,) = place.sensor("well").run_requests or []
     assert request.job_name == "well_drain"
     assert place.run("well_drain").success
@@ -140,17 +140,19 @@ def test_the_source_that_is_well_goes_all_the_way(place: Place, spark: SparkSess
     """Its compaction, and the view that reads it alone; the others' views are held."""
     assert place.run("well_compaction").success
     begun = time.monotonic()
-    found = place.schedule("views_refresh")
-    assert isinstance(found, dg.RunRequest), found
-    assert time.monotonic() - begun < PATIENCE_S
+    actual = place.schedule("views_refresh")
+    assert isinstance(actual, dg.RunRequest), actual
+    assert time.monotonic() - begun < TIMEOUT_S
     result = place.run("views_refresh")
-    made = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key}
-    assert made == {"views/well"}
+    created = {
+        event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key
+    }
+    assert created == {"views/well"}
     # The command does the same for all of them, also past a cut that can't be read.
     cuts = Path(place.settings.config().lake) / "damaged" / "cycles" / "cuts"
     cuts.mkdir(parents=True)
     (cuts / "000000000001.json").write_bytes(b"{")
-    found_by_view = {made.view: made.held for made in refresh(place.settings.config(), None, spark)}
+    found_by_view = {created.view: created.held for created in refresh(place.settings.config(), None, spark)}
     assert found_by_view["well"] is None
     assert all(found_by_view[name] for name in _BAD)
     assert "damaged" in (found_by_view["damaged"] or "")
@@ -179,11 +181,11 @@ def test_what_is_wrong_with_a_source_is_seen_in_its_own_runs(place: Place, sourc
 
 
 def test_a_schedule_never_waits_for_a_server(place: Place) -> None:
-    """What it decides by lies in the lake."""
+    """It decides by the lake alone."""
     begun = time.monotonic()
     for source in ("dead", "mute"):
         for job in ("compaction", "slot"):
-            found = place.schedule(f"{source}_{job}")
-            assert isinstance(found, dg.SkipReason)
-            assert "no landing yet" in str(found.skip_message)
-    assert time.monotonic() - begun < PATIENCE_S
+            actual = place.schedule(f"{source}_{job}")
+            assert isinstance(actual, dg.SkipReason)
+            assert "no landing yet" in str(actual.skip_message)
+    assert time.monotonic() - begun < TIMEOUT_S

@@ -24,9 +24,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def defs(path: Path) -> dg.Definitions:
     """The sample's location, validated as Dagster does when it loads it."""
-    made = location(path)
-    dg.Definitions.validate_loadable(made)
-    return made
+    result = location(path)
+    dg.Definitions.validate_loadable(result)
+    return result
 
 
 def _key(text: str) -> dg.AssetKey:
@@ -115,11 +115,11 @@ _JOBS = {
 def test_the_lineage_is_exactly_this(defs: dg.Definitions) -> None:
     """Every table has one asset per layer, and each asset hangs on what it is made from."""
     graph = defs.resolve_asset_graph()
-    found = {
+    actual = {
         key.to_user_string(): sorted(parent.to_user_string() for parent in graph.get(key).parent_keys)
         for key in graph.get_all_asset_keys()
     }
-    assert found == _LINEAGE
+    assert actual == _LINEAGE
 
 
 def test_each_layer_is_a_group(defs: dg.Definitions) -> None:
@@ -140,7 +140,7 @@ def test_every_asset_says_what_it_is_where_it_lies_and_of_what_kind(defs: dg.Def
 
 
 def test_owners_and_descriptions_come_from_the_configuration(defs: dg.Definitions) -> None:
-    """What a person said about a table stands on each of its assets."""
+    """A person's words about a table stand on each of its assets."""
     node = defs.resolve_asset_graph().get(_key("current/shop/shop/orders"))
     assert list(node.owners) == ["team:shop"]
     assert "One row per order." in (node.description or "")
@@ -166,9 +166,9 @@ def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
     assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
         ("slots/shop", "slot_health"),
         ("slots/crm", "slot_health"),
-        ("proof/history/shop/shop/orders", "proved_whole"),
-        ("proof/history/shop/shop/order-20lines", "proved_whole"),
-        ("proof/history/crm/public/customers", "proved_whole"),
+        ("proof/history/shop/shop/orders", "proved_intact"),
+        ("proof/history/shop/shop/order-20lines", "proved_intact"),
+        ("proof/history/crm/public/customers", "proved_intact"),
         ("proof/current/shop/shop/orders", "proved_equal"),
         ("proof/current/shop/shop/order-20lines", "proved_equal"),
         ("proof/current/crm/public/customers", "proved_equal"),
@@ -182,13 +182,13 @@ def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
 
 def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definitions) -> None:
     """A drain job holds the drain alone."""
-    found = {}
+    actual = {}
     for declared in defs.jobs or []:
         job = defs.resolve_job_def(declared.name)
         keys = sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
-        found[job.name] = (sorted(node.name for node in job.nodes), keys)
+        actual[job.name] = (sorted(node.name for node in job.nodes), keys)
         assert job.executor_def.name == "in_process"
-    assert found == _JOBS
+    assert actual == _JOBS
 
 
 def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg.Definitions) -> None:
@@ -241,9 +241,9 @@ def test_a_source_that_lists_no_tables_is_left_out_and_named(path: Path, caplog:
 def test_without_a_configuration_the_location_is_empty_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     """A fresh clone comes up in the UI all the same."""
     with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
-        made = location(None)
-    dg.Definitions.validate_loadable(made)
-    assert not made.resolve_asset_graph().get_all_asset_keys()
+        result = location(None)
+    dg.Definitions.validate_loadable(result)
+    assert not result.resolve_asset_graph().get_all_asset_keys()
     assert "LAKEPROOF_CONFIG" in caplog.text
 
 

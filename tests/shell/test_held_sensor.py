@@ -16,6 +16,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
+from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
@@ -57,9 +58,9 @@ def _begun(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def _look(config: Config, instance: dg.DagsterInstance) -> dg.SensorResult:
     settings = Settings(config_path=str(config.path))
     with dg.build_sensor_context(instance=instance, resources={"settings": settings}) as context:
-        found = held_sensor(config.source("shop"))(context)
-    assert isinstance(found, dg.SensorResult)
-    return found
+        actual = held_sensor(config.source("shop"))(context)
+    assert isinstance(actual, dg.SensorResult)
+    return actual
 
 
 def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -> dict[str, str]:
@@ -67,8 +68,8 @@ def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -
     chosen = list(request.asset_selection or ())
     job = build(config).resolve_job_def("shop_bootstrap")
     result = job.execute_in_process(instance=instance, run_config=request.run_config, asset_selection=chosen)
-    made = (event.materialization for event in result.get_asset_materialization_events())
-    return {each.asset_key.path[-1]: str(each.metadata["reason"].value) for each in made}
+    created = (event.materialization for event in result.get_asset_materialization_events())
+    return {each.asset_key.path[-1]: str(each.metadata["reason"].value) for each in created}
 
 
 def test_held_and_new_tables_are_copied_and_equal_again(
@@ -89,14 +90,14 @@ def test_held_and_new_tables_are_copied_and_equal_again(
         )
         into_the_lake(config, spark)
         (request,) = _look(config, instance).run_requests or ()
-        told = _run(config, instance, request)
-        assert told.keys() == {"retyped", "came"}
-        assert "public.came: it came into the publication" in told["came"]
-        assert "public.retyped: a column has another type" in told["retyped"]
+        message = _run(config, instance, request)
+        assert message.keys() == {"retyped", "came"}
+        assert "public.came: it came into the publication" in message["came"]
+        assert "public.retyped: a column has another type" in message["retyped"]
         assert not _look(config, instance).run_requests, "they wait for the next compaction"
         into_the_lake(config, spark)
         proof = prove(config, "shop", None, spark)
-        assert {table.name: found.status for table, found in proof.tables.items()} == dict.fromkeys(
+        assert {table.name: actual.status for table, actual in proof.tables.items()} == dict.fromkeys(
             ("kept", "retyped", "came"), "equal"
         )
 
@@ -118,4 +119,5 @@ def test_held_and_new_tables_are_copied_and_equal_again(
         assert not recopy(config, "shop", later).due, "a copy of it would refuse, and so copy nothing"
         cut = newest_cut(open_store(config.lake), LakePaths(config.lake, "shop"))
         assert cut is not None
-        assert "publish it under this name" in cut.held[RETYPED].remedy, "what held it first can't be mended so"
+        way_out = cut.held[RETYPED].way_out
+        assert way_out is WayOut.PUBLISH_THEN_SNAPSHOT, "what held it first can't be mended so"

@@ -64,7 +64,7 @@ def test_every_service_is_hardened_and_its_secrets_are_files() -> None:
 
 
 def test_a_source_does_not_reach_dagster() -> None:
-    """Whose code server and storage have no login that would keep it out; and they reach nothing outside."""
+    """The code server and the storage have no login that would keep it out; and they reach nothing outside."""
     compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
     networks = {name: set(service["networks"]) for name, service in compose["services"].items()}
     assert compose["networks"]["dagster"]["internal"] is True
@@ -74,7 +74,7 @@ def test_a_source_does_not_reach_dagster() -> None:
 
 
 def test_the_image_has_what_its_dockerfile_copies() -> None:
-    """What the ignore file leaves out can't be copied."""
+    """Files that the ignore file leaves out can't be copied."""
     ignored = (ROOT / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8")
     kept = [line[1:] for line in ignored.splitlines() if line.startswith("!")]
     copies = re.findall(

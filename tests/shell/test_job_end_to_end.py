@@ -59,7 +59,7 @@ class Location:
         )
 
     def metadata(self, key: str) -> Mapping[str, Any]:
-        """What the newest materialization of an asset says."""
+        """The metadata of an asset's newest materialization."""
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
         assert event is not None
         assert event.asset_materialization is not None
@@ -163,23 +163,23 @@ def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location
 def test_verification_proves_tables_and_checks_expectations(journey: Location) -> None:
     """Equal is equal, of tables, histories and views; a broken expectation warns, one that can't be computed fails."""
     result = journey.run("shop_verification")
-    found = {(e.asset_key.path[-1], e.check_name): e for e in result.get_asset_check_evaluations()}
+    actual = {(e.asset_key.path[-1], e.check_name): e for e in result.get_asset_check_evaluations()}
     for table, rows in (("orders", 100), ("order-20lines", 300)):
-        proof, history = found[table, "proved_equal"], found[table, "proved_whole"]
+        proof, history = actual[table, "proved_equal"], actual[table, "proved_intact"]
         assert history.passed, history.description
         values = {name: value.value for name, value in proof.metadata.items()}
         assert proof.passed, proof.description
         assert values["source_rows"] == values["lake_rows"] == rows
         assert _both(values, "verified_through_lsn") == _both(values, "compared_at_lsn") > 0
         assert journey.metadata(f"proof/current/shop/shop/{table}") == values
-    assert found["orders", "expect_column_values_to_be_unique__id"].passed
-    between = found["orders", "expect_column_values_to_be_between__amount"]
+    assert actual["orders", "expect_column_values_to_be_unique__id"].passed
+    between = actual["orders", "expect_column_values_to_be_between__amount"]
     assert (between.passed, between.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert not found["orders", "expect_column_values_to_not_be_null__gone"].passed
+    assert not actual["orders", "expect_column_values_to_not_be_null__gone"].passed
     expected = journey.metadata("expectations/shop/shop/orders")
     assert (expected["evaluated"], expected["failed"]) == (3, 2)
     # The proof's cut is newer than the view's, which is compared at its own.
-    assert found["total", "proved_equal"].passed
+    assert actual["total", "proved_equal"].passed
     assert journey.metadata("proof/views/total")["status"] == "equal"
 
 
@@ -198,9 +198,9 @@ def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
         proofs = [key for key in chosen if key.path[0] == "proof"]
         job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=set(proofs))
         result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
-        found = [e.asset_key for e in result.get_asset_check_evaluations() if e.passed]
-        assert sorted(found) == sorted(proofs)
-        turns.append({"/".join(key.path[1:]) for key in found})
+        actual = [e.asset_key for e in result.get_asset_check_evaluations() if e.passed]
+        assert sorted(actual) == sorted(proofs)
+        turns.append({"/".join(key.path[1:]) for key in actual})
     assert turns == [
         {"current/shop/shop/order-20lines", "history/shop/shop/order-20lines", "views/total"},
         {"current/shop/shop/orders", "history/shop/shop/orders", "views/total"},
@@ -253,12 +253,12 @@ def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:
 
 
 def test_a_drain_with_an_end_tells_only_what_changed(journey: Location) -> None:
-    """The keeper's kind of run: a table is told of when it changed, and the run ends by itself."""
+    """The slot drain sensor's kind of run: a table is told of when it changed, and the run ends by itself."""
     journey.database.execute("INSERT INTO shop.orders VALUES (102, 8, NULL)")
     run = DrainRun(until="max_seconds", max_seconds=3)
     result = journey.run("shop_drain", drain_shop=run)
-    told = [event.asset_key for event in result.get_asset_materialization_events()]
-    assert told == [dg.AssetKey(["changes", "shop", "shop", "orders"])]
+    message = [event.asset_key for event in result.get_asset_materialization_events()]
+    assert message == [dg.AssetKey(["changes", "shop", "shop", "orders"])]
     assert journey.metadata("changes/shop/shop/orders")["inserts"] == 1
 
 
@@ -271,7 +271,7 @@ def test_the_sensor_asks_for_a_drain_where_nobody_reads_the_slot(journey: Locati
         tick = sensor.evaluate_tick(context)
     assert tick.run_requests is not None
     (request,) = tick.run_requests
-    assert request.tags["lakeproof/keeper"] == "true"
+    assert request.tags["lakeproof/slot_drain_sensor"] == "true"
     job = journey.defs.resolve_job_def("shop_drain")
     assert dg.validate_run_config(job, request.run_config)
 

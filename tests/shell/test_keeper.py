@@ -1,4 +1,4 @@
-"""What the slot drain sensor decides, case by case: the slot first, the runs second."""
+"""Decisions of the slot drain sensor, case by case: the slot first, the runs second."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _run(phase: Phase, started_ago: float | None = None, ended_ago: float | None
     )
 
 
-def _decide(slot: Slot | None, *runs: Run, unheld_s: float | None = None) -> Decision:
-    memory = Memory(None if unheld_s is None else NOW - unheld_s)
+def _decide(slot: Slot | None, *runs: Run, unread_s: float | None = None) -> Decision:
+    memory = Memory(None if unread_s is None else NOW - unread_s)
     return decide(slot, runs, memory, NOW, max_seconds=3600)
 
 
@@ -47,16 +47,16 @@ CASES = [
     Case("no slot, whatever runs", _decide(None, AT_WORK), False, "bootstrap first"),
     Case("nobody reads", _decide(FREE), True, "nobody reads the slot"),
     Case("a gap", _decide(LOST), False, "no drain can go on: the server has invalidated it; run `lakeproof recover`"),
-    Case("a gap under a drain at work", _decide(LOST, AT_WORK, unheld_s=10), False, "is at work"),
-    Case("a gap under a dead drain", _decide(LOST, AT_WORK, unheld_s=31), False, "no drain can go on", ("r1",)),
+    Case("a gap under a drain at work", _decide(LOST, AT_WORK, unread_s=10), False, "is at work"),
+    Case("a gap under a dead drain", _decide(LOST, AT_WORK, unread_s=31), False, "no drain can go on", ("r1",)),
     Case("somebody else reads", _decide(HELD), False, "process 4711"),
     Case("our drain reads", _decide(HELD, AT_WORK), False, "is at work"),
     Case("a drain is queued", _decide(FREE, _run(Phase.QUEUED)), False, "queued or starting"),
     Case("a drain is starting", _decide(FREE, _run(Phase.STARTING)), False, "queued or starting"),
-    Case("just started, not at the slot yet", _decide(FREE, _run(Phase.STARTED, 5), unheld_s=50), False, "is at work"),
-    Case("reconnecting", _decide(FREE, AT_WORK, unheld_s=10), False, "is at work"),
-    Case("killed: STARTED, but nobody reads", _decide(FREE, AT_WORK, unheld_s=31), True, "nobody reads", ("r1",)),
-    Case("seen unheld for the first time", _decide(FREE, AT_WORK), False, "is at work"),
+    Case("just started, not at the slot yet", _decide(FREE, _run(Phase.STARTED, 5), unread_s=50), False, "is at work"),
+    Case("reconnecting", _decide(FREE, AT_WORK, unread_s=10), False, "is at work"),
+    Case("killed: STARTED, but nobody reads", _decide(FREE, AT_WORK, unread_s=31), True, "nobody reads", ("r1",)),
+    Case("seen unread for the first time", _decide(FREE, AT_WORK), False, "is at work"),
     Case("near its end", _decide(HELD, _run(Phase.STARTED, 3590)), True, "successor waits on the slot"),
     Case("not yet near its end", _decide(HELD, _run(Phase.STARTED, 3580)), False, "is at work"),
     Case(
@@ -99,26 +99,26 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_keeper_decides_by_the_slot_first(case: Case) -> None:
+def test_the_policy_decides_by_the_slot_first(case: Case) -> None:
     """Each situation has one decision, and its words are what the UI shows."""
     assert case.decision.start == case.start
     assert case.says in case.decision.reason
     assert case.decision.dead == case.dead
 
 
-def test_the_memory_begins_when_the_slot_is_first_seen_unheld_and_is_kept() -> None:
+def test_the_memory_begins_when_the_slot_is_first_seen_unread_and_is_kept() -> None:
     """The grace period runs from the first look that saw no reader, not from the last."""
     assert _decide(FREE).memory == Memory(NOW)
-    assert _decide(FREE, unheld_s=7).memory == Memory(NOW - 7)
-    assert _decide(HELD, unheld_s=7).memory == Memory(None)
+    assert _decide(FREE, unread_s=7).memory == Memory(NOW - 7)
+    assert _decide(HELD, unread_s=7).memory == Memory(None)
 
 
-@pytest.mark.parametrize("cursor", [None, "", "null", "7", "[]", "not json", '{"unheld_since": "x"}', '{"other": 1}'])
+@pytest.mark.parametrize("cursor", [None, "", "null", "7", "[]", "not json", '{"unread_since": "x"}', '{"other": 1}'])
 def test_a_cursor_that_is_not_ours_is_an_empty_memory(cursor: str | None) -> None:
     """A cursor left behind by another version never stops a tick."""
     assert Memory.from_cursor(cursor) == Memory(None)
 
 
 def test_a_memory_survives_its_cursor() -> None:
-    """What one tick writes the next one reads."""
+    """The next tick reads what one tick writes."""
     assert Memory.from_cursor(Memory(12.5).to_cursor()) == Memory(12.5)

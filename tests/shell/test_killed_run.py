@@ -20,7 +20,7 @@ from lakeproof.config.load import load
 from lakeproof.storage import paths as lake_paths
 from orchestration import runs
 from orchestration.build import build
-from orchestration.policies import run as guard
+from orchestration.policies import run as run_policy
 from orchestration.policies.drain import Phase
 from resources import Settings, run_lock
 from tests.fix_drain import wait_until
@@ -63,7 +63,7 @@ def _run(instance: Path, config: Path, folder: Path) -> Iterator[subprocess.Pope
 
 
 def _tick(config: Path, instance: dg.DagsterInstance) -> str:
-    """Why the compaction's schedule starts no run."""
+    """The reason why the compaction's schedule starts no run."""
     schedule = build(load(config)).resolve_schedule_def(f"{JOB}_schedule")
     with dg.build_schedule_context(instance, resources={"settings": Settings(config_path=str(config))}) as context:
         return str(schedule.evaluate_tick(context).skip_message)
@@ -72,22 +72,22 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
 @pytest.mark.slow
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its age: both are older here than a run may be that has not come to its lock."""
-    monkeypatch.setattr(guard, "UNLOCKED_S_MAX", 0.0)
+    monkeypatch.setattr(run_policy, "UNLOCKED_S_MAX", 0.0)
     monkeypatch.setenv("LP_SHELL_PASSWORD", "-")
     monkeypatch.setenv("LP_SHELL_CRM", "host=127.0.0.1 port=1")
     monkeypatch.setenv("LP_SHELL_UNLISTED", "host=127.0.0.1 port=1")
     config, storage = write_sample(tmp_path), tmp_path / "instance"
     storage.mkdir()
     settings = Settings(config_path=str(config))
-    assert settings.is_working(JOB) is None
+    assert settings.has_live_process(JOB) is None
     retries = {"run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False}}
     with dg.DagsterInstance.local_temp(str(storage), overrides=retries) as instance:
         with _run(storage, config, tmp_path) as process:
-            assert settings.is_working(JOB) is True
+            assert settings.has_live_process(JOB) is True
             assert "is started" in _tick(config, instance)
             process.kill()
             process.wait()
-            assert settings.is_working(JOB) is False
+            assert settings.has_live_process(JOB) is False
             assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.STARTED]
         assert "bootstrap first" in _tick(config, instance)
         assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.FAILED]
@@ -97,7 +97,7 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
 
 def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody who may read the lake's folder can take it; the run goes on, and says so."""
-    monkeypatch.setattr(run_lock, "_ASKED_S_MAX", 0.1)
+    monkeypatch.setattr(run_lock, "_ATTEMPT_S", 0.1)
     place = lake_paths.run_lock(str(tmp_path), JOB)
     place.parent.mkdir()
     with place.open("w") as kept:
@@ -105,5 +105,5 @@ def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: py
         run_lock.hold_run_lock(str(tmp_path), JOB)
         assert place not in run_lock._held
     run_lock.hold_run_lock(str(tmp_path), JOB)
-    assert run_lock.is_working(str(tmp_path), JOB) is True
+    assert run_lock.has_live_process(str(tmp_path), JOB) is True
     os.close(run_lock._held.pop(place))

@@ -47,20 +47,20 @@ def _load(folder: Path, **environment: str) -> tuple[dict[str, list[str]], str]:
 
 def test_it_loads_from_another_folder_without_database_java_or_secrets(tmp_path: Path) -> None:
     """Loading reads the configuration and nothing else: neither an environment variable of a secret nor a socket."""
-    found, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(write_sample(tmp_path)))
-    assert "current/shop/shop/orders" in found["keys"]
-    assert "great_expectations" not in found["loaded"]
+    actual, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(write_sample(tmp_path)))
+    assert "current/shop/shop/orders" in actual["keys"]
+    assert "great_expectations" not in actual["loaded"]
 
 
 def test_without_a_configuration_it_loads_empty_and_says_so(tmp_path: Path) -> None:
-    """What to do stands in the log of the code server."""
+    """The remedy stands in the log of the code server."""
     if (ROOT / "lakeproof.yaml").exists():
-        found, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(ROOT / "lakeproof.yaml"))
-        assert found["keys"]
+        actual, _ = _load(tmp_path, LAKEPROOF_CONFIG=str(ROOT / "lakeproof.yaml"))
+        assert actual["keys"]
         return
-    found, said = _load(tmp_path)
-    assert found["keys"] == []
-    assert "LAKEPROOF_CONFIG" in said
+    actual, message = _load(tmp_path)
+    assert actual["keys"] == []
+    assert "LAKEPROOF_CONFIG" in message
 
 
 def test_dagster_validates_the_workspace_from_another_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the sensor of held tables decides, case by case: which tables are copied, and when no run is started."""
+"""Decisions of the sensor of held tables, case by case: which tables are copied, and when no run is started."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakeproof.commands.due_copies import DAY, Recopy, not_before
 from lakeproof.config.load import load
 from lakeproof.names import TableName
 from orchestration.build import build
-from orchestration.policies.copy import Copy, decide
+from orchestration.policies.copy import CopyDecision, decide
 from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import UNLOCKED_S_MAX
+from orchestration.policies.run import UNLOCKED_S_MAX, JobRuns
 from tests.shell.sample import write_sample
 
 NOW = 1_700_000_000.0
@@ -27,25 +27,25 @@ def _run(phase: Phase, ago: float, name: str = "abcdefgh-1") -> Run:
     return Run(name, phase, NOW - ago - 5, NOW - ago - 5, NOW - ago)
 
 
-def _decide(found: Recopy, *runs: Run, working: bool | None = None, copying: bool = False) -> Copy:
-    return decide(found, (A, B), runs, NOW, 600.0, working=working, copying=copying)
+def _decide(due: Recopy, *runs: Run, locked: bool | None = None, copying: bool = False) -> CopyDecision:
+    return decide(due, (A, B), JobRuns(runs, NOW, locked), 600.0, copying=copying)
 
 
 def test_what_is_due_is_copied_together_with_the_reasons() -> None:
     """The run says why, in each table's metadata."""
-    told = "public.a: a column has another type; public.b: it came into the publication"
-    assert _decide(DUE) == Copy((A, B), told)
+    message = "public.a: a column has another type; public.b: it came into the publication"
+    assert _decide(DUE) == CopyDecision((A, B), message)
     assert _decide(DUE, _run(Phase.ENDED, 10), _run(Phase.FAILED, 20)).tables == (A, B)
 
 
 def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
     """Nothing says that it ended; that nobody holds the lock of such runs does, once it must have come to that."""
     killed = _run(Phase.STARTED, UNLOCKED_S_MAX + 1)
-    assert _decide(DUE, killed, working=False) == replace(_decide(DUE), dead=(killed.id,))
-    assert _decide(DUE, killed, working=False, copying=True).dead == (killed.id,)
-    assert _decide(Recopy(), killed, working=False).dead == (killed.id,)
-    assert _decide(DUE, killed, working=None).tables == ()
-    assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), working=False).tables == ()
+    assert _decide(DUE, killed, locked=False) == replace(_decide(DUE), dead=(killed.id,))
+    assert _decide(DUE, killed, locked=False, copying=True).dead == (killed.id,)
+    assert _decide(Recopy(), killed, locked=False).dead == (killed.id,)
+    assert _decide(DUE, killed, locked=None).tables == ()
+    assert _decide(DUE, _run(Phase.STARTED, UNLOCKED_S_MAX - 10), locked=False).tables == ()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
         (_decide(DUE, _run(Phase.FAILED, 1199), _run(Phase.FAILED, 3000)), "the last run failed"),
     ],
 )
-def test_nothing_is_started_and_the_reason_is_said(copy: Copy, says: str) -> None:
+def test_nothing_is_started_and_the_reason_is_said(copy: CopyDecision, says: str) -> None:
     """Nothing due, not shown, paused, in progress, or failed a moment ago."""
     assert copy.tables == ()
     assert says in copy.reason

@@ -37,7 +37,7 @@ async def _served(scope: Scope, _: Receive, send: Send) -> None:
 
 
 def _sent(kind: str, method: str, url: str, headers: Mapping[str, str], login: tuple[str, str] | None) -> list[Message]:
-    """What the guard sends for one request."""
+    """Return what the guard sends for one request."""
     path, _, query = url.partition("?")
     raw = [(name.encode(), value.encode()) for name, value in {"host": "127.0.0.1:3000", **headers}.items()]
     scope = {"type": kind, "method": method, "path": path, "query_string": query.encode(), "headers": raw}

@@ -1,4 +1,4 @@
-"""When scheduled runs start: intervals as cron expressions, runs in progress, and work that is there or not."""
+"""Starts of scheduled runs: intervals as cron expressions, runs in progress, and work that is there or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
 from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, Others, others
+from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, other_runs
 from orchestration.schedules import cron_every
 
 NOW = 2_000_000.0
@@ -48,32 +48,32 @@ def _run(phase: Phase, age_s: float, name: str = "abcdefgh-1") -> Run:
 @pytest.mark.parametrize(
     ("phase", "age_s", "locked", "expected"),
     [
-        (Phase.QUEUED, 10, None, Others("run abcdefgh is queued")),
-        (Phase.STARTING, 10, None, Others("run abcdefgh is starting")),
-        (Phase.STARTED, 10, None, Others("run abcdefgh is started")),
-        (Phase.STARTED, UNLOCKED_S_MAX - 1, False, Others("run abcdefgh is started")),
-        (Phase.STARTED, UNLOCKED_S_MAX + 1, False, Others(None, ("abcdefgh-1",))),
-        (Phase.STARTED, UNLOCKED_S_MAX + 1, True, Others("run abcdefgh is started")),
-        (Phase.STARTED, UNLOCKED_S_MAX + 1, None, Others("run abcdefgh is started")),
-        (Phase.QUEUED, UNLOCKED_S_MAX + 1, False, Others("run abcdefgh is queued")),
-        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
-        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, True, Others("run abcdefgh is started")),
-        (Phase.QUEUED, IN_PROGRESS_S_MAX + 1, None, Others(None)),
-        (Phase.FAILED, 10, None, Others(None)),
-        (Phase.ENDED, 10, False, Others(None)),
+        (Phase.QUEUED, 10, None, OtherRuns("run abcdefgh is queued")),
+        (Phase.STARTING, 10, None, OtherRuns("run abcdefgh is starting")),
+        (Phase.STARTED, 10, None, OtherRuns("run abcdefgh is started")),
+        (Phase.STARTED, UNLOCKED_S_MAX - 1, False, OtherRuns("run abcdefgh is started")),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, False, OtherRuns(None, ("abcdefgh-1",))),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, True, OtherRuns("run abcdefgh is started")),
+        (Phase.STARTED, UNLOCKED_S_MAX + 1, None, OtherRuns("run abcdefgh is started")),
+        (Phase.QUEUED, UNLOCKED_S_MAX + 1, False, OtherRuns("run abcdefgh is queued")),
+        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, None, OtherRuns(None)),
+        (Phase.STARTED, IN_PROGRESS_S_MAX + 1, True, OtherRuns("run abcdefgh is started")),
+        (Phase.QUEUED, IN_PROGRESS_S_MAX + 1, None, OtherRuns(None)),
+        (Phase.FAILED, 10, None, OtherRuns(None)),
+        (Phase.ENDED, 10, False, OtherRuns(None)),
     ],
 )
 def test_a_run_in_progress_keeps_the_next_one_away_unless_it_is_dead(
-    phase: Phase, age_s: float, locked: bool | None, expected: Others
+    phase: Phase, age_s: float, locked: bool | None, expected: OtherRuns
 ) -> None:
-    """A run that says STARTED while nobody holds its job's lock was killed; where there is no lock to ask, age decides."""
-    assert others([_run(phase, age_s)], NOW, locked) == expected
+    """A run that says STARTED while nobody holds its job's lock was killed; if there is no lock to ask, age decides."""
+    assert other_runs(JobRuns([_run(phase, age_s)], NOW, locked)) == expected
 
 
 def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
     """Every recent run is looked at."""
     runs = [_run(Phase.ENDED, 5, "r2"), _run(Phase.STARTED, 9, "r1")]
-    assert others(runs, NOW) == Others("run r1 is started")
+    assert other_runs(JobRuns(runs, NOW)) == OtherRuns("run r1 is started")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
-from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNSEEN, Told, decide
+from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, decide
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
 from tests.fix_postgres import Database
@@ -23,29 +23,32 @@ NOW = 1_000_000.0
 
 
 def _levels(*looks: tuple[float, str]) -> Iterator[tuple[float, str]]:
-    """What is told of a series of looks, through the cursor as the sensor keeps it."""
-    told = Told()
+    """Return the reports of a series of looks, through the cursor as the sensor keeps it."""
+    message = LastReport()
     for after, level in looks:
-        due, told = decide(told, level, NOW + after)
-        assert Told.from_cursor(f'{{"check": {_json(told)}}}') == told
+        due, message = decide(message, level, NOW + after)
+        assert LastReport.from_cursor(f'{{"check": {_json(message)}}}') == message
         if due:
             yield after, level
 
 
-def _json(told: Told) -> str:
-    return str(told.to_json()).replace("'", '"').replace("None", "null")
+def _json(message: LastReport) -> str:
+    return str(message.to_json()).replace("'", '"').replace("None", "null")
 
 
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
         ([(0, OK), (5, OK)], []),
-        ([(0, UNSEEN), (OUTAGE_S - 1, UNSEEN), (OUTAGE_S, OK)], []),
-        ([(0, UNSEEN), (OUTAGE_S, UNSEEN), (OUTAGE_S + 5, UNSEEN)], [(OUTAGE_S, UNSEEN)]),
-        ([(0, UNSEEN), (50, OK), (55, UNSEEN), (70, UNSEEN), (115, UNSEEN)], [(115, UNSEEN)]),
-        ([(0, UNSEEN), (60, UNSEEN), (65, OK), (60 + PAUSE_S, OK), (125, OK)], [(60, UNSEEN), (60 + PAUSE_S, OK)]),
+        ([(0, UNREACHABLE), (OUTAGE_S - 1, UNREACHABLE), (OUTAGE_S, OK)], []),
+        ([(0, UNREACHABLE), (OUTAGE_S, UNREACHABLE), (OUTAGE_S + 5, UNREACHABLE)], [(OUTAGE_S, UNREACHABLE)]),
+        ([(0, UNREACHABLE), (50, OK), (55, UNREACHABLE), (70, UNREACHABLE), (115, UNREACHABLE)], [(115, UNREACHABLE)]),
+        (
+            [(0, UNREACHABLE), (60, UNREACHABLE), (65, OK), (60 + PAUSE_S, OK), (125, OK)],
+            [(60, UNREACHABLE), (60 + PAUSE_S, OK)],
+        ),
         ([(0, "WARN"), (5, "ERROR"), (10, "WARN"), (PAUSE_S, "ERROR")], [(0, "WARN"), (PAUSE_S, "ERROR")]),
-        ([(0, "ERROR"), (90, UNSEEN), (151, UNSEEN)], [(0, "ERROR"), (151, UNSEEN)]),
+        ([(0, "ERROR"), (90, UNREACHABLE), (151, UNREACHABLE)], [(0, "ERROR"), (151, UNREACHABLE)]),
     ],
     ids=[
         "nothing new",
@@ -63,11 +66,11 @@ def test_what_has_changed_is_told_once(looks: list[tuple[float, str]], expected:
 
 
 @pytest.mark.parametrize(
-    "cursor", [None, "", "{", "7", '{"check": 1}', '{"check": {"level": "ok"}}', '{"unheld_since": 3}']
+    "cursor", [None, "", "{", "7", '{"check": 1}', '{"check": {"level": "ok"}}', '{"unread_since": 3}']
 )
 def test_another_cursor_is_a_new_beginning(cursor: str | None) -> None:
     """Also one from a version of this file that knew no check."""
-    assert Told.from_cursor(cursor) == Told()
+    assert LastReport.from_cursor(cursor) == LastReport()
 
 
 _REST = """\
@@ -76,7 +79,7 @@ _REST = """\
 
 
 @dataclass
-class Keeper:
+class SensorTicks:
     """Ticks of the source's sensor, as the daemon makes them: the cursor is kept and events are written down."""
 
     config: Path
@@ -90,13 +93,13 @@ class Keeper:
         settings = Settings(config_path=str(self.config))
         source = load(self.config).source("shop")
         with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"settings": settings}) as context:
-            found = slot_drain_sensor(source, lambda: self.now)(context)
-        assert isinstance(found, dg.SensorResult)
-        self.cursor = found.cursor
-        for event in found.asset_events:
+            actual = slot_drain_sensor(source, lambda: self.now)(context)
+        assert isinstance(actual, dg.SensorResult)
+        self.cursor = actual.cursor
+        for event in actual.asset_events:
             assert isinstance(event, dg.AssetCheckEvaluation)
             self.instance.report_runless_asset_event(event)
-        return [event.passed for event in found.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+        return [event.passed for event in actual.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
 
 
 @pytest.mark.postgres
@@ -110,19 +113,19 @@ def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
     monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     bootstrap(load(path), "shop")
     with dagster(tmp_path / "dagster", path) as running:
-        keeper = Keeper(path, running.instance)
+        sensor = SensorTicks(path, running.instance)
         assert running.launch("shop_slot").is_success
         # Dagster's SQLite stamps a check with the whole second in which it came: within the run's own second it would
         # count as one of before the run.
         time.sleep(1.1)
-        assert keeper.tick(5) == []
+        assert sensor.tick(5) == []
         assert running.shown("slots/shop") == {"slot_health": "green"}
         write_source(tmp_path, database, _REST, port=1)
-        assert [keeper.tick(seconds) for seconds in (5, 30, 25)] == [[], [], []]
-        assert keeper.tick(10) == [False]
+        assert [sensor.tick(seconds) for seconds in (5, 30, 25)] == [[], [], []]
+        assert sensor.tick(10) == [False]
         assert running.shown("slots/shop") == {"slot_health": "red"}
         assert running.launch("shop_slot").status is dg.DagsterRunStatus.FAILURE
         assert running.shown("slots/shop") == {"slot_health": "red"}
         write_source(tmp_path, database, _REST)
-        assert [keeper.tick(seconds) for seconds in (5, 60)] == [[], [True]]
+        assert [sensor.tick(seconds) for seconds in (5, 60)] == [[], [True]]
         assert running.shown("slots/shop") == {"slot_health": "green"}

@@ -32,9 +32,9 @@ def test_only_the_newest_is_observed_and_not_more_often_than_the_interval() -> N
     progress.observe()
     [observation] = seen
     assert observation.asset_key.path == ["snapshot", "shop", "shop", "orders"]
-    found = {name: value.value for name, value in observation.metadata.items()}
-    assert found["rows"] == 2
-    assert (found["snapshot_rows"], found["rows_per_s"], found["seconds_left"]) == (7, 5, 12.5)
+    actual = {name: value.value for name, value in observation.metadata.items()}
+    assert actual["rows"] == 2
+    assert (actual["snapshot_rows"], actual["rows_per_s"], actual["seconds_left"]) == (7, 5, 12.5)
     progress.take(_progress(3))
     progress.observe()
     assert len(seen) == 1

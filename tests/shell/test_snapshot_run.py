@@ -40,7 +40,7 @@ class Location:
     database: Database
 
     def run(self, *tables: str) -> dg.ExecuteInProcessResult:
-        """The bootstrap's job, of these tables where any are named."""
+        """The bootstrap's job, of these tables if any are named."""
         job = build(load(self.path)).resolve_job_def("shop_bootstrap")
         keys = [dg.AssetKey(["snapshot", "shop", "public", table]) for table in tables]
         return job.execute_in_process(instance=self.instance, asset_selection=keys or None, raise_on_error=False)
@@ -82,13 +82,15 @@ def test_a_run_is_of_exactly_the_chosen_tables(location: Location) -> None:
     location.slow(0)
     result = location.run("small", "other")
     assert result.success
-    told = {event.materialization.asset_key.path[-1]: event for event in result.get_asset_materialization_events()}
-    assert told.keys() == {"small", "other"}
+    message = {event.materialization.asset_key.path[-1]: event for event in result.get_asset_materialization_events()}
+    assert message.keys() == {"small", "other"}
     assert location.finished() == {TableName("public", "small"), TableName("public", "other")}
-    found = [{name: value.value for name, value in event.materialization.metadata.items()} for event in told.values()]
-    assert len({each["consistent_point"] for each in found}) == 1
-    assert {each["dagster/row_count"] for each in found} == {50, 0}
-    assert all(each.keys() >= {"chunks", "seconds", "dagster/size_bytes", "slot"} for each in found)
+    actual = [
+        {name: value.value for name, value in event.materialization.metadata.items()} for event in message.values()
+    ]
+    assert len({each["consistent_point"] for each in actual}) == 1
+    assert {each["dagster/row_count"] for each in actual} == {50, 0}
+    assert all(each.keys() >= {"chunks", "seconds", "dagster/size_bytes", "slot"} for each in actual)
 
 
 def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Location) -> None:
@@ -119,7 +121,9 @@ def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Locat
     location.slow(0)
     result = location.run()
     assert result.success
-    told = {e.materialization.asset_key.path[-1]: e.materialization for e in result.get_asset_materialization_events()}
-    assert told.keys() == {"big", "small", "other"}
-    assert "seconds" not in told["small"].metadata
-    assert told["small"].metadata["consistent_point"] != told["big"].metadata["consistent_point"]
+    message = {
+        e.materialization.asset_key.path[-1]: e.materialization for e in result.get_asset_materialization_events()
+    }
+    assert message.keys() == {"big", "small", "other"}
+    assert "seconds" not in message["small"].metadata
+    assert message["small"].metadata["consistent_point"] != message["big"].metadata["consistent_point"]

@@ -1,4 +1,4 @@
-"""How an engine call ends: with its result, with its error as one line, or cleanly when Dagster ends the run."""
+"""Ends of an engine call: its result, its error as one line, or a clean stop when Dagster ends the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import dagster as dg
 import pytest
 
-from assets.support.engine_call import call, call_in_turn
+from assets.support.engine_call import run_engine, run_engine_in_turn
 from lakeproof.errors import ConfigError, LakeproofError, TransientError
 from lakeproof.events import Stop
 
@@ -17,13 +17,13 @@ from lakeproof.events import Stop
 def test_the_result_is_the_engines() -> None:
     """And what is to be done meanwhile is done at least once, after the engine's last word."""
     looks: list[int] = []
-    assert call(lambda _stop: 42, meanwhile=lambda: looks.append(1)) == 42
+    assert run_engine(lambda _stop: 42, meanwhile=lambda: looks.append(1)) == 42
     assert looks
 
 
 def test_the_engine_works_in_another_thread() -> None:
     """So that the main thread can hear that the run is to end."""
-    assert call(lambda _stop: threading.current_thread()) is not threading.main_thread()
+    assert run_engine(lambda _stop: threading.current_thread()) is not threading.main_thread()
 
 
 @pytest.mark.parametrize(("kind", "retried"), [(TransientError, True), (ConfigError, False)])
@@ -36,7 +36,7 @@ def test_an_engine_error_becomes_a_failure_with_thing_reason_and_remedy(
         raise kind("slot s", "it was in use", "end the other drain")
 
     with pytest.raises(dg.Failure) as caught:
-        call(fail)
+        run_engine(fail)
     assert caught.value.description == "slot s: it was in use; end the other drain"
     assert caught.value.allow_retries is retried
     assert {key: value.value for key, value in caught.value.metadata.items()} == {
@@ -53,7 +53,7 @@ def test_any_other_error_comes_through_as_it_is() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        call(fail)
+        run_engine(fail)
 
 
 def test_ending_the_run_stops_the_engine_and_waits_for_it() -> None:
@@ -72,7 +72,7 @@ def test_ending_the_run_stops_the_engine_and_waits_for_it() -> None:
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(dg.DagsterExecutionInterruptedError):
-            call(work, meanwhile=lambda: looks.append(ended.is_set()))
+            run_engine(work, meanwhile=lambda: looks.append(ended.is_set()))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert ended.is_set()
@@ -86,7 +86,7 @@ def test_an_error_in_what_is_done_meanwhile_stops_the_engine_too() -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        call(lambda stop: stop.wait(20), meanwhile=fail)
+        run_engine(lambda stop: stop.wait(20), meanwhile=fail)
 
 
 @pytest.mark.parametrize(("kind", "ends_as"), [(TransientError, dg.RetryRequested), (ConfigError, dg.Failure)])
@@ -96,9 +96,9 @@ def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[LakeproofErro
     def fail(_stop: Stop) -> None:
         raise kind("shop: lease", "it was held", "try again")
 
-    assert call_in_turn(lambda _stop: 42) == 42
+    assert run_engine_in_turn(lambda _stop: 42) == 42
     with pytest.raises(ends_as):
-        call_in_turn(fail)
+        run_engine_in_turn(fail)
 
 
 def test_the_last_try_says_why_instead_of_asking_for_another() -> None:
@@ -108,6 +108,6 @@ def test_the_last_try_says_why_instead_of_asking_for_another() -> None:
         raise TransientError("lease", "somebody has it", "wait")
 
     with pytest.raises(dg.RetryRequested):
-        call_in_turn(fail, 39)
+        run_engine_in_turn(fail, 39)
     with pytest.raises(dg.Failure, match="somebody has it"):
-        call_in_turn(fail, 40)
+        run_engine_in_turn(fail, 40)

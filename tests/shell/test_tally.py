@@ -1,11 +1,11 @@
-"""How often a table is told of: at its first change, then at most once an interval, and at once where it is urgent."""
+"""Reports of a table: at its first change, then at most once an interval, and at once if it is urgent."""
 
 from __future__ import annotations
 
 import pytest
 
-from assets.support.throttle import Stretch, Tally
-from lakeproof.drain.counts import Counts, Flush
+from assets.support.throttle import ChangeSummary, EventThrottle
+from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, SchemaVersion
@@ -13,7 +13,7 @@ from lakeproof.schema import Identity, SchemaVersion
 A, B = TableName("s", "a"), TableName("s", "b")
 
 
-def _flush(start: int, tables: dict[TableName, Counts], reshaped: tuple[TableName, ...] = ()) -> Flush:
+def _flush(start: int, tables: dict[TableName, LandedCounts], reshaped: tuple[TableName, ...] = ()) -> Flush:
     return Flush(
         number=start,
         start_lsn=Lsn(start),
@@ -30,24 +30,24 @@ def _flush(start: int, tables: dict[TableName, Counts], reshaped: tuple[TableNam
 
 def test_a_tables_first_change_is_due_at_once() -> None:
     """Whoever starts a drain sees within a second that it works."""
-    tally = Tally(60)
-    tally.add(_flush(0, {A: Counts(inserts=1)}))
-    assert tally.take_due(0.0).keys() == {A}
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
+    assert throttle.take_due(0.0).keys() == {A}
 
 
 def test_afterwards_a_table_is_due_once_an_interval_with_the_sum() -> None:
     """Counts add up over the flushes in between, and the range has no hole."""
-    tally = Tally(60, lambda: 0.0)
-    tally.add(_flush(0, {A: Counts(inserts=1)}))
-    tally.take_due(0.0)
-    tally.add(_flush(10, {A: Counts(inserts=2, bytes=5)}))
-    tally.add(_flush(20, {A: Counts(updates=3, deletes=1, bytes=7)}))
-    assert tally.take_due(59.9) == {}
-    assert tally.take_due(60.0) == {
-        A: Stretch(
+    throttle = EventThrottle(60, lambda: 0.0)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
+    throttle.take_due(0.0)
+    throttle.add(_flush(10, {A: LandedCounts(inserts=2, bytes=5)}))
+    throttle.add(_flush(20, {A: LandedCounts(updates=3, deletes=1, bytes=7)}))
+    assert throttle.take_due(59.9) == {}
+    assert throttle.take_due(60.0) == {
+        A: ChangeSummary(
             Lsn(10),
             Lsn(30),
-            Counts(2, 3, 1, 0, 12),
+            LandedCounts(2, 3, 1, 0, bytes=12),
             2,
             first_commit_us=10_000,
             last_commit_us=20_500,
@@ -55,66 +55,66 @@ def test_afterwards_a_table_is_due_once_an_interval_with_the_sum() -> None:
             lag_s_max=0.0,
         )
     }
-    assert tally.take_due(1000.0) == {}
+    assert throttle.take_due(1000.0) == {}
 
 
 def test_tables_are_due_each_by_its_own_clock_and_only_if_changed() -> None:
     """A quiet table costs nothing."""
-    tally = Tally(60)
-    tally.add(_flush(0, {A: Counts(inserts=1)}))
-    tally.take_due(0.0)
-    tally.add(_flush(10, {B: Counts(inserts=1)}))
-    assert tally.take_due(30.0).keys() == {B}
-    tally.add(_flush(20, {A: Counts(inserts=1), B: Counts(inserts=1)}))
-    assert tally.take_due(60.0).keys() == {A}
-    assert tally.take_due(90.0).keys() == {B}
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
+    throttle.take_due(0.0)
+    throttle.add(_flush(10, {B: LandedCounts(inserts=1)}))
+    assert throttle.take_due(30.0).keys() == {B}
+    throttle.add(_flush(20, {A: LandedCounts(inserts=1), B: LandedCounts(inserts=1)}))
+    assert throttle.take_due(60.0).keys() == {A}
+    assert throttle.take_due(90.0).keys() == {B}
 
 
 def test_a_truncate_and_a_new_shape_are_due_at_once() -> None:
-    """What a person would want to know is not kept back for a minute."""
-    tally = Tally(60)
-    tally.add(_flush(0, {A: Counts(inserts=1), B: Counts(inserts=1)}))
-    tally.take_due(0.0)
-    tally.add(_flush(10, {A: Counts(truncates=1)}))
-    assert tally.take_due(1.0).keys() == {A}
-    tally.add(_flush(20, {B: Counts(inserts=1)}, reshaped=(B,)))
-    assert tally.take_due(2.0).keys() == {B}
+    """News that a person would want is not kept back for a minute."""
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1), B: LandedCounts(inserts=1)}))
+    throttle.take_due(0.0)
+    throttle.add(_flush(10, {A: LandedCounts(truncates=1)}))
+    assert throttle.take_due(1.0).keys() == {A}
+    throttle.add(_flush(20, {B: LandedCounts(inserts=1)}, reshaped=(B,)))
+    assert throttle.take_due(2.0).keys() == {B}
 
 
 def test_an_urgent_change_stays_urgent_when_an_ordinary_one_follows() -> None:
     """Both are in one event."""
-    tally = Tally(60)
-    tally.add(_flush(0, {A: Counts(inserts=1)}))
-    tally.take_due(0.0)
-    tally.add(_flush(10, {A: Counts(truncates=1)}))
-    tally.add(_flush(20, {A: Counts(inserts=4)}))
-    assert tally.take_due(1.0)[A].counts == Counts(inserts=4, truncates=1)
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
+    throttle.take_due(0.0)
+    throttle.add(_flush(10, {A: LandedCounts(truncates=1)}))
+    throttle.add(_flush(20, {A: LandedCounts(inserts=4)}))
+    assert throttle.take_due(1.0)[A].counts == LandedCounts(inserts=4, truncates=1)
 
 
 def test_a_flush_without_changes_is_nothing_to_tell() -> None:
     """An idle source writes no events."""
-    tally = Tally(60)
-    tally.add(_flush(0, {}))
-    assert tally.take_due(0.0) == {}
-    assert tally.take_all(0.0) == {}
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {}))
+    assert throttle.take_due(0.0) == {}
+    assert throttle.take_all(0.0) == {}
 
 
 def test_at_the_end_whatever_is_left_is_told() -> None:
     """The last range of a run is not lost."""
-    tally = Tally(60)
-    tally.add(_flush(0, {A: Counts(inserts=1)}))
-    tally.take_due(0.0)
-    tally.add(_flush(10, {A: Counts(inserts=1)}))
-    assert tally.take_all(1.0).keys() == {A}
-    assert tally.take_all(1.0) == {}
+    throttle = EventThrottle(60)
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
+    throttle.take_due(0.0)
+    throttle.add(_flush(10, {A: LandedCounts(inserts=1)}))
+    assert throttle.take_all(1.0).keys() == {A}
+    assert throttle.take_all(1.0) == {}
 
 
 def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_told() -> None:
-    """From the newest commit to the flush; the greatest of the stretch is kept beside the newest."""
+    """From the newest commit to the flush; the greatest of the summary is kept beside the newest."""
     now = 100.0
-    tally = Tally(60, lambda: now)
-    tally.add(_flush(99_000, {A: Counts(inserts=1)}))
-    tally.add(_flush(99_990, {A: Counts(inserts=1)}))
+    throttle = EventThrottle(60, lambda: now)
+    throttle.add(_flush(99_000, {A: LandedCounts(inserts=1)}))
+    throttle.add(_flush(99_990, {A: LandedCounts(inserts=1)}))
     now = 160.0
-    stretch = tally.take_due(0.0)[A]
-    assert (stretch.lag_s, stretch.lag_s_max) == pytest.approx((0.0095, 0.9995))
+    summary = throttle.take_due(0.0)[A]
+    assert (summary.lag_s, summary.lag_s_max) == pytest.approx((0.0095, 0.9995))

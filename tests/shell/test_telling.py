@@ -1,4 +1,4 @@
-"""Where the engine's events go in a run: all of them to stderr, the few that matter to the run's own log."""
+"""The engine's events in a run: all of them go to stderr, the few that matter to the run's own log."""
 
 from __future__ import annotations
 

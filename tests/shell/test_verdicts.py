@@ -1,12 +1,12 @@
-"""What a proof's asset and its check say, for each thing that a proof can find, or not come to."""
+"""Verdicts on a proof's asset and its check, for each thing that a proof can find, or not come to."""
 
 from __future__ import annotations
 
 import dagster as dg
 import pytest
 
-from assets.checks.proof import result
-from assets.checks.verdicts import Verdict, of_history, of_table, of_view
+from assets.checks.proof import check_result
+from assets.checks.verdicts import Verdict, history_verdict, table_verdict, view_verdict
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
@@ -22,7 +22,7 @@ CHECK = dg.AssetCheckKey(dg.AssetKey("t"), "proved_equal")
 
 
 def _colour(verdict: Verdict) -> str:
-    shown = result(CHECK, verdict)
+    shown = check_result(CHECK, verdict)
     if shown.passed:
         return "green"
     return "red" if shown.severity is dg.AssetCheckSeverity.ERROR else "yellow"
@@ -46,10 +46,10 @@ def _colour(verdict: Verdict) -> str:
 def test_a_table_is_red_until_it_is_found_equal(
     status: Status | None, differed: Compared | None, colour: str, compared: bool
 ) -> None:
-    """Whether this proof found the difference or the one before, and whatever kept this one from comparing."""
+    """Red whether this proof found the difference or an earlier one, whatever kept this one from comparing."""
     tables = {} if status is None else {T: TableProof(status, 7, 7, reason="why")}
     proved = Proved("x", AT, 7, Compared(Incarnation(1), Lsn(50), AT), differed=differed)
-    verdict = of_table(T, ProofReport("shop", Lsn(200), tables), proved, "the server is gone")
+    verdict = table_verdict(T, ProofReport("shop", Lsn(200), tables), proved, "the server is gone")
     assert (_colour(verdict), verdict.compared) == (colour, compared)
     assert verdict.metadata["verified_through_lsn"] == "0/32"
     assert ("compared_at_lsn" in verdict.metadata) == compared
@@ -61,7 +61,7 @@ def test_a_table_is_red_until_it_is_found_equal(
 
 def test_a_table_that_was_never_proved_says_only_why() -> None:
     """There is no record of it."""
-    verdict = of_table(T, ProofReport("shop", None, {}), None, "the server is gone")
+    verdict = table_verdict(T, ProofReport("shop", None, {}), None, "the server is gone")
     assert (_colour(verdict), verdict.reason) == ("yellow", "the server is gone")
     assert verdict.metadata == {"status": "blocked", "reason": "the server is gone"}
 
@@ -83,7 +83,7 @@ def test_a_history_is_red_until_it_is_found_whole(
     """Also if this proof did not come to it."""
     proved = Proved("equal", AT, 7, HERE, history=before)
     lake = LakeProof(4, {} if now is None else {T: now}, {})
-    verdict = of_history(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
+    verdict = history_verdict(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
     assert (_colour(verdict), verdict.compared) == (colour, now is not None)
 
 
@@ -103,5 +103,5 @@ def test_a_view_is_red_until_it_is_found_equal(
 ) -> None:
     """A view whose definition has changed since, or that is being refreshed, can't be compared."""
     views = {} if status is None else {"v": ViewProof(status, "why")}
-    verdict = of_view("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
+    verdict = view_verdict("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
     assert (_colour(verdict), verdict.compared) == (colour, status in ("equal", "differs"))

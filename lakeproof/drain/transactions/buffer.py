@@ -1,16 +1,16 @@
-"""Cutting the stream's messages into units that end at a position.
+"""Cuts the stream's messages into units that end at a position.
 
-Receiving messages belongs to `lakeproof.postgres.replication_stream`, decoding them to `lakeproof.pgoutput`; here only
-their tags are looked at, and the few messages that begin, end or drop a transaction. Chunks of streamed transactions go
-to `streams.py`.
+Nothing is decoded here: only tags, and the few messages that begin, end or abort a transaction, are read. Chunks of
+streamed transactions go to `streamed.py`.
 
-Invariant whole-transactions: what `take` gives holds whole transactions in the order of their commits, and messages that
-belong to none, each at its own place among them. Invariant bounded: small complete transactions are given away at
-`UNIT_BYTES`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold `drain.spill_bytes`
-in memory: beyond that the largest goes to disk. A large transaction is given away by itself, to be decoded in parts.
+Invariant whole-transactions: the units that `take` returns hold whole transactions in the order of their commits, and
+messages outside transactions, each at its own place among them. Invariant bounded: small complete transactions are handed
+out at `UNIT_BYTES`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold
+`drain.spill_bytes` in memory: beyond that the largest goes to disk. A large transaction is handed out by itself, to be
+decoded in parts.
 
-A message that belongs to no transaction is complete as it comes: its LSN is the end of its record, a position like a
-commit's (nothing before it comes again, everything behind it does).
+A message outside transactions is complete when it arrives: its LSN is the end of its record, a position like a commit's
+(nothing before it is sent again, everything after it is).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import re
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
 from lakeproof.drain.transactions.streamed import StreamedTransactions
-from lakeproof.drain.transactions.units import POSITION_END, UNIT_BYTES, LargeTransaction, Unit
+from lakeproof.drain.transactions.units import POSITION_END, UNIT_BYTES, DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, SourceError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
-from lakeproof.pgoutput.message_buffer import Wire
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import (
     Begin,
     Commit,
@@ -36,17 +36,18 @@ from lakeproof.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
+from lakeproof.pgoutput.tags import SPECIAL, tag_of
 
-# What is no part of an ordinary transaction: streamed ones, and prepared ones.
-_SPECIAL = re.compile(rb"[SEcAbPKrp]")
-# An ordinary large transaction has no subtransactions that we hear of.
+_SPECIAL = re.compile(b"[" + SPECIAL + b"]")
+_COMMIT, _MESSAGE, _STREAM_STOP = map(tag_of, (Commit, LogicalMessage, StreamStop))
+# The stream does not name the subtransactions of an ordinary large transaction.
 _WHOLE = Xid(0)
 
 
 class TransactionBuffer:
-    """Messages between the stream and the decoder, which begin after the position `start`.
+    """The messages between the stream and the decoder, from the position `start` on.
 
-    `spill_bytes`, `spill_files` and `spill_bytes_max` are the limits of that name.
+    `spill_bytes`, `spill_files` and `spill_bytes_max` are the configured limits of that name.
     """
 
     def __init__(
@@ -56,105 +57,105 @@ class TransactionBuffer:
         self._memory = SpoolMemory(spill_bytes)
         self._files = SpillFiles(spill_files, spill_bytes_max)
         self._streams = StreamedTransactions(self._memory, self._files)
-        self._units: list[Unit | LargeTransaction] = []
-        self._ready: list[Wire] = []
+        self._units: list[DecodeUnit | LargeTransaction] = []
+        self._ready: list[MessageBuffer] = []
         self._ready_messages = 0
         self._ready_bytes = 0
         self._ready_commits = 0
-        self._open: list[Wire] = []
+        self._open: list[MessageBuffer] = []
         self._open_bytes = 0
         self._begin: Begin | None = None
         self._large: Spool | None = None
-        self._newest = start  # the position that was last complete
+        self._newest = start  # the last complete position
         self._given = start  # the end of the last unit
 
     @property
-    def settled(self) -> bool:
-        """Whether nothing waits that would be lost by acknowledging a keepalive: streamed transactions come again."""
+    def nothing_waits(self) -> bool:
+        """True if acknowledging a keepalive would lose nothing: open streamed transactions are sent again."""
         return not (self._units or self._ready or self.transaction_open)
 
     @property
     def transaction_open(self) -> bool:
-        """Whether a begin has come whose commit has not, or a chunk has begun."""
+        """True between a begin and its commit, and inside a chunk."""
         return bool(self._open) or self._large is not None or self._streams.in_chunk
 
     @property
     def streamed_open(self) -> int:
-        """How many streamed transactions are open."""
+        """The number of open streamed transactions."""
         return len(self._streams)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of messages of the transactions that have not ended."""
+        """The bytes of the messages of unfinished transactions."""
         large = 0 if self._large is None else self._large.size
         return self._open_bytes + large + sum(spool.size for spool in self._streams.spools)
 
     @property
     def crowded(self) -> bool:
-        """Whether what has been given away should be dealt with before more comes: it takes disk that will be free then."""
+        """True if handed-out units should be processed before more is read: that will free the disk they take."""
         return self._files.crowded
 
     @property
     def complete(self) -> bool:
-        """Whether something waits that has its position."""
+        """True if something complete waits."""
         return bool(self._units or self._ready)
 
     @property
     def complete_end(self) -> Lsn | None:
-        """The position of what was last complete, as far as it is not in a unit yet."""
+        """The last complete position, None if everything complete is in a unit."""
         return self._newest if self._ready else None
 
     @property
     def complete_bytes(self) -> int:
-        """Bytes of what is complete and small, and not in a unit yet."""
+        """The bytes of small complete transactions that are in no unit yet."""
         return self._ready_bytes
 
     @property
-    def complete_others(self) -> int:
-        """Their messages but begins and commits."""
+    def complete_change_count(self) -> int:
+        """Their messages except begins and commits."""
         return self._ready_messages - 2 * self._ready_commits
 
-    def feed(self, wire: Wire) -> None:
-        """Take in what the stream brought, in its order.
+    def feed(self, buffer: MessageBuffer) -> None:
+        """Add what the stream brought, in its order.
 
-        Raises SourceError for what can't stand there, LakeError where a waiting transaction finds no room on disk,
-        SpillLimitError where it would take more of it than it may.
+        Raises SourceError for a message that can't come here, LakeError if the disk has no room for a waiting transaction,
+        SpillLimitError if it would take more than its limit.
         """
-        tags = wire.tags.tobytes()
-        at = 0
-        while at < len(tags):
+        tags = buffer.tags.tobytes()
+        passed = 0
+        while passed < len(tags):
             if self._streams.in_chunk:
-                stop = tags.find(b"E", at)
+                stop = tags.find(_STREAM_STOP, passed)
                 stop = len(tags) if stop < 0 else stop
-                self._streams.extend(wire[at:stop], tags[at:stop], self._newest)
+                self._streams.extend(buffer[passed:stop], tags[passed:stop], self._newest)
             else:
-                special = _SPECIAL.search(tags, at)
+                special = _SPECIAL.search(tags, passed)
                 stop = special.start() if special else len(tags)
-                if stop > at:
-                    self._ordinary(wire[at:stop], tags[at:stop])
+                if stop > passed:
+                    self._ordinary(buffer[passed:stop], tags[passed:stop])
             if stop < len(tags):
-                self._special(wire.message(stop))
-            at = stop + 1
+                self._special(buffer.message(stop))
+            passed = stop + 1
         if self._ready_bytes >= UNIT_BYTES:
             self._cut()
         self._limit_memory()
 
     def advance(self, position: Lsn) -> None:
-        """The server has nothing to send up to here: a unit without messages. Only where nothing waits (`settled`)."""
-        if not self.settled:
-            raise InvariantError("replication stream", "its position is passed over what waits", "report this")
+        """Add a unit without messages: the server has nothing to send up to `position`. Requires `nothing_waits`."""
+        if not self.nothing_waits:
+            raise InvariantError("replication stream", "its position would skip messages that wait", "report this")
         self._newest = position
-        self._append(Unit([], 0, self._given, position, 0))
+        self._append(DecodeUnit([], 0, self._given, position, 0))
 
-    def take(self, *, everything: bool) -> list[Unit | LargeTransaction]:
-        """Give away the units that are full; with `everything` also the last complete transactions."""
+    def take(self, *, everything: bool) -> list[DecodeUnit | LargeTransaction]:
+        """Hand out the full units; with `everything` also the last complete transactions."""
         if everything:
             self._cut()
         units, self._units = self._units, []
         return units
 
     def close(self) -> None:
-        """Drop what is left; the server will send it again."""
+        """Drop the rest; the server will send it again."""
         for unit in self._units:
             if isinstance(unit, LargeTransaction):
                 unit.close()
@@ -164,33 +165,33 @@ class TransactionBuffer:
         self._units, self._ready, self._open, self._large = [], [], [], None
         self._ready_messages = self._ready_bytes = self._ready_commits = self._open_bytes = 0
 
-    def _ordinary(self, wire: Wire, tags: bytes) -> None:
-        """Messages outside of chunks."""
+    def _ordinary(self, buffer: MessageBuffer, tags: bytes) -> None:
+        """Add messages outside of chunks."""
         if self._large is not None:
-            end = tags.find(b"C")
+            end = tags.find(_COMMIT)
             if end >= 0:
-                self._end_large(wire[:end], wire.message(end))
-                wire, tags = wire[end + 1 :], tags[end + 1 :]
-        last = tags.rfind(b"C") + 1
+                self._end_large(buffer[:end], buffer.message(end))
+                buffer, tags = buffer[end + 1 :], tags[end + 1 :]
+        last = tags.rfind(_COMMIT) + 1
         if last or not self.transaction_open:
             rest = tags[last:]
-            last += len(rest) - len(rest.lstrip(b"M"))
+            last += len(rest) - len(rest.lstrip(_MESSAGE))
         if last:
-            complete = wire[:last]
-            # Before anything changes: what is complete must never be without its position.
-            newest = _end_of(wire.message(last - 1))
+            complete = buffer[:last]
+            # Before anything changes: complete messages must never be without their position.
+            newest = _end_of(buffer.message(last - 1))
             self._ready_messages += sum(map(len, self._open)) + last
             self._ready_bytes += self._open_bytes + complete.size
-            self._ready_commits += tags.count(b"C", 0, last)
+            self._ready_commits += tags.count(_COMMIT, 0, last)
             self._ready += [*self._open, complete.kept()]
             self._open, self._open_bytes = [], 0
             self._newest = newest
-            wire = wire[last:]
-        if len(wire):
-            self._extend_open(wire)
+            buffer = buffer[last:]
+        if len(buffer):
+            self._extend_open(buffer)
 
     def _special(self, octets: bytes) -> None:
-        """A message about a streamed transaction."""
+        """Handle a message about a streamed transaction."""
         message = _decoded(octets)
         if self.transaction_open and not (self._streams.in_chunk and isinstance(message, StreamStop)):
             raise _broken("a streamed transaction's message stands inside another transaction")
@@ -212,12 +213,12 @@ class TransactionBuffer:
                     "name another slot in the configuration, or drop this one if nobody needs it",
                 )
 
-    def _extend_open(self, wire: Wire) -> None:
+    def _extend_open(self, buffer: MessageBuffer) -> None:
         if self._large is not None:
-            self._large.add(_WHOLE, wire)
+            self._large.add(_WHOLE, buffer)
             return
-        self._open.append(wire.kept())
-        self._open_bytes += wire.size
+        self._open.append(buffer.kept())
+        self._open_bytes += buffer.size
         if self._open_bytes >= self._large_from:
             begin = _decoded(self._open[0].message(0))
             if not isinstance(begin, Begin):
@@ -228,7 +229,7 @@ class TransactionBuffer:
                 self._large.add(_WHOLE, further)
             self._open, self._open_bytes = [], 0
 
-    def _end_large(self, rest: Wire, last: bytes) -> None:
+    def _end_large(self, rest: MessageBuffer, last: bytes) -> None:
         begin, spool, commit = self._begin, self._large, _commit_of(last)
         if spool is None or begin is None:
             raise _broken("a large transaction has no begin")
@@ -241,15 +242,17 @@ class TransactionBuffer:
 
     def _cut(self) -> None:
         if self._ready:
-            self._append(Unit(self._ready, self._ready_bytes, self._given, self._newest, self.complete_others))
+            self._append(
+                DecodeUnit(self._ready, self._ready_bytes, self._given, self._newest, self.complete_change_count)
+            )
             self._ready, self._ready_messages, self._ready_bytes, self._ready_commits = [], 0, 0, 0
 
-    def _append(self, unit: Unit | LargeTransaction) -> None:
+    def _append(self, unit: DecodeUnit | LargeTransaction) -> None:
         self._units.append(unit)
         self._given = unit.end_lsn
 
     def _limit_memory(self) -> None:
-        """The largest first: one file for most of the bytes. What waits for the decoder already is left alone."""
+        """Spill the largest first: one file for most of the bytes. What already waits for the decoder is left alone."""
         while self._memory.exceeded:
             spools = [*self._streams.spools, *([self._large] if self._large is not None else [])]
             largest = max(spools, key=lambda spool: spool.memory_bytes, default=None)
@@ -273,7 +276,7 @@ def _commit_of(octets: bytes) -> Commit:
 
 
 def _end_of(octets: bytes) -> Lsn:
-    """The position at which a commit, or a message of no transaction, ends."""
+    """Return the end of a commit, or of a message outside transactions."""
     message = _decoded(octets)
     end = (
         message.lsn if isinstance(message, LogicalMessage) else message.end_lsn if isinstance(message, Commit) else None

@@ -1,15 +1,15 @@
 """Bytes of waiting transactions on local disk, in a bounded number of unnamed files.
 
-Which transaction goes to disk, and what its bytes mean, is decided in `spool.py` and `buffer.py`.
+`buffer.py` decides which transaction goes to disk; `spool.py` knows what its bytes mean.
 
-A file has no name, so that the kernel frees it with the process, kill -9 included: nothing is left to sweep. It lies in
-Python's temporary folder; set TMPDIR where that is in memory. Each transaction has a file of its own while there are fewer
-than `drain.spill_files`; further ones share, and a shared file's disk is free when the last of its transactions is closed.
+A file has no name, so the kernel frees it with the process, even after kill -9: nothing is left to sweep. It is in Python's
+temporary folder; set TMPDIR if that is in memory. Each transaction has a file of its own while there are fewer than
+`drain.spill_files`; further ones share, and a shared file's disk is freed when the last of its transactions is closed.
 
-Invariant bounded: all files together take at most `drain.spill_bytes_max`, whatever the source sends. What is beyond it is
-not written: SpillLimitError, while there is still room for others on that disk.
+Invariant bounded: all files together take at most `drain.spill_bytes_max`, whatever the source sends. A write beyond that
+raises SpillLimitError, while the disk still has room for others.
 
-Threads: the one that reads the stream writes and cuts, another may read and close.
+Threads: the thread that reads the stream writes and cuts; another thread may read and close.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from lakeproof.storage.disk import disk_error
 
 
 class SpillLimitError(TransientError):
-    """`drain.spill_bytes_max` is reached; `alone` says that one transaction by itself is larger.
+    """`drain.spill_bytes_max` is reached; `alone` is true if one transaction by itself is larger.
 
-    `by_room`: the limit is not a given one, but what the disk's free room allowed. A server that does not stream sends one
-    transaction after the other, and none that is rolled back.
+    `by_room`: the limit is not configured, but was set by the disk's free room. A server that does not stream sends one
+    transaction after another, and none that is rolled back.
     """
 
     def __init__(self, bytes_max: int, *, alone: bool, by_room: bool) -> None:
@@ -41,14 +41,14 @@ class SpillLimitError(TransientError):
             f"{whose} more than {bytes_max} bytes of it ({'half of what was free' if by_room else 'drain.spill_bytes_max'})",
             "nothing of it was acknowledged; "
             + ("make room there, or set TMPDIR" if by_room else "set that higher, with so much room there")
-            + ", then start again (a drain without an end goes on by itself where room was missing)",
+            + ", then start again (a drain without an end goes on by itself once there is room)",
         )
         self.alone = alone
         self.by_room = by_room
 
 
 class _File:
-    """An open temporary file: `end` is where the next write goes, `users` how many spills are in it."""
+    """An open temporary file: the next write goes to `end`, and `users` spills are in it."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile("w+b", buffering=0, prefix="lakeproof-spill-")  # noqa: SIM115  close
@@ -56,7 +56,7 @@ class _File:
         self.users = 0
 
     def append(self, data: bytes | memoryview) -> int:
-        """Write at the end; gives the place."""
+        """Write at the end; returns the offset."""
         start = self.end
         left = memoryview(data)
         while left:
@@ -66,7 +66,7 @@ class _File:
         return start
 
     def read_into(self, start: int, room: memoryview) -> None:
-        """As many bytes as there is room for."""
+        """Read as many bytes as `room` has."""
         while room:
             count = os.preadv(self._file.fileno(), [room], start)
             if not count:
@@ -74,7 +74,7 @@ class _File:
             start, room = start + count, room[count:]
 
     def truncate(self, end: int) -> None:
-        """Free what is after `end`."""
+        """Free the part after `end`."""
         os.ftruncate(self._file.fileno(), end)
         self.end = end
 
@@ -99,11 +99,11 @@ class SpillFiles:
 
     @property
     def crowded(self) -> bool:
-        """Whether more than half of what they may have is taken."""
+        """True if more than half of the limit is taken."""
         return 2 * self._used_bytes > self._bytes_max > 0
 
     def take(self) -> _File:
-        """A file for one more spill; raises LakeError where none can be made."""
+        """Return a file for one more spill; raises LakeError if none can be created."""
         with self._lock:
             if len(self._files) < self._files_max:
                 try:
@@ -118,7 +118,7 @@ class SpillFiles:
             return file
 
     def release(self, file: _File) -> None:
-        """One spill of the file is closed."""
+        """Close one spill of the file."""
         with self._lock:
             file.users -= 1
             if not file.users:
@@ -127,14 +127,14 @@ class SpillFiles:
                 file.close()
 
     def grow(self, size: int, of_one: int) -> None:
-        """So much more is written, by a spill that then has `of_one` bytes. Raises SpillLimitError."""
+        """Count `size` more bytes of a spill that will then have `of_one` bytes. Raises SpillLimitError."""
         with self._lock:
             if self._used_bytes + size > self._bytes_max:
                 raise SpillLimitError(self._bytes_max, alone=of_one > self._bytes_max, by_room=self._by_room)
             self._used_bytes += size
 
     def truncate(self, file: _File, end: int) -> None:
-        """Free what is in the file after `end`."""
+        """Free the part of the file after `end`."""
         with self._lock:
             before = file.end
             file.truncate(end)
@@ -144,19 +144,19 @@ class SpillFiles:
 class Spill:
     """A run of bytes that grows at its end: pieces are written, and read by their offset in the run.
 
-    `size` is what was written and not cut off.
+    `size` is the number of bytes written and not cut off.
     """
 
     def __init__(self, files: SpillFiles) -> None:
         self._files = files
         self._file: _File | None = files.take()
-        # Extents: where each begins in the run, and in the file. One, as long as the file is not shared.
+        # Extents: each one's offset in the run, and in the file. There is one as long as the file is not shared.
         self._offsets = array("Q")
         self._places = array("Q")
         self.size = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append a piece; raises LakeError where the disk is full, SpillLimitError where it would go beyond the limit."""
+        """Append a piece; raises LakeError if the disk is full, SpillLimitError beyond the limit."""
         file = self._opened()
         self._files.grow(len(data), self.size + len(data))
         try:
@@ -169,18 +169,18 @@ class Spill:
         self.size += len(data)
 
     def read(self, offset: int, size: int) -> bytes:
-        """A piece as it was written; may be called beside `write`."""
+        """Read a piece as it was written; may run concurrently with `write`."""
         piece = bytearray(size)
         self.read_into(offset, memoryview(piece))
         return bytes(piece)
 
     def read_into(self, offset: int, room: memoryview) -> None:
-        """The same into memory of the caller's, to its end."""
-        at = bisect_right(self._offsets, offset) - 1
-        self._opened().read_into(self._places[at] + offset - self._offsets[at], room)
+        """Read a piece into the caller's memory, to its end."""
+        extent = bisect_right(self._offsets, offset) - 1
+        self._opened().read_into(self._places[extent] + offset - self._offsets[extent], room)
 
     def cut(self, size: int) -> None:
-        """Forget what comes after the first `size` bytes, a whole number of pieces; frees the disk where it is last."""
+        """Drop what follows the first `size` bytes, a whole number of pieces; frees the disk if it is last in its file."""
         file = self._opened()
         while self.size > size:
             start = max(size, self._offsets[-1])

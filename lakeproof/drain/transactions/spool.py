@@ -1,11 +1,11 @@
-"""The messages of one waiting transaction: in memory within a limit common to all, beyond it on disk.
+"""The messages of one waiting transaction: in memory within a limit shared by all, beyond it on disk.
 
-Where the messages come from, and who is put on disk first, belongs to `buffer.py`; files to `spill.py`.
+`buffer.py` decides which transaction goes to disk first; `spill.py` has the files.
 
-A spool is a list of blocks, each of one subtransaction's consecutive messages. A rolled-back subtransaction's blocks are
-left out when the spool is read. They are the last ones as a rule, since nothing of its parent can come between its first
-message and its end: then they are cut off at once, with their memory and disk. Of a block on disk 12 bytes are kept, so
-that 100,000 subtransactions cost 1.2 MB; one in memory counts with what it takes there.
+A spool is a list of blocks, each with consecutive messages of one subtransaction. Reading a spool leaves out the blocks of
+rolled-back subtransactions. These are usually the last ones, since nothing of the parent can come between a subtransaction's
+first message and its end: then they are cut off at once, with their memory and disk. A block on disk keeps 12 bytes in
+memory, so 100,000 subtransactions cost 1.2 MB; a block in memory counts with what it takes there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import numpy as np
 from lakeproof.drain.transactions.spill import Spill, SpillFiles
 from lakeproof.errors import InvariantError
 from lakeproof.names import Xid
-from lakeproof.pgoutput.message_buffer import PADDING_BYTES, Octets, Wire
+from lakeproof.pgoutput.message_buffer import PADDING_BYTES, MessageBuffer, Octets
 
-# What is in memory beside the bytes: for each message two numbers, for each block three arrays and what holds them.
+# Memory beside the bytes: two numbers for each message, three arrays and their objects for each block.
 MESSAGE_OVERHEAD_BYTES = 16
 BLOCK_OVERHEAD_BYTES = 600
-# What a block has on disk beside its messages: two sizes, and two places for each message.
+# A block on disk has, beside its messages, two sizes, and two offsets for each message.
 _HEAD_BYTES, _PLACES_BYTES = 8, 8
-# So many rolled-back subtransactions are remembered before those without blocks are dropped.
+# This many rolled-back subtransactions are remembered before those without blocks are forgotten.
 _ABORTED_MIN = 1_000
 
 
 class SpoolMemory:
-    """What all spools of one connection hold in memory. Any thread may ask and change it."""
+    """The memory that all spools of one connection hold. Any thread may read and change it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -40,11 +40,11 @@ class SpoolMemory:
 
     @property
     def exceeded(self) -> bool:
-        """Whether something has to go to disk."""
+        """True if a spool has to go to disk."""
         return self._used_bytes > self._limit_bytes
 
     def add(self, size: int) -> None:
-        """More is held, or less where negative."""
+        """Count `size` more bytes, or less if negative."""
         with self._lock:
             self._used_bytes += size
 
@@ -60,7 +60,7 @@ class Spool:
         self._files = files
         self._xids = array("I")
         self._sizes = array("Q")  # of the blocks: with their head and lengths, as on disk
-        self._waiting: list[Wire] = []  # the blocks that are in memory: the last ones
+        self._waiting: list[MessageBuffer] = []  # the blocks that are in memory: the last ones
         self._spill: Spill | None = None
         self._aborted: set[Xid] = set()
         self._aborted_limit = _ABORTED_MIN
@@ -71,31 +71,31 @@ class Spool:
 
     @property
     def spilled(self) -> bool:
-        """Whether part of it is or was on disk."""
+        """True if a part is or was on disk."""
         return self._spill is not None
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self._xids)
 
-    def add(self, xid: Xid, wire: Wire) -> None:
-        """Append messages of one subtransaction; raises LakeError where the disk is full."""
-        if not len(wire):
+    def add(self, xid: Xid, buffer: MessageBuffer) -> None:
+        """Append messages of one subtransaction; raises LakeError if the disk is full."""
+        if not len(buffer):
             return
-        size = wire.size
-        self.count += len(wire)
+        size = buffer.size
+        self.count += len(buffer)
         self.size += size
         if self._spill is not None:
-            _write(self._spill, wire)
+            _write(self._spill, buffer)
         else:
-            self._waiting.append(wire.kept())
-            self._hold(_held(wire))
+            self._waiting.append(buffer.kept())
+            self._hold(_held(buffer))
         self._xids.append(xid)
-        self._sizes.append(_HEAD_BYTES + _PLACES_BYTES * len(wire) + size)
+        self._sizes.append(_HEAD_BYTES + _PLACES_BYTES * len(buffer) + size)
 
     def spill(self) -> None:
-        """Put everything on disk, and all that comes later; raises LakeError where the disk is full."""
+        """Move everything to disk, and all later messages; raises LakeError if the disk is full."""
         self._spill = self._spill or Spill(self._files)
         self._waiting.reverse()
         while self._waiting:
@@ -103,7 +103,7 @@ class Spool:
         self._hold(-self.memory_bytes)
 
     def abort(self, xid: Xid) -> None:
-        """Leave out a subtransaction."""
+        """Drop a subtransaction."""
         self._aborted.add(xid)
         while self._xids and self._xids[-1] in self._aborted:
             self._cut_last()
@@ -111,10 +111,10 @@ class Spool:
             self._aborted.intersection_update(self._xids)
             self._aborted_limit = _ABORTED_MIN + 2 * len(self._aborted)
 
-    def read(self) -> Iterator[tuple[int, Wire]]:
-        """The blocks in order, each with its ordinal; without those of rolled-back subtransactions.
+    def read(self) -> Iterator[tuple[int, MessageBuffer]]:
+        """Yield the blocks in order, each with its ordinal, without those of rolled-back subtransactions.
 
-        Raises InvariantError where it is closed, before or meanwhile: what it had must not be taken for nothing.
+        Raises InvariantError if the spool is closed, before or meanwhile: a closed spool must not look empty.
         """
         self._check_open()
         on_disk = len(self._xids) - len(self._waiting)
@@ -129,7 +129,7 @@ class Spool:
             offset += size
 
     def close(self) -> None:
-        """Let go of the messages."""
+        """Release the messages."""
         self._closed = True
         if self._spill is not None:
             self._spill.close()
@@ -145,9 +145,9 @@ class Spool:
         self._xids.pop()
         block = self._sizes.pop()
         if self._waiting:
-            wire = self._waiting.pop()
-            count, size = len(wire), wire.size
-            self._hold(-_held(wire))
+            buffer = self._waiting.pop()
+            count, size = len(buffer), buffer.size
+            self._hold(-_held(buffer))
         elif self._spill is not None:
             kept = self._spill.size - block
             count, size = _head(self._spill, kept)
@@ -162,28 +162,28 @@ class Spool:
         self._memory.add(size)
 
 
-def _held(wire: Wire) -> int:
-    return wire.size + MESSAGE_OVERHEAD_BYTES * len(wire) + BLOCK_OVERHEAD_BYTES
+def _held(buffer: MessageBuffer) -> int:
+    return buffer.size + MESSAGE_OVERHEAD_BYTES * len(buffer) + BLOCK_OVERHEAD_BYTES
 
 
-def _write(spill: Spill, wire: Wire) -> None:
-    """A block: how many messages and bytes, where each message begins and ends, then the bytes; in this machine's order."""
-    begin, size = wire.begin, wire.size
-    head = np.concatenate([np.array([len(wire), size]), wire.at - begin, wire.end - begin]).astype(np.uint32)
+def _write(spill: Spill, buffer: MessageBuffer) -> None:
+    """Write a block: its numbers of messages and bytes, each message's two offsets, the bytes; in this machine's order."""
+    begin, size = buffer.begin, buffer.size
+    head = np.concatenate([np.array([len(buffer), size]), buffer.start - begin, buffer.end - begin]).astype(np.uint32)
     spill.write(head.tobytes())
-    spill.write(wire.octets[begin : begin + size].data)
+    spill.write(buffer.octets[begin : begin + size].data)
 
 
 def _head(spill: Spill, offset: int) -> tuple[int, int]:
-    """How many messages and bytes a block has."""
+    """Return a block's numbers of messages and bytes."""
     count, size = np.frombuffer(spill.read(offset, _HEAD_BYTES), np.uint32).tolist()
     return count, size
 
 
-def _read(spill: Spill, offset: int) -> Wire:
+def _read(spill: Spill, offset: int) -> MessageBuffer:
     count, size = _head(spill, offset)
     offset += _HEAD_BYTES
     places = np.frombuffer(spill.read(offset, _PLACES_BYTES * count), np.uint32).astype(np.int64)
     octets: Octets = np.empty(size + PADDING_BYTES, np.uint8)
     spill.read_into(offset + _PLACES_BYTES * count, octets[:size].data)
-    return Wire(octets, places[:count], places[count:])
+    return MessageBuffer(octets, places[:count], places[count:])

@@ -1,14 +1,14 @@
 """Transactions that the server streams while they are still open: their chunks wait here for commit or abort.
 
-    S xid ─► messages, each with the xid of its (sub)transaction ─► E        any number of chunks, others between them
-    A xid subxid                                                           the subtransaction never happened
-    A xid xid                                                              none of it happened
+    S xid ─► messages, each with the xid of its (sub)transaction ─► E      any number of chunks, other messages in between
+    A xid subxid                                                           the subtransaction was rolled back
+    A xid xid                                                              the transaction was rolled back
     c xid                                                                  it is committed: a LargeTransaction
 
-Cutting what belongs to no chunk is `buffer.py`'s; what memory and disk do is `spool.py`'s.
+`buffer.py` cuts messages outside of chunks; `spool.py` divides memory and disk.
 
-An open streamed transaction holds nothing up: what was received of it is sent again in full after a new connection, so that
-any later commit's position may be acknowledged meanwhile.
+An open streamed transaction delays nothing: after a new connection the server sends it again in full, so any later commit's
+position may be acknowledged meanwhile.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from lakeproof.drain.transactions.units import Arrivals, LargeTransaction
 from lakeproof.errors import SourceError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
-from lakeproof.pgoutput.message_buffer import Ints, Wire
-from lakeproof.pgoutput.messages import StreamAbort, StreamCommit, StreamStart
+from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
+from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, StreamAbort, StreamCommit, StreamStart
+from lakeproof.pgoutput.tags import IN_CHUNK, tag_of
 
-# What may stand in a chunk.
-_IN_CHUNK = b"ORYIUDTM"
 # Tag and xid; after them the flags of a logical message.
 _XID_END = 5
 
@@ -55,16 +54,16 @@ class StreamedTransactions:
 
     @property
     def in_chunk(self) -> bool:
-        """Whether a chunk has begun and not ended."""
+        """True inside a chunk."""
         return self._current is not None
 
     @property
     def spools(self) -> list[Spool]:
-        """Those of all open transactions."""
+        """The spools of all open transactions."""
         return [transaction.spool for transaction in self._open.values()]
 
     def start(self, start: StreamStart) -> None:
-        """A chunk begins."""
+        """Begin a chunk."""
         if start.first_segment == (start.xid in self._open):
             raise _broken(f"the chunks of transaction {start.xid} do not follow each other")
         if start.first_segment:
@@ -72,31 +71,31 @@ class StreamedTransactions:
         self._current = start.xid
         self._chunks += 1
 
-    def extend(self, wire: Wire, tags: bytes, after: Lsn) -> None:
-        """Messages of the chunk; `after` is the position of the newest commit that was received."""
+    def extend(self, buffer: MessageBuffer, tags: bytes, after: Lsn) -> None:
+        """Add messages of the chunk; `after` is the position of the newest commit received."""
         xid = self._current
-        if not len(wire):
+        if not len(buffer):
             return
-        if xid is None or tags.translate(None, _IN_CHUNK):
-            raise _broken("a message stands in a chunk of a streamed transaction that can't")
+        if xid is None or tags.translate(None, IN_CHUNK):
+            raise _broken("a chunk of a streamed transaction has a message that can't be in one")
         transaction = self._open[xid]
-        if b"R" in tags:
+        if tag_of(Relation) in tags:
             transaction.arrivals.add(transaction.spool.blocks, (after.value, self._chunks))
-        if b"M" in tags:
-            _check_messages(wire)
-        owners = _owners(wire, xid)
-        begins = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(wire)]
+        if tag_of(LogicalMessage) in tags:
+            _check_messages(buffer)
+        owners = _owners(buffer, xid)
+        begins = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(buffer)]
         for begin, stop in pairwise(begins):
-            transaction.spool.add(Xid(int(owners[begin])), wire[begin:stop])
+            transaction.spool.add(Xid(int(owners[begin])), buffer[begin:stop])
 
     def stop(self) -> None:
-        """The chunk ends."""
+        """End the chunk."""
         if self._current is None:
-            raise _broken("a chunk ends that did not begin")
+            raise _broken("a chunk ends without a beginning")
         self._current = None
 
     def abort(self, abort: StreamAbort) -> None:
-        """A transaction, or one of its subtransactions, never happened; of one not heard of there is nothing to drop."""
+        """Drop a rolled-back transaction or subtransaction; for an unknown one there is nothing to drop."""
         transaction = self._open.get(abort.xid)
         if transaction is None:
             return
@@ -107,7 +106,7 @@ class StreamedTransactions:
             transaction.spool.abort(abort.subxid)
 
     def commit(self, commit: StreamCommit, start: Lsn) -> LargeTransaction:
-        """A transaction is committed; the unit before it ended at `start`."""
+        """Return a committed transaction; the unit before it ended at `start`."""
         if commit.xid not in self._open:
             raise _broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
         transaction = self._open[commit.xid]
@@ -122,20 +121,20 @@ class StreamedTransactions:
         self._open.clear()
 
 
-def _owners(wire: Wire, top: Xid) -> Ints:
-    """The (sub)transaction of each message in a chunk; the origin, which has no xid, is the whole transaction's."""
-    origins = wire.where(b"O")
-    if np.any((wire.end - wire.at < _XID_END) & ~origins):
+def _owners(buffer: MessageBuffer, top: Xid) -> Ints:
+    """Return each message's (sub)transaction; the origin, which has no xid, belongs to the whole transaction."""
+    origins = buffer.where(tag_of(Origin))
+    if np.any((buffer.end - buffer.start < _XID_END) & ~origins):
         raise _broken("a message in a chunk is cut off")
-    owners = wire.uint32(wire.at + 1)
+    owners = buffer.uint32(buffer.start + 1)
     owners[origins] = top
     return owners
 
 
-def _check_messages(wire: Wire) -> None:
-    """A logical message in a chunk is part of its transaction."""
-    for number in np.flatnonzero(wire.where(b"M")).tolist():
-        if wire.message(number)[_XID_END : _XID_END + 1] != b"\1":
+def _check_messages(buffer: MessageBuffer) -> None:
+    """Raise SourceError if a logical message in a chunk is not part of its transaction."""
+    for number in np.flatnonzero(buffer.where(tag_of(LogicalMessage))).tolist():
+        if buffer.message(number)[_XID_END : _XID_END + 1] != b"\1":
             raise _broken("a message in a chunk does not belong to its transaction")
 
 

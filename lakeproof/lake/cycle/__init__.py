@@ -1,1 +1,22 @@
-"""Room."""
+"""One cycle, from its plan to its cut.
+
+Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`; resolving many changes to one per row in
+`lakeproof.lake.fold`; committing to Delta in `lakeproof.lake.delta`.
+
+    steps.py                  the six steps of every cycle: intent, tables, views, durable, cut, consumed
+    runner.py                 cycle after cycle; an interrupted one is finished first
+    apply_cycle.py            step 2 with changes, snapshots or schema changes
+    maintenance.py            step 2 without changes: small files, old history, current made from history
+    task.py                   one table's task in a cycle, and its result
+    table.py                  writes one table: changes, first rows, or a correction
+    snapshot_entry.py         the correction that a snapshot's entry needs
+    history_commit.py         the commit to history
+    current_commit.py         the commit to current
+    schema_change_commits.py  the commits that give a table another schema
+    schema_history.py         what changed in tables' schemas, as a Delta table and documents
+    attempts.py               how often a table was tried, so that a cycle ends
+    foreign_commits.py        commits of others to a table: held, or taken back
+    broken_log.py             going on after a log that can't be read
+    lost_history.py           a history of which a file can't be read
+    table_files.py            small, unneeded and unreadable files
+"""

@@ -1,10 +1,10 @@
-"""Attempts to write a table in a cycle, counted before each begins: so that a cycle ends, whatever becomes of one table.
+"""Counts the attempts to write a table in a cycle before each begins, so that a cycle ends, whatever becomes of one table.
 
-What an error means belongs to `failures`, writing a table to `table_cycle`, ending the cycle to `cycle`.
+What an error means does not belong here but in `lakeproof.lake.spark.failures`.
 
-A document stands for each attempt while it lasts, and stays when it fails or when the process dies. It goes when the table
-is written, or when what ended the attempt was no matter of the table. Two that failed are enough, or three of any kind, of
-which some may have ended with their process and without a word: the table is held.
+A document stands for each attempt while it lasts, and stays if it fails or its process dies. It goes when the table is
+written, or if the attempt was ended by something that does not concern the table. Two failed attempts are enough, or three
+of any kind, some of which may have ended with their process and without a word: then the table is held.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import TableError, TransientError
-from lakeproof.lake.records.documents import RESNAPSHOT, Intent
+from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
 from lakeproof.names import CycleNumber, TableName
@@ -29,14 +30,15 @@ T = TypeVar("T")
 ATTEMPT_FORMAT = "lakeproof.attempt/1"
 FAILED_MAX = 2
 ENDED_MAX = 3
-# A process may be killed for whatever reason: once that says nothing of the table.
+# A process may be killed for any reason: if it happens once, that says nothing of the table.
 _SILENT_MAX = 1
+_PROCESS_ENDED = "the process ended while it was written (out of memory?)"
 _JVM_ENDED = "the JVM ended while it was written (out of memory? `spark.driver_memory` says how much it may have)"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt; `reason` says how it failed, None while it lasts, and when its process died.
+    """One attempt; `reason` says how it failed, None while it lasts, and if its process died.
 
     `unreadable` is the file that could not be read.
     """
@@ -50,7 +52,7 @@ class Attempt:
     unreadable: str | None = None
 
     def to_bytes(self) -> bytes:
-        """The document."""
+        """Return the document."""
         return write_document(
             ATTEMPT_FORMAT,
             cycle=int(self.cycle),
@@ -64,8 +66,8 @@ class Attempt:
 
 
 def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attempt]]:
-    """What there is of earlier attempts in this cycle, oldest first; those of cycles that have ended are removed."""
-    found: dict[TableName, list[Attempt]] = {}
+    """Return the earlier attempts in this cycle, oldest first; those of cycles that have ended are removed."""
+    attempts: dict[TableName, list[Attempt]] = {}
     prefix = f"{intent.number:012d}-"
     for key in lease.store.list(lease.paths.attempts):
         if not key.rpartition("/")[2].startswith(prefix):
@@ -73,14 +75,14 @@ def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attem
             continue
         f = read_document(lease.store.get(key), ATTEMPT_FORMAT, lease.paths.url(key))
         table = TableName.from_key(f.text("table"))
-        told = [None if f.value(name) is None else f.text(name) for name in ("reason", "unreadable")]
-        attempt = Attempt(key, intent.number, table, f.count("number"), f.text("writer"), *told)
-        found.setdefault(table, []).append(attempt)
-    return found
+        failure = [None if f.value(name) is None else f.text(name) for name in ("reason", "unreadable")]
+        attempt = Attempt(key, intent.number, table, f.count("number"), f.text("writer"), *failure)
+        attempts.setdefault(table, []).append(attempt)
+    return attempts
 
 
 def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Attempt]) -> Attempt:
-    """Count one more, durably. Raises TransientError when another process has counted the same."""
+    """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
     digest = sha256(table.key.encode()).hexdigest()[:16]
     attempt = Attempt(lease.paths.attempt(intent.number, digest, number), intent.number, table, number, lease.writer)
@@ -92,19 +94,19 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
 
 
 def _failed(lease: Lease, attempt: Attempt, reason: str, unreadable: str | None) -> Attempt:
-    """The attempt with how it failed, durably."""
+    """Record how the attempt failed, durably."""
     ended = replace(attempt, reason=reason, unreadable=unreadable)
     lease.store.put(attempt.key, ended.to_bytes())
     return ended
 
 
 def _forget(lease: Lease, attempts: Iterable[Attempt]) -> None:
-    """Take back what was counted."""
+    """Take back attempts that were counted."""
     for attempt in attempts:
         lease.store.delete(attempt.key)
 
 
-class AttemptsError(TableError):
+class AttemptsError(TableHeldError):
     """A table could not be written, as often as that was tried; `unreadable` is the file that could not be read."""
 
     unreadable: str | None = None
@@ -118,10 +120,10 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
     earlier: Iterable[Attempt],
     once: Callable[..., T],
 ) -> T:
-    """What `once(anew=…)` gives, called as often as it may be; `anew` after one that failed, or two that ended with no word.
+    """Call `once(anew=…)` as often as it may be tried; `anew` after one attempt that failed, or two that ended silently.
 
-    Raises AttemptsError when there were enough attempts, at once what `once` raises as no matter of the table, or as a
-    refusal of its data, or when nothing can be done any more in this process.
+    Raises AttemptsError after enough attempts. Raises at once what `once` raises if it does not concern the table alone, if
+    it refuses the table's data, or if nothing more can be done in this process.
     """
     attempts = list(earlier)
     while True:
@@ -146,19 +148,20 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
 
 
 def _is_at_fault(attempts: Sequence[Attempt]) -> bool:
-    """Whether it looks like the table: one attempt at it failed, or more ended with their process than chance explains."""
+    """True if the table looks at fault: an attempt failed, or more ended with their process than chance explains."""
     return any(attempt.reason is not None for attempt in attempts) or len(attempts) > _SILENT_MAX
 
 
 def _check(table: TableName, attempts: Sequence[Attempt]) -> None:
-    """Raise AttemptsError when there were enough."""
+    """Raise AttemptsError if there were enough attempts."""
     failures = [attempt for attempt in attempts if attempt.reason is not None]
     if len(failures) < FAILED_MAX and len(attempts) < ENDED_MAX:
         return
     silent = len(attempts) - len(failures)
-    told = failures[-1].reason if failures else "the process ended while it was written (out of memory?)"
+    problem = failures[-1].reason if failures else None
+    detail = {"attempts": str(len(attempts)), "problem": problem or _PROCESS_ENDED}
     if failures and silent:
-        told = f"{told}; {silent} of them ended with the process, without a word"
-    error = AttemptsError(str(table), f"it could not be written, {len(attempts)} times: {told}", RESNAPSHOT)
+        detail["silent"] = str(silent)
+    error = AttemptsError(str(table), HeldCause.NOT_WRITTEN, WayOut.SNAPSHOT, detail)
     error.unreadable = failures[-1].unreadable if failures else None
     raise error

@@ -1,11 +1,11 @@
-"""Going on in a Delta table whose log can't be read: a state without rows, above all that a cut names.
+"""Goes on in a Delta table whose log can't be read: begins it again with a state without rows, above all that a cut names.
 
-What is written on it belongs to `table_cycle`; taking commits that no cut names out of a sound log to `unnamed`.
+Taking commits that no cut names out of a sound log does not belong here but in `lakeproof.lake.delta.unnamed_commits`.
 
     V-1 ── (V is damaged, or gone) ── V+1: a checkpoint without rows ── what a snapshot brings
 
 The versions before keep their numbers and files: what older cuts name is never another table's, and whoever can still read
-it reads what it was. A checkpoint needs nothing of the log before it, and that is what Delta begins with.
+it reads what it was. A checkpoint needs nothing of the log before it, and Delta begins with it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
+from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.lost_history import can_be_read
-from lakeproof.lake.cycle.task import CycleContext, Work
+from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.jvm import Jvm, forget
 from lakeproof.lake.delta.log import LOG, LogGapError, commit_file, read_actions
 from lakeproof.lake.delta.unnamed_commits import remove_above
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
-from lakeproof.lake.fold.net_change import NetChange
-from lakeproof.lake.fold.table_state import empty_rows, with_net_change
+from lakeproof.lake.fold.table_state import empty_rows
+from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 
 
 def is_broken(path: str, version: int) -> bool:
-    """Whether the log is damaged or not whole up to `version`, which a cut names; reads it from its last checkpoint on.
+    """True if the log is damaged or not whole up to `version`, which a cut names; reads it from its last checkpoint on.
 
-    A file that is there and can't be read just now (too many are open, a disk's error) is OSError: nothing is known then.
+    A file that exists and can't be read just now (too many are open, a disk's error) raises OSError: nothing is known then.
     """
     try:
         table_files(path, version)
@@ -47,48 +47,55 @@ def is_broken(path: str, version: int) -> bool:
     return False
 
 
-def on_sound_logs(session: SparkSession, context: CycleContext, work: Work) -> Work:
-    """The same on top of logs that can be read: if a copy enters, those that can't be are begun again without a row.
+def on_sound_logs(session: SparkSession, context: CycleContext, task: TableTask) -> TableTask:
+    """Return the task on top of readable logs: if a copy enters, an unreadable log is begun again without a row.
 
     A history that was lost and whose files somebody has restored is lost no more.
+
     Nothing is synced here: the cycle syncs what is above the cut's versions before the next cut names it.
     """
-    at, paths = work.before, context.lease.paths
-    if work.entering is None or at is None:
-        return work
-    current, history = paths.url(paths.current(work.table)), paths.url(paths.history(work.table))
-    if work.history_lost and not is_broken(history, at.history_version):
-        work = replace(work, history_lost=not can_be_read(session, paths, work.table, at))
-    if is_broken(current, at.current_version):
-        at = replace(at, current_version=_begin_again(session, context, work, "current", current, at.current_version))
-        work = replace(work, before=at, anew=True)
-    if is_broken(history, at.history_version):
-        at = replace(at, history_version=_begin_again(session, context, work, "history", history, at.history_version))
-        work = replace(work, before=at, history_lost=True)
-    return work
+    cut_table, paths = task.before, context.lease.paths
+    if task.entry is None or cut_table is None:
+        return task
+    current, history = paths.url(paths.current(task.table)), paths.url(paths.history(task.table))
+    if task.history_lost and not is_broken(history, cut_table.history_version):
+        task = replace(task, history_lost=not can_be_read(session, paths, task.table, cut_table))
+    if is_broken(current, cut_table.current_version):
+        cut_table = replace(
+            cut_table,
+            current_version=_begin_again(session, context, task, "current", current, cut_table.current_version),
+        )
+        task = replace(task, before=cut_table, anew=True)
+    if is_broken(history, cut_table.history_version):
+        cut_table = replace(
+            cut_table,
+            history_version=_begin_again(session, context, task, "history", history, cut_table.history_version),
+        )
+        task = replace(task, before=cut_table, history_lost=True)
+    return task
 
 
 def _begin_again(  # noqa: PLR0917  whose table, and which of its two it is
-    session: SparkSession, context: CycleContext, work: Work, layer: str, path: str, version: int
+    session: SparkSession, context: CycleContext, task: TableTask, layer: str, path: str, version: int
 ) -> int:
-    """Make the version after `version` a state without rows. What is above goes first: nobody can read that either."""
+    """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
     log, following = Path(path) / LOG, version + 1
     context.lease.check()
     log.mkdir(parents=True, exist_ok=True)
     remove_above(path, version)
-    # Delta reads an emptied file as a commit of nothing: without it what older cuts name is an error, and no other rows.
+    # Delta reads an emptied file as a commit of nothing. Without the file, older cuts give an error, never other rows.
     for file in sorted(log.glob("[0-9]*.json")):
         try:
             read_actions(file)
         except LogGapError:
             file.unlink()
-    note = context.commit_info(layer, work.table).user_metadata
+    note = context.commit_info(layer, task.table).user_metadata
     with TemporaryDirectory(prefix="lakeproof-log-") as place:
-        _make(session, place, in_lake(work.version), layer, note)
-        made = Path(place) / LOG
-        shutil.copyfile(made / f"{0:020d}.checkpoint.parquet", log / f"{following:020d}.checkpoint.parquet")
+        _make(session, place, in_lake(task.version), layer, note)
+        new_log = Path(place) / LOG
+        shutil.copyfile(new_log / f"{0:020d}.checkpoint.parquet", log / f"{following:020d}.checkpoint.parquet")
         failpoint("cycle.after_checkpoint")
-        size = json.loads((made / "_last_checkpoint").read_bytes())["size"]
+        size = json.loads((new_log / "_last_checkpoint").read_bytes())["size"]
         (log / "._last_checkpoint.crc").unlink(missing_ok=True)
         (log / "_last_checkpoint").write_text(json.dumps({"version": following, "size": size}), encoding="utf-8")
         shutil.copyfile(commit_file(place, 0), commit_file(path, following))
@@ -112,8 +119,8 @@ def _make(session: SparkSession, place: str, shape: SchemaVersion, layer: str, n
 
 
 def _nothing(session: SparkSession, shape: SchemaVersion, layer: str) -> DataFrame:
-    """No rows, with the columns of history or current."""
+    """Return a frame of no rows with the columns of history or current."""
     rows = empty_rows(session, shape)
     if layer == "history":
         return state_rows(shape, rows, SNAPSHOT, Lsn.ZERO)
-    return with_net_change(rows, NetChange(shape, None, None))
+    return pick(rows, current_columns(shape))

@@ -1,82 +1,72 @@
-"""Current's commit in a cycle, and what is looked at before history's.
+"""Current's commit in a cycle, and the checks that come before history's commit.
 
-What is committed belongs to `table_cycle`, how to `apply`, history's commit to `history_commit`.
+Computing the change belongs to `table`, making a commit to `delta.apply`, history's commit to `history_commit`.
 
-Whether the lake has the rows that the changes presuppose (`presupposed`) is known before history gets its commit. Where the
-publication leaves out an operation, the source's rows change unseen: then nothing is presupposed.
+The check that the lake has the rows that the changes presuppose (`rows.preconditions`) is made before history gets its
+commit. If the publication leaves out an operation, the source's rows change unseen: then nothing is presupposed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import current_statistics, merge_key
-from lakeproof.lake.cycle.task import CycleContext, Work
-from lakeproof.lake.delta.apply import Applied, Prepared, TableSpec, prepare
-from lakeproof.lake.delta.commit import Change
+from lakeproof.lake.columns import current_statistics, in_lake
+from lakeproof.lake.cycle.task import CycleContext, TableTask
+from lakeproof.lake.delta.apply import Prepared, prepare
+from lakeproof.lake.delta.commit import NO_HINTS, Applied, CommitRequest, Hints, TableSpec
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.fold.net_change import Folded, NetChange
+from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import DriftedError, check_counts, check_rows
 from lakeproof.landing.catalog_history import sends_everything
 
 
 def prepare_current(
-    session: SparkSession,
-    context: CycleContext,
-    work: Work,
-    net: NetChange,
-    bounds: tuple[int, int] | None = None,
-    *,
-    few: bool = False,
-    keys_max: int | None = None,
+    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange, hints: Hints = NO_HINTS
 ) -> Prepared:
-    """Find what goes. Raises DriftedError where that is not what the changes presuppose; nothing is committed by then."""
+    """Find the rows to delete; nothing is committed yet.
+
+    Raises DriftedError if the table does not have the rows that the changes presuppose.
+    """
     paths = context.lease.paths
-    # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-    bounds = bounds if merge_key(net.shape) == net.shape.key and not net.null_safe else None
-    key = merge_key(net.shape)
-    change = Change(key, net.deletes, net.images, bounds, net.null_safe, few, keys_max, net.presupposed)
-    ready = partial(
-        prepare,
-        session,
-        paths.url(paths.current(work.table)),
-        commit=context.commit_info("current", work.table),
-        wipe=net.wipe,
-        create=TableSpec(statistics=current_statistics(net.shape)),
-        expected_version=NO_VERSION if work.before is None else work.before.current_version,
-        make=context.make,
+    request = CommitRequest(
+        paths.url(paths.current(task.table)),
+        change,
+        context.commit_info("current", task.table),
+        hints,
+        create=TableSpec(statistics=current_statistics(in_lake(task.version))),
+        expected_version=NO_VERSION if task.before is None else task.before.current_version,
+        strategy=context.strategy,
     )
     try:
-        return ready(change)
+        return prepare(session, request)
     except DriftedError:
-        if sends_everything(context.chain, work.version.oid):
+        if sends_everything(context.chain, task.version.oid):
             raise
-        return ready(replace(change, presupposed=None))
+        return prepare(session, replace(request, change=replace(change, preconditions=None)))
 
 
-def commit_current(context: CycleContext, ready: Prepared) -> Applied:
-    """Current's commit."""
+def commit_current(context: CycleContext, prepared: Prepared) -> Applied:
+    """Make current's commit."""
     context.lease.check()
-    written = ready.commit()
+    applied = prepared.commit()
     failpoint("cycle.after_current")
-    return written
+    return applied
 
 
-def check_snapshot(context: CycleContext, work: Work, snapshot: DataFrame, since: Folded | None) -> None:
-    """Raise DriftedError where a snapshot's rows are not those that the changes after it presuppose: one job."""
-    if since is None or since.net.presupposed is None:
+def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
+    """Raise DriftedError if a snapshot's rows are not those that the changes after it presuppose: one job."""
+    if since is None or since.net.preconditions is None:
         return
-    net, thing = since.net, str(work.table)
+    net, thing, expected = since.net, str(task.table), since.net.preconditions
     try:
-        if net.wipe or net.deletes is None:
-            check_counts(thing, net.presupposed or 0)
+        if net.truncate or net.deletes is None:
+            check_counts(thing, expected)
         else:
-            key = merge_key(net.shape)
-            check_rows(thing, snapshot, net.deletes, key, net.presupposed or 0, null_safe=net.null_safe)
+            check_rows(thing, snapshot, net.deletes, net.key, expected, null_safe=net.null_safe)
     except DriftedError:
-        if sends_everything(context.chain, work.version.oid):
+        if sends_everything(context.chain, task.version.oid):
             raise

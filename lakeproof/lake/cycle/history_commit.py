@@ -1,52 +1,60 @@
-"""History's commit in a cycle: the rows are appended, and summed on their way.
+"""History's commit in a cycle: the rows are appended, and summed while they are written.
 
-Which rows they are belongs to `table_cycle`, how a commit is made once to `apply`, what a sum is to `history_sum`.
+Computing the rows belongs to `table`, making a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import history_statistics, in_lake
-from lakeproof.lake.delta.apply import TableSpec, apply
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitRequest, TableSpec
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import few_files
 from lakeproof.lake.fold.replay import in_cycles
 from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 
 if TYPE_CHECKING:
-    from lakeproof.lake.cycle.task import CycleContext, Work
+    from lakeproof.lake.cycle.task import CycleContext, TableTask
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRows:
+    """About `count` rows to append to history; `truncate`: delete all earlier rows of history first."""
+
+    frame: DataFrame
+    count: int
+    truncate: bool = False
 
 
 def append_history(
-    session: SparkSession, context: CycleContext, work: Work, events: DataFrame, count: int, *, wipe: bool = False
+    session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
 ) -> tuple[int, HistorySum]:
-    """History's version after the commit, and the sum of all its rows; `wipe`: what was there goes."""
-    paths, shape = context.lease.paths, in_lake(work.version)
+    """Return history's version after the commit, and the sum of all its rows."""
+    paths, shape = context.lease.paths, in_lake(task.version)
     context.lease.check()
-    summing = Summing(shape, events)
-    written = apply(
-        session,
-        paths.url(paths.history(work.table)),
-        (),
-        None,
-        few_files(summing.rows, count),
-        context.commit_info("history", work.table),
-        wipe=wipe,
+    summing = Summing(shape, rows.frame)
+    request = CommitRequest(
+        paths.url(paths.history(task.table)),
+        NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
+        context.commit_info("history", task.table),
         create=TableSpec(statistics=history_statistics(shape)),
-        expected_version=NO_VERSION if work.before is None else work.before.history_version,
-        make=context.make,
+        expected_version=NO_VERSION if task.before is None else task.before.history_version,
+        strategy=context.strategy,
     )
+    applied = apply(session, request)
     failpoint("cycle.after_history")
-    before = HistorySum() if wipe or work.before is None else work.before.history_sum
+    before = HistorySum() if rows.truncate or task.before is None else task.before.history_sum
     added = summing.sum()
     if added is None:
         number = context.intent.number
-        rows = session.read.format("delta").option("versionAsOf", written.version)
-        own = rows.load(paths.url(paths.history(work.table))).where(in_cycles(number, number))
-        added = sum_of(shape, own)
-    return written.version, before.plus(added)
+        stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
+        added = sum_of(shape, stored.where(in_cycles(number, number)))
+    return applied.version, before.plus(added)

@@ -1,10 +1,12 @@
-"""Cycle after cycle, until the lake has what the landing has."""
+"""Runs cycle after cycle until the lake has everything that has landed; an interrupted cycle is finished first.
+
+One cycle does not belong here: `lakeproof.lake.planning` decides what it does, `apply_cycle` and `maintenance` run it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,31 +14,33 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import CompactionConfig, RetentionConfig, SourceConfig
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.cycle.maintenance import UPKEEP, finish_upkeep
-from lakeproof.lake.cycle.schema_history import ShapeChange
-from lakeproof.lake.cycle.steps import CycleResult, begin_cycle, finish_cycle
-from lakeproof.lake.planning.next_incarnation import plan_crossing
-from lakeproof.lake.planning.pending import pending_snapshots, retire
-from lakeproof.lake.planning.plan import Plan, plan_cycle
-from lakeproof.lake.records.documents import Cut, Held, Intent
-from lakeproof.lake.records.lease import Lease, hold_lease
+from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, make_intent
+from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
+from lakeproof.lake.cycle.schema_history import RecordedChange
+from lakeproof.lake.cycle.steps import BegunCycle, begin_cycle
+from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.planning.next_incarnation import plan_switch
+from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
+from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
+from lakeproof.lake.records.documents import Cut, Intent, next_number
+from lakeproof.lake.records.held import Held
+from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.progress import Progress
+from lakeproof.progress import Progress, Share, Work
 from lakeproof.snapshot.folder import snapshot_fingerprints
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store, local_folder
+from lakeproof.storage.store import local_folder
 
 
 @dataclass(frozen=True, slots=True)
 class TableCut:
-    """What a cycle wrote to one table.
+    """The result of a cycle for one table.
 
-    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is how
-    many rows the table has, where that is known; `unfit` why its changes were merged alone, which is slower than deletion
-    vectors.
+    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is
+    how many rows the table has, None if that is not known; `fallback_reason` says why its changes were merged alone,
+    which is slower than deletion vectors.
     """
 
     changes: int
@@ -45,14 +49,14 @@ class TableCut:
     history_version: int
     current_version: int
     rows: int | None = None
-    unfit: str | None = None
+    fallback_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
     """A finished cycle: `tables` are those that were written; `position` is one of `incarnation`.
 
-    `shapes` says what changed in the shapes of tables, or why such a change holds a table from here on.
+    `schema_changes` says what changed in the schemas of tables, or why such a change holds a table from here on.
     """
 
     number: CycleNumber
@@ -60,23 +64,23 @@ class CutReport:
     tables: Mapping[TableName, TableCut]
     held: Mapping[TableName, Held]
     incarnation: Incarnation
-    shapes: Mapping[TableName, str] = field(default_factory=dict)
+    schema_changes: Mapping[TableName, str] = field(default_factory=dict)
 
 
 def finish_interrupted(spark: SparkSession, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
-    """End the cycle of whatever kind whose intent has no cut, if there is one."""
+    """Finish the cycle of whatever kind whose intent has no cut, if there is one."""
     archive = archive_folder(source.retention)
-    return _Run(spark, lease, source.compaction, report, Stop(), archive).finish_interrupted()
+    return Runner(spark, lease, source.compaction, report, Stop(), archive).finish_interrupted()
 
 
 def archive_folder(retention: RetentionConfig) -> Path | None:
-    """Where history is archived."""
+    """Return the folder in which history is archived, None if it is not."""
     return None if retention.archive is None else local_folder(retention.archive)
 
 
 @dataclass(slots=True)
-class _Run:
-    """Cycles of one source under one lease."""
+class Runner:
+    """Runs the cycles of one source under one lease; `end` is the position to stop at, None for the landing's end."""
 
     spark: SparkSession
     lease: Lease
@@ -88,14 +92,17 @@ class _Run:
     _began: tuple[float, int] | None = None
 
     def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
-        """Cycles until the lake stands at `chain`'s end, or at `end`; begins with the crossing where it stands before it."""
+        """Run cycles until the lake stands at `chain`'s end, or at `end`.
+
+        If the lake stands in an earlier incarnation than `chain`, the first cycle is the switch.
+        """
         done = []
         previous = newest_cut(self.lease.store, self.lease.paths)
         if previous is not None and previous.incarnation != chain.incarnation and not self.stop.requested:
-            crossed = self._cross(chain, previous)
-            if crossed is None:
+            switched = self._switch(chain, previous)
+            if switched is None:
                 return []
-            done.append(crossed)
+            done.append(switched)
         while not self.stop.requested:
             ended = self.next_cycle(chain, chain.end if end is None else end)
             if ended is None:
@@ -104,149 +111,121 @@ class _Run:
         return done
 
     def finish_interrupted(self) -> list[CutReport]:
-        """End the cycle whose intent has no cut, if there is one."""
+        """Finish the cycle whose intent has no cut, if there is one."""
         previous = newest_cut(self.lease.store, self.lease.paths)
         number = newest_number(self.lease.store, self.lease.paths.intents)
         if previous is not None and number <= previous.number:
             return []
-        found = read_intent(self.lease.store, self.lease.paths, number) if number else None
-        if found is None:
+        written = read_intent(self.lease.store, self.lease.paths, number) if number else None
+        if written is None:
             return []
-        intent, sha256 = found
+        begun = BegunCycle(*written, previous)
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
-        if intent.kind in UPKEEP and previous is not None:
-            cut, _ = finish_upkeep(
-                self.spark, self.lease, intent=intent, sha256=sha256, previous=previous, archive=self.archive
-            )
+        if begun.intent.kind.is_maintenance and previous is not None:
+            cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), begun, previous)
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
-        chain = Chain.open(self.lease.store, self.lease.paths, intent.incarnation)
-        return [self._finish(chain, intent, sha256, previous)]
+        chain = Chain.open(self.lease.store, self.lease.paths, begun.intent.incarnation)
+        return [self._finish(chain, begun)]
 
-    def next_cycle(self, chain: Chain, limit: Lsn) -> CutReport | None:
-        """One more cycle, or None where there is nothing to do."""
+    def next_cycle(self, chain: Chain, end: Lsn) -> CutReport | None:
+        """Run one more cycle, up to `end` at most; None if there is nothing to do."""
         previous = newest_cut(self.lease.store, self.lease.paths)
-        number = CycleNumber(1 if previous is None else previous.number + 1)
         pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
-        plan = plan_cycle(
-            chain,
-            previous,
-            pending,
-            number,
-            end=limit,
-            cycle_rows=self.limits.cycle_rows,
-            fingerprints=snapshot_fingerprints(self.lease.store, self.lease.paths, chain.incarnation),
-        )
-        return None if plan is None else self._run(plan, number, chain, previous)
+        fingerprints = snapshot_fingerprints(self.lease.store, self.lease.paths, chain.incarnation)
+        limit = RangeLimit(end, self.limits.cycle_rows)
+        plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints)
+        return None if plan is None else self._run(plan, chain, previous)
 
-    def _cross(self, chain: Chain, previous: Cut) -> CutReport | None:
-        """The cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
-        number = CycleNumber(previous.number + 1)
+    def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
+        """Run the cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
         pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
-        plan = plan_crossing(chain, previous, pending, number)
+        plan = plan_switch(chain, previous, pending)
         if plan is None:
-            message = f"incarnation {chain.incarnation} has begun, and its snapshot is not there yet"
+            message = f"incarnation {chain.incarnation} has begun, and its snapshot has not finished yet"
             self.report(Event("compact.waits", message, {"incarnation": int(chain.incarnation)}))
             return None
-        return self._run(plan, number, chain, previous)
+        return self._run(plan, chain, previous)
 
-    def _run(self, plan: Plan, number: CycleNumber, chain: Chain, previous: Cut | None) -> CutReport:
-        intent, sha256 = begin_cycle(plan, number, chain, self.lease)
-        return self._finish(chain, intent, sha256, previous)
+    def _run(self, plan: Plan, chain: Chain, previous: Cut | None) -> CutReport:
+        intent = make_intent(plan, next_number(previous), chain, self.lease)
+        return self._finish(chain, begin_cycle(self.lease, intent, previous))
 
     def _progress(self, chain: Chain, intent: Intent) -> Progress:
-        """Of one cycle; which part of the run it is, its WAL says."""
+        """Return the progress of one cycle; its WAL says which part of the whole run it is."""
         if self._began is None:
             self._began = time.monotonic(), int(intent.start_lsn)
         since, first = self._began
         end = int(max(chain.end if self.end is None else self.end, intent.end_lsn))
         whole = end - first
-        of_all = (0.0, 1.0)
+        begin, finish = 0.0, 1.0
         if whole > 0:
-            of_all = ((int(intent.start_lsn) - first) / whole, (int(intent.end_lsn) - first) / whole)
+            begin, finish = (int(intent.start_lsn) - first) / whole, (int(intent.end_lsn) - first) / whole
         return Progress(
             self.report,
-            "compact.progress",
-            f"cycle {intent.number}",
-            len(intent.tables),
-            of_all=of_all,
-            seconds_before=time.monotonic() - since,
-            fields={"cycle": int(intent.number)},
+            Work("compact.progress", f"cycle {intent.number}", len(intent.tables), {"cycle": int(intent.number)}),
+            Share(begin, finish, time.monotonic() - since),
         )
 
-    def _finish(self, chain: Chain, intent: Intent, sha256: str, previous: Cut | None) -> CutReport:
-        progress = self._progress(chain, intent)
+    def _finish(self, chain: Chain, begun: BegunCycle) -> CutReport:
+        progress = self._progress(chain, begun.intent)
         progress.begin()
-        result = finish_cycle(
-            self.spark,
-            chain,
-            self.lease,
-            intent=intent,
-            sha256=sha256,
-            previous=previous,
-            threads=self.limits.threads,
-            make=self.limits.apply,
-            on_table=lambda _table, changes: progress.done(changes),
-        )
-        if any(wanted.snapshot is not None for wanted in intent.tables.values()):
-            retire(self.lease.store, self.lease.paths, result.cut)
-        told = _told(result)
-        for change in result.shapes:
-            self.report(_shape_event(told, change))
-        if result.untold is not None:
-            message = f"schema_history does not get what changed in cycle {told.number}: {result.untold}"
-            self.report(Event("compact.untold", message, {"cycle": int(told.number)}))
-        self.report(_event(told))
-        return told
+        strategy = WriteStrategy(self.limits.apply)
+        settings = CycleSettings(self.limits.threads, strategy, lambda _table, changes: progress.done(changes))
+        result = apply_cycle(self.spark, chain, self.lease, begun, settings)
+        if any(table.snapshot is not None for table in begun.intent.tables.values()):
+            mark_consumed(self.lease.store, self.lease.paths, result.cut)
+        cut_report = _cut_report(result)
+        for change in result.schema_changes:
+            self.report(_schema_event(cut_report, change))
+        if result.not_recorded is not None:
+            message = f"schema_history does not get what changed in cycle {cut_report.number}: {result.not_recorded}"
+            self.report(Event("compact.untold", message, {"cycle": int(cut_report.number)}))
+        self.report(_event(cut_report))
+        return cut_report
 
 
-@contextmanager
-def leased(lease: Lease | None, store: Store, paths: LakePaths, spark: SparkSession) -> Iterator[Lease]:
-    """The caller's lease, or the source's for the block."""
-    if lease is not None:
-        yield lease
-        return
-    with hold_lease(store, paths, spark) as taken:
-        yield taken
-
-
-def _told(result: CycleResult) -> CutReport:
+def _cut_report(result: CycleResult) -> CutReport:
     tables = {
-        t: TableCut(
-            changes=w.counts.changes,
-            inserted=w.inserted,
-            deleted=w.deleted,
-            history_version=w.at.history_version,
-            current_version=w.at.current_version,
-            rows=w.rows,
-            unfit=w.unfit,
+        table: TableCut(
+            changes=written.counts.changes,
+            inserted=written.inserted,
+            deleted=written.deleted,
+            history_version=written.cut_table.history_version,
+            current_version=written.cut_table.current_version,
+            rows=written.rows,
+            fallback_reason=written.fallback_reason,
         )
-        for t, w in result.written.items()
-        if w.touched
+        for table, written in result.written.items()
+        if written.touched
     }
-    shapes = {change.table: change.detail for change in result.shapes}
-    return CutReport(result.cut.number, result.cut.position, tables, result.cut.held, result.cut.incarnation, shapes)
+    cut, changes = result.cut, {change.table: change.detail for change in result.schema_changes}
+    return CutReport(cut.number, cut.position, tables, cut.held, cut.incarnation, changes)
 
 
-def _shape_event(told: CutReport, change: ShapeChange) -> Event:
+def _schema_event(report: CutReport, change: RecordedChange) -> Event:
     return Event(
         "compact.schema",
         f"{change.table}: {change.detail} ({change.done})",
-        {"cycle": int(told.number), "position": str(told.position), "table": change.table.key, "done": change.done},
+        {"cycle": int(report.number), "position": str(report.position), "table": change.table.key, "done": change.done},
     )
 
 
-def _event(told: CutReport) -> Event:
-    changes = sum(t.changes for t in told.tables.values())
+def _event(report: CutReport) -> Event:
+    changes = sum(table.changes for table in report.tables.values())
     return Event(
         "compact.cut",
-        f"cut {told.number} at {told.position}: {changes} changes in {len(told.tables)} tables",
+        f"cut {report.number} at {report.position}: {changes} changes in {len(report.tables)} tables",
         {
-            "cycle": int(told.number),
-            "incarnation": int(told.incarnation),
-            "position": str(told.position),
+            "cycle": int(report.number),
+            "incarnation": int(report.incarnation),
+            "position": str(report.position),
             "changes": changes,
-            "tables": len(told.tables),
-            "held": {str(t): h.reason for t, h in told.held.items()},
-            "merged": {str(t): at.unfit for t, at in told.tables.items() if at.unfit is not None},
+            "tables": len(report.tables),
+            "held": {str(table): held.reason for table, held in report.held.items()},
+            "merged": {
+                str(table): cut.fallback_reason
+                for table, cut in report.tables.items()
+                if cut.fallback_reason is not None
+            },
         },
     )

@@ -1,6 +1,7 @@
-"""What became of tables' shapes, told: a row per change in the Delta table `schema_history`, each shape as a document.
+"""Records tables' schema changes: a row per change in the Delta table `schema_history`, each schema as a document.
 
-Changing a shape belongs to `reshape`; the fields are in FORMAT.md. Nothing here is read to decide anything.
+Changing a schema does not belong here but in `schema_change_commits`; the fields are in FORMAT.md. No code reads these
+records to decide anything.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.apply import append
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.unnamed_commits import named_through, settle
 from lakeproof.lake.planning.schema_change import describe_change
-from lakeproof.lake.records.documents import Cut, CutTable, Held, Intent
+from lakeproof.lake.records.documents import Cut, CutTable, Intent
+from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of
+from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document_fields import write_document
@@ -38,10 +40,10 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeChange:
-    """A table that a cycle gave another shape: what differs, and how it was done (`in place`, `for a snapshot`).
+class RecordedChange:
+    """A table that a cycle gave another schema: what differs, and how it was done (`in place`, `for a snapshot`).
 
-    Or one that is `held` from this cycle on: why the change was not applied.
+    Or a table that is `held` from this cycle on: why the change was not applied.
     """
 
     table: TableName
@@ -50,70 +52,70 @@ class ShapeChange:
     schema_id: str
 
 
-def shape_changes(intent: Intent, previous: Cut | None) -> list[ShapeChange]:
-    """What a cycle of kind `schema` does, and what any cycle begins to hold for a change; in the order of the names."""
+def recorded_changes(intent: Intent, previous: Cut | None) -> list[RecordedChange]:
+    """Return what a cycle of kind `schema` changes, and what any cycle begins to hold for a change, ordered by name."""
     before: Mapping[TableName, CutTable] = {} if previous is None else previous.tables
     done = [
-        ShapeChange(
+        RecordedChange(
             table,
-            describe_change(before[table].version, wanted.reshape.version),
+            describe_change(before[table].version, intended.schema_change.version),
             "for a snapshot" if table in intent.held else "in place",
-            wanted.schema_id,
+            intended.schema_id,
         )
-        for table, wanted in sorted(intent.tables.items())
-        if wanted.reshape is not None
+        for table, intended in sorted(intent.tables.items())
+        if intended.schema_change is not None
     ]
     return sorted([*done, *_not_applied(intent, previous, {c.table for c in done})], key=lambda c: c.table)
 
 
-def _not_applied(intent: Intent, previous: Cut | None, done: set[TableName]) -> list[ShapeChange]:
-    """What the plan has put into `held`: what rows are refused for while they are written comes into the cut alone."""
+def _not_applied(intent: Intent, previous: Cut | None, done: set[TableName]) -> list[RecordedChange]:
+    """Return what the plan has put into `held`: tables refused while they are written are in the cut alone."""
     if previous is None or previous.incarnation != intent.incarnation:
-        # In a crossing every table is held until its snapshot is there: no table has changed.
+        # In a switch every table is held until its snapshot has come: no table has changed.
         return []
     return [
-        ShapeChange(table, held.reason, HELD, previous.tables[table].version.id)
+        RecordedChange(table, held.reason, HELD, previous.tables[table].version.id)
         for table, held in intent.held.items()
         if table in previous.tables and table not in done and _is_new(held, previous.held.get(table))
     ]
 
 
 def _is_new(held: Held, before: Held | None) -> bool:
-    return before is None or before.reason != held.reason
+    return before is None or not held.has_same_reason(before)
 
 
-def record_changes(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[ShapeChange]) -> str | None:
+def record_changes(
+    session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[RecordedChange]
+) -> str | None:
     """Append the cycle's rows to `schema_history`, after taking out those of cycles that have not ended.
 
-    Nobody decides by it: what is wrong with that table ends no cycle, but is given as the reason why nothing was appended.
+    No code decides by it, so a fault of that table ends no cycle; it is returned as the reason why nothing was appended.
     """
-    try:
+    with reading(session, LakeError, Py4JError, OSError) as attempt:
         _record(session, lease, intent, changes)
-    except (LakeError, PySparkException, Py4JError, OSError) as error:
-        raise_unless_about_the_data(session, error)
-        return reason_of(error)
-    return None
+    return None if attempt.error is None else reason_of(attempt.error)
 
 
-def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[ShapeChange]) -> None:
+def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> None:
     paths = lease.paths
     path, app = paths.url(paths.schema_history), _app_id(paths)
     lease.check()
     settle(session, path, recorded_before(paths, intent), lambda commit: app in commit.txns)
-    told = [
+    rows_of_changes = [
         (
             int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,
             str(c.table), c.detail, c.done, c.schema_id,
         )
         for c in changes
     ]  # fmt: skip
-    if told:
-        rows = session.createDataFrame(told, _COLUMNS).coalesce(1)
-        append(session, path, rows, CommitInfo(app, intent.number, "{}"), create=TableSpec())
+    if rows_of_changes:
+        rows = session.createDataFrame(rows_of_changes, _COLUMNS).coalesce(1)
+        change, info = NetChange(images=rows), CommitInfo(app, intent.number, "{}")
+        apply(session, CommitRequest(path, change, info, create=TableSpec()))
 
 
 def recorded_before(paths: LakePaths, intent: Intent) -> int:
-    """The version of `schema_history` that the cycles before this one have left: no cut names it, a commit has its cycle."""
+    """Return the version of `schema_history` that earlier cycles have left: no cut names it, each commit has its cycle."""
     app = _app_id(paths)
     return named_through(
         paths.url(paths.schema_history), lambda commit: commit.txns.get(app, intent.number) < intent.number
@@ -125,12 +127,12 @@ def _app_id(paths: LakePaths) -> str:
 
 
 def publish_schemas(store: Store, paths: LakePaths, intent: Intent, previous: Cut | None, cut: Cut) -> None:
-    """Put each shape that this cut is the first to have: at a table's start, and at every change."""
-    before = {} if previous is None else {t: at.version.id for t, at in previous.tables.items()}
-    for table, at in cut.tables.items():
-        if before.get(table) != at.version.id:
+    """Put each schema that this cut is the first to have: at a table's start, and at every change."""
+    before = {} if previous is None else {t: cut_table.version.id for t, cut_table in previous.tables.items()}
+    for table, cut_table in cut.tables.items():
+        if before.get(table) != cut_table.version.id:
             try:
-                store.put_if_absent(paths.schema(table, cut.number), _document(intent, at.version))
+                store.put_if_absent(paths.schema_version(table, cut.number), _document(intent, cut_table.version))
             except AlreadyExistsError:
                 continue
 

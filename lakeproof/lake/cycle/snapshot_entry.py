@@ -1,14 +1,15 @@
-"""A snapshot enters the lake: the rows a table should have at the cycle's end, and the correction that makes it so.
+"""Applying a snapshot: the rows that a table should have at the cycle's end, and the correction that makes it so.
 
-Copying a snapshot belongs to `lakeproof.commands.bootstrap`; which one enters when to `plan`; committing to `table_cycle`.
+Copying a snapshot belongs to `lakeproof.snapshot`; choosing the cycle that applies it to `lakeproof.lake.planning`;
+committing to `table`.
 
     desired@X = snapshot@C + net change of (C, X]
     kept@X    = persisted  + net change of (its place, X]          (a table that is in the lake already)
     correction = desired@X - kept@X                                written to history as it is
     current takes the net change and the correction together, in one commit
 
-So the first entry of a table, a re-snapshot and the way out of being held are one road; a table never steps back. Everything
-is computed in Spark; nothing grows on the driver with the table but the list of its chunks.
+So the first snapshot of a table, a re-snapshot and the way out of being held are one path; a table never steps back.
+Everything is computed in Spark; nothing grows on the driver with the table but the list of its chunks.
 """
 
 from __future__ import annotations
@@ -18,78 +19,94 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import DUP, FROM, ORD
-from lakeproof.lake.columns import current_columns, merge_key
-from lakeproof.lake.cycle.task import Entering
-from lakeproof.lake.fold.net_change import NetChange
-from lakeproof.lake.fold.table_state import _by_key, with_net_change, without
-from lakeproof.lake.rows.bucket_diff import Narrowed, narrow
+from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
+from lakeproof.lake.columns import current_columns, key_may_be_null, merge_key
+from lakeproof.lake.cycle.task import SnapshotEntry
+from lakeproof.lake.fold.table_state import with_net_change
+from lakeproof.lake.rows.bucket_diff import BucketDiff, bucket_diff
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import pick, row_key
 from lakeproof.lake.rows.correction import Correction, correct, left_over
+from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
 
-DIGEST = "_lp_digest"
+DIGEST = scratch("digest")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What history keeps of a snapshot's entry beside the range's changes; `narrowed` is what was compared.
+class EntryCorrection:
+    """The correction that history keeps of a snapshot's entry, beside the range's own `change`.
 
-    `kept` are the persisted rows after `change`, those of narrowed buckets, with their digest.
+    `compared` are the rows of the buckets that differ; `kept` are the persisted rows after `change` in those buckets, with
+    their digest.
     """
 
+    shape: SchemaVersion
     change: NetChange
     correction: Correction
-    narrowed: Narrowed
+    compared: BucketDiff
     kept: DataFrame
 
+    @property
+    def retractions(self) -> DataFrame:
+        """The rows that the correction deletes."""
+        return self.correction.retractions
+
+    @property
+    def insertions(self) -> DataFrame:
+        """The rows that the correction inserts."""
+        return self.correction.insertions
+
     def net(self, insertions: DataFrame) -> NetChange:
-        """What current commits; `insertions` are the correction's with the `_lp_ord` that history gives them.
+        """Return the change that current commits; `insertions` are the correction's with the `_lp_ord` that history gives.
 
         Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
         """
-        shape, change = self.change.shape, self.change
+        shape, change = self.shape, self.change
         columns, key = current_columns(shape), merge_key(shape)
-        retracted = pick(self.correction.retractions, key)
-        come = insertions.withColumn(FROM, F.lit(None).cast("string"))
-        images = pick(come.withColumn(DUP, F.col(ORD)), columns)
+        retracted = pick(self.retractions, key)
+        images = insertions.withColumn(FROM, F.lit(None).cast("string"))
+        images = pick(images.withColumn(DUP, F.col(ORD)), columns)
         if not shape.is_bag:
-            # A lake that went wrong may have a key twice: all its rows go, so what is desired of it comes whole.
+            # A damaged lake may have a key twice: then all its rows are deleted, and the desired row is inserted whole.
             retracted = retracted.distinct()
-            touched = _by_key(self.kept, retracted, key, "left_semi", null_safe=True)
+            touched = join_on_key(self.kept, retracted, key, "left_semi", null_safe=True)
             images = images.unionAll(pick(left_over(touched, self.correction, DIGEST), columns))
         if change.images is not None:
-            images = images.unionAll(without(change.images, retracted, key, null_safe=True))
+            images = images.unionAll(join_on_key(change.images, retracted, key, "left_anti", null_safe=True))
         deletes = retracted if change.deletes is None else retracted.unionAll(pick(change.deletes, key)).distinct()
-        return NetChange(shape, None if change.wipe else deletes, images, change.wipe)
+        null_safe = key_may_be_null(shape)
+        return NetChange(key, None if change.truncate else deletes, images, change.truncate, null_safe=null_safe)
 
     def release(self) -> None:
         """Give back what is kept until both are written."""
         self.correction.release()
-        self.narrowed.release()
+        self.compared.release()
 
 
-def files_since(chain: Chain, table: TableName, entering: Entering, end: Lsn) -> list[Slice]:
-    """The table's files after its snapshot, up to `end`; of one that was born, those of its OID alone.
+def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:
+    """Return the table's files after its snapshot, up to `end`; for a table created in the stream only files of its OID.
 
-    Before it another one may have had its name.
+    An earlier table may have had the same name.
     """
-    found = slices(chain, entering.consistent_point, end, table)
-    return [f for f in found if entering.key is not None or f.file.oid == entering.table.version.oid]
+    files = slices(chain, entry.consistent_point, end, table)
+    return [f for f in files if entry.key is not None or f.file.oid == entry.table.version.oid]
 
 
-def difference(snapshot: DataFrame, after: NetChange, persisted: DataFrame, change: NetChange) -> Difference:
-    """What makes a table in the lake what the snapshot and the changes after it say, in one commit.
+def entry_correction(
+    shape: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange
+) -> EntryCorrection:
+    """Return what turns a table of the lake into `desired`, in one commit together with its own `change`.
 
-    `after` is the net change of (C, X], relative to `snapshot`; `change` that of the table's own range, relative to
-    `persisted`. Rows of another shape's key have NULL in this one's; whether such rows go is for the caller to look at.
+    `change` is the net change of the table's own range, relative to `persisted`. Rows with another schema version's key have
+    NULL in this one's; the caller checks whether such rows are deleted.
     """
-    shape = change.shape
-    narrowed = narrow(shape, with_net_change(snapshot, after), with_net_change(persisted, change))
-    desired = narrowed.desired.withColumn(DIGEST, row_key(shape))
-    kept = narrowed.persisted.withColumn(DIGEST, row_key(shape))
+    compared = bucket_diff(shape, desired, with_net_change(shape, persisted, change))
+    desired_rows = compared.desired.withColumn(DIGEST, row_key(shape))
+    kept = compared.persisted.withColumn(DIGEST, row_key(shape))
     order = F.col(DUP) if shape.is_bag else None
-    return Difference(change, correct(desired, kept, DIGEST, order), narrowed, kept)
+    return EntryCorrection(shape, change, correct(desired_rows, kept, DIGEST, order), compared, kept)

@@ -1,10 +1,10 @@
 """One table in one cycle: history first, then current, each in exactly one commit.
 
-Which tables and which range belongs to `plan`; running several tables and ending the cycle to `cycle`.
+Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables and ending the cycle to `steps`.
 
-Whatever may be refused about a table's data is evaluated before its history is committed: a table that is refused is left
-as it was. A table without changes in the range is carried along without a commit. Where a net change is empty, or meets no
-row, current keeps its version while history gets its commit: the cut names both.
+Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
+was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
+current keeps its version while history gets its commit: the cut names both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from operator import or_
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError, TableError
+from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
 from lakeproof.lake.cycle.current_commit import check_snapshot, commit_current, prepare_current
-from lakeproof.lake.cycle.history_commit import append_history
-from lakeproof.lake.cycle.snapshot_entry import difference, files_since
-from lakeproof.lake.cycle.task import CycleContext, Entering, Work, Written
-from lakeproof.lake.delta.apply import Applied
+from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
+from lakeproof.lake.cycle.snapshot_entry import entry_correction, files_since
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.delta.commit import Applied, Hints
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import (
     CORRECT_DELETE,
@@ -35,181 +37,187 @@ from lakeproof.lake.fold.history import (
     reset_row,
     state_rows,
 )
-from lakeproof.lake.fold.in_memory import fold_small
-from lakeproof.lake.fold.net_change import NOT_UNIQUE, Folded, NetChange, fold
+from lakeproof.lake.fold.in_memory import fold_in_memory
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.planning.ordinals import ordinal_after, snapshot_ordinal
-from lakeproof.lake.planning.range_counts import Counts, count_changes
-from lakeproof.lake.planning.schema_change import evolve
-from lakeproof.lake.planning.schema_changes import older_shapes, proven_values
+from lakeproof.lake.planning.range_counts import count_changes
+from lakeproof.lake.planning.schema_change import compare_schemas
+from lakeproof.lake.planning.schema_changes import older_shapes, proven_defaults
 from lakeproof.lake.records.documents import CutTable, HistoryLow
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.conversion import converted
+from lakeproof.lake.rows.conversion import convert_rows
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.landing_rows import Changes, key_bounds, read_changes
+from lakeproof.lake.rows.landing_rows import Changes, LandedRange, key_bounds, read_changes
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 
-# A batch up to here is sent whole to every task of its MERGE: rows, and their decoded bytes.
+_ROWS = scratch("rows")
+
+# A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
 FEW_ROWS = 100_000
 FEW_BYTES = 16 << 20
 
 
-def write_table(session: SparkSession, context: CycleContext, work: Work) -> Written:
-    """Write one table in a session of its own; raises TableError where its data can't be applied, before any commit."""
-    with refusals(str(work.table)):
-        if work.entering is None:
-            return _write_changes(session, context, work)
-        if work.before is None or work.anew or work.history_lost:
-            return _write_first(session, context, work, work.entering)
-        return _write_again(session, context, work, work.entering, work.before)
+def write_table(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    """Write one table in a session of its own; raises TableError, before any commit, if its data can't be applied."""
+    with refusals(str(task.table)):
+        if task.entry is None:
+            return _write_changes(session, context, task)
+        if task.before is None or task.anew or task.history_lost:
+            return _write_first(session, context, task, task.entry)
+        return _write_again(session, context, task, task.entry, task.before)
 
 
-def _write_changes(session: SparkSession, context: CycleContext, work: Work) -> Written:
-    before = work.before
+def _write_changes(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    before = task.before
     if before is None:
-        raise InvariantError(str(work.table), "has changes but is not in the lake", "report this")
-    at = _Range(context, work, work.files, context.intent.start_lsn)
-    if at.counts.rows == 0:
+        raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
+    changes = _Range(context, task, task.files, context.intent.start_lsn)
+    if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
-        return Written(_cut_table(context, work, history, before.current_version), at.counts, touched=False)
-    base = _base(session, context, work, at.counts)
-    folded = at.fold_small(session, base)
-    if folded is None:
-        folded = fold(session, at.read(session), base)
+        return TableResult(_cut_table(context, task, history, before.current_version), changes.counts, touched=False)
+    base = _base(session, context, task, changes.counts)
+    resolved = changes.fold_in_memory(session, base)
+    if resolved is None:
+        resolved = resolve_range(session, changes.read(session), base)
     try:
-        bounds = None if folded.net.deletes is None or at.older else key_bounds(at.shape, at.pieces)
-        few = at.counts.rows <= FEW_ROWS and sum(p.file.decoded.bytes for p in at.all_pieces) <= FEW_BYTES
-        ready = prepare_current(session, context, work, folded.net, bounds, few=few, keys_max=at.counts.rows)
-        history = append_history(session, context, work, change_rows(at.shape, folded.events), at.counts.rows)
-        current = commit_current(context, ready)
+        prepared = prepare_current(session, context, task, resolved.net, changes.hints(resolved.net))
+        rows = HistoryRows(change_rows(changes.shape, resolved.events), changes.counts.rows)
+        history = append_history(session, context, task, rows)
+        current = commit_current(context, prepared)
     finally:
-        folded.release()
-    return _written(context, work, history, current, at.counts)
+        resolved.release()
+    return _written(context, task, history, current, changes.counts)
 
 
-def _write_first(session: SparkSession, context: CycleContext, work: Work, entering: Entering) -> Written:
-    """A table's first rows, the snapshot with what has changed since, and history from the snapshot on.
+def _write_first(session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on.
 
-    Or all of them anew: for who adds history up, what stood before a `reset` is void.
+    Or write all of them anew: everything in history before a `reset` is void to a reader who adds history up.
     """
-    at = _since_snapshot(context, work, entering)
-    snapshot = _snapshot(session, context, at.shape, entering)
-    folded = _fold(session, at, snapshot)
-    point, in_place = entering.consistent_point, work.before is not None
+    changes = _since_snapshot(context, task, entry)
+    snapshot = _snapshot(session, context, changes.shape, entry)
+    resolved = _resolve(session, changes, snapshot)
+    point, in_place = entry.consistent_point, task.before is not None
     try:
-        check_snapshot(context, work, snapshot, folded)
-        events = state_rows(at.shape, snapshot, SNAPSHOT, point)
-        if folded is not None:
-            events = events.unionAll(change_rows(at.shape, folded.events))
+        check_snapshot(context, task, snapshot, resolved)
+        events = state_rows(changes.shape, snapshot, SNAPSHOT, point)
+        if resolved is not None:
+            events = events.unionAll(change_rows(changes.shape, resolved.events))
         if in_place:
-            events = reset_row(session, at.shape, snapshot_ordinal(context.intent.number), point).unionAll(events)
-            if work.before is not None and work.before.incarnation != context.intent.incarnation:
-                gap = _gap(session, context, work, _ordinal_after_rows(context, entering))
+            events = reset_row(session, changes.shape, snapshot_ordinal(context.intent.number), point).unionAll(events)
+            if task.before is not None and task.before.incarnation != context.intent.incarnation:
+                gap = _gap(session, context, task, _ordinal_after_rows(context, entry))
                 events = events if gap is None else events.unionAll(gap)
-        count = entering.table.rows + at.counts.rows
-        history = append_history(session, context, work, events, count, wipe=in_place and work.history_lost)
-        net = NetChange(at.shape, None, None) if folded is None else folded.net
-        rows = with_net_change(snapshot, net)
-        images = few_files(rows, entering.table.rows + at.counts.inserts)
-        whole = NetChange(at.shape, None, images, wipe=in_place)
-        current = commit_current(context, prepare_current(session, context, work, whole))
+        count = entry.table.rows + changes.counts.rows
+        to_append = HistoryRows(events, count, truncate=in_place and task.history_lost)
+        history = append_history(session, context, task, to_append)
+        rows = with_net_change(changes.shape, snapshot, NetChange() if resolved is None else resolved.net)
+        images = few_files(rows, entry.table.rows + changes.counts.inserts)
+        whole = NetChange(images=images, truncate=in_place)
+        current = commit_current(context, prepare_current(session, context, task, whole))
     finally:
-        _release(folded)
-    written = _written(context, work, history, current, at.counts)
-    low = HistoryLow(context.intent.number, point, archived=False) if in_place and work.history_lost else None
-    at_end = written.at if low is None else replace(written.at, history_low=low)
+        _release(resolved)
+    written = _written(context, task, history, current, changes.counts)
+    low = HistoryLow(context.intent.number, point, archived=False) if in_place and task.history_lost else None
+    at_end = written.cut_table if low is None else replace(written.cut_table, history_low=low)
     at_end = replace(at_end, exact_from=point) if in_place else at_end
-    return Written(at_end, written.counts, written.inserted, 0, rows=written.inserted)
+    return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted)
 
 
 def _write_again(
-    session: SparkSession, context: CycleContext, work: Work, entering: Entering, before: CutTable
-) -> Written:
-    """A table that is in the lake: its changes (unless it was held and has missed some) and a correction, in one commit."""
+    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
+) -> TableResult:
+    """Write a table of the lake: its changes (unless it was held and missed some) and a correction, in one commit."""
     same_life = before.incarnation == context.intent.incarnation
     follows = same_life and before.at_lsn == context.intent.start_lsn
-    at = _since_snapshot(context, work, entering)
-    snapshot = _snapshot(session, context, at.shape, entering)
-    persisted = _current(session, context, work, before)
-    since = _fold(session, at, snapshot)
-    check_snapshot(context, work, snapshot, since)
-    own = _own_changes(session, context, work, persisted) if follows else None
-    nothing = NetChange(at.shape, None, None)
-    found = difference(
-        snapshot, nothing if since is None else since.net, persisted, nothing if own is None else own.net
-    )
-    first = _ordinal_after_rows(context, entering)
-    gap = None if same_life else _gap(session, context, work, first)
+    changes = _since_snapshot(context, task, entry)
+    snapshot = _snapshot(session, context, changes.shape, entry)
+    persisted = _current(session, context, task, before)
+    since = _resolve(session, changes, snapshot)
+    check_snapshot(context, task, snapshot, since)
+    own = _own_changes(session, context, task, persisted) if follows else None
+    desired = with_net_change(changes.shape, snapshot, NetChange() if since is None else since.net)
+    correction = entry_correction(changes.shape, desired, persisted, NetChange() if own is None else own.net)
+    first = _ordinal_after_rows(context, entry)
+    gap = None if same_life else _gap(session, context, task, first)
     first += 0 if gap is None else 1
-    retractions = numbered(session, found.correction.retractions, first)
-    insertions = numbered(session, found.correction.insertions, first + retractions.count)
+    retractions = numbered(session, correction.retractions, first)
+    insertions = numbered(session, correction.insertions, first + retractions.count)
     try:
         end = context.intent.end_lsn
-        events = state_rows(at.shape, retractions.frame, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(at.shape, insertions.frame, CORRECT_INSERT, end))
+        events = state_rows(changes.shape, retractions.frame, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(changes.shape, insertions.frame, CORRECT_INSERT, end))
         if gap is not None:
             events = gap.unionAll(events)
         if own is not None:
-            events = events.unionAll(change_rows(at.shape, own.events))
-        counts = Counts() if own is None else own.counts
-        history = append_history(session, context, work, events, counts.rows)
-        written = at.counts.rows + counts.rows + retractions.count + insertions.count
-        few = written <= FEW_ROWS and written * work.row_bytes <= FEW_BYTES
-        keys_max = retractions.count + counts.rows
-        net = replace(
-            found.net(insertions.frame), nulls=retractions.count > 0 and _has_null_key(at.shape, retractions.kept)
+            events = events.unionAll(change_rows(changes.shape, own.events))
+        counts = ChangeCounts() if own is None else own.counts
+        history = append_history(session, context, task, HistoryRows(events, counts.rows))
+        written = changes.counts.rows + counts.rows + retractions.count + insertions.count
+        hints = Hints(
+            broadcast=written <= FEW_ROWS and written * task.row_bytes <= FEW_BYTES,
+            max_keys=retractions.count + counts.rows,
         )
-        current = commit_current(context, prepare_current(session, context, work, net, few=few, keys_max=keys_max))
+        net = correction.net(insertions.frame)
+        if retractions.count > 0 and _has_null_key(changes.shape, retractions.kept):
+            # Rows are deleted that were written before the table had its key.
+            net = replace(net, null_safe=True)
+        current = commit_current(context, prepare_current(session, context, task, net, hints))
     finally:
         _release(since, own)
-        found.release()
+        correction.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
-    written_now = _written(context, work, history, current, counts)
-    if not follows or own is not None or not work.files:
+    written_now = _written(context, task, history, current, counts)
+    if not follows or own is not None or not task.files:
         return written_now
-    # Its own changes do not fit what is persisted, or are of several shapes: the correction has them, at the cycle's end.
-    return replace(written_now, at=replace(written_now.at, exact_from=end))
+    # Its own changes do not fit what is persisted, or have several schemas: the correction has them, at the cycle's end.
+    return replace(written_now, cut_table=replace(written_now.cut_table, exact_from=end))
 
 
-def _ordinal_after_rows(context: CycleContext, entering: Entering) -> int:
-    """The first `_lp_ord` of the cycle that neither a change nor a row of the snapshot has."""
+def _ordinal_after_rows(context: CycleContext, entry: SnapshotEntry) -> int:
+    """Return the first `_lp_ord` of the cycle that neither a change nor a row of the snapshot has."""
     intent = context.intent
     return max(
         ordinal_after(context.chain, intent.segments, intent.number),
-        snapshot_ordinal(intent.number) + entering.table.rows + 1,
+        snapshot_ordinal(intent.number) + entry.table.rows + 1,
     )
 
 
 def _has_null_key(shape: SchemaVersion, rows: DataFrame) -> bool:
-    """Whether a row's key is NULL, wholly or in part: it was written before the table had this key."""
+    """True if a row's key is NULL, wholly or in part: it was written before the table had this key."""
     return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(shape)))).isEmpty()
 
 
-def _gap(session: SparkSession, context: CycleContext, work: Work, ordinal: int) -> DataFrame | None:
-    """What history keeps of a table's way into another incarnation."""
-    before, entering = work.before, work.entering
-    if before is None or entering is None:
+def _gap(session: SparkSession, context: CycleContext, task: TableTask, ordinal: int) -> DataFrame | None:
+    """Return history's row about a table's step into the next incarnation, None if there is no such step."""
+    before, entry = task.before, task.entry
+    if before is None or entry is None:
         return None
-    to = (context.intent.incarnation, entering.consistent_point)
-    return gap_row(session, in_lake(work.version), ordinal, (before.incarnation, before.at_lsn), to)
+    to = (context.intent.incarnation, entry.consistent_point)
+    return gap_row(session, in_lake(task.version), ordinal, (before.incarnation, before.at_lsn), to)
 
 
-def _own_changes(session: SparkSession, context: CycleContext, work: Work, persisted: DataFrame) -> Folded | None:
-    """The changes of the cycle's range on top of what is persisted; None where they don't fit it.
+def _own_changes(
+    session: SparkSession, context: CycleContext, task: TableTask, persisted: DataFrame
+) -> ResolvedChanges | None:
+    """Return the changes of the cycle's range on top of what is persisted; None if they don't fit it.
 
-    Rows that have drifted are what a re-snapshot is for: history then has the correction instead of the changes.
+    A re-snapshot repairs rows that have drifted: history then has the correction instead of the changes.
     """
-    at = _Range(context, work, work.files, context.intent.start_lsn)
-    if at.older:
+    changes = _Range(context, task, task.files, context.intent.start_lsn)
+    if changes.older:
         return None
     try:
-        with refusals(str(work.table)):
-            own = _fold(session, at, persisted)
+        with refusals(str(task.table)):
+            own = _resolve(session, changes, persisted)
             if own is not None and own.persisted:
                 own.events.count()
             return own
@@ -218,106 +226,107 @@ def _own_changes(session: SparkSession, context: CycleContext, work: Work, persi
 
 
 class _Range:
-    """A table's files of a range, and what is in them."""
+    """A table's files of a range, and the counts of their changes."""
 
-    def __init__(self, context: CycleContext, work: Work, files: Sequence[Slice], start: Lsn) -> None:
+    def __init__(self, context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> None:
         self.context = context
-        self.start = start
-        self.shape = in_lake(work.version)
-        self.work = work
+        self.shape = in_lake(task.version)
+        self.task = task
         end = context.intent.end_lsn
-        self.pieces = [f for f in files if f.file.schema_id == work.version.id]
-        self.older = older_shapes(context.chain, work.version, files, start, end)
-        self.counts = count_changes(self.all_pieces, start, end)
-        self.bases = {s.number: s.base for s in context.intent.segments}
+        first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
+        pieces = [f for f in files if f.file.schema_id == task.version.id]
+        self.landed = LandedRange(self.shape, pieces, first_ordinals, start, end)
+        self.older = older_shapes(context.chain, task.version, files, start, end)
+        self.counts = count_changes(self._all_slices, start, end)
 
     @property
-    def all_pieces(self) -> list[Slice]:
-        """The files of all shapes."""
-        return [*self.pieces, *(piece for pieces in self.older.values() for piece in pieces)]
+    def _all_slices(self) -> list[Slice]:
+        """The files of all schema versions."""
+        return [*self.landed.slices, *(piece for pieces in self.older.values() for piece in pieces)]
 
-    def read(self, session: SparkSession) -> Changes:
-        """The rows as a frame."""
-        end = self.context.intent.end_lsn
-        frames = []
-        if self.pieces:
-            frames.append(read_changes(session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end))
-        for old, pieces in self.older.items():
-            rows = read_changes(session, in_lake(old), pieces, bases=self.bases, start=self.start, end=end)
-            found = evolve(old, self.work.version)
-            missing = proven_values(self.context.chain, self.work.before, found, end)
-            frames.append(converted(session, rows, found, missing))
-        return Changes(self.shape, reduce(DataFrame.unionByName, frames), self.counts)
-
-    def fold_small(self, session: SparkSession, base: DataFrame | None) -> Folded | None:
-        """The rows added up in memory; None where that is not possible."""
-        if self.older:
-            return None
-        end = self.context.intent.end_lsn
-        return fold_small(
-            session, self.shape, self.pieces, bases=self.bases, start=self.start, end=end, counts=self.counts, base=base
+    def hints(self, net: NetChange) -> Hints:
+        """Return what makes the range's commit cheaper."""
+        rows, size = self.counts.rows, sum(p.file.decoded.bytes for p in self._all_slices)
+        # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
+        is_bounded = net.deletes is not None and net.key == self.shape.key and not net.null_safe
+        return Hints(
+            bounds=key_bounds(self.shape, self.landed.slices) if is_bounded and not self.older else None,
+            broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
+            max_keys=rows,
         )
 
+    def read(self, session: SparkSession) -> Changes:
+        """Return the rows as a frame."""
+        frames = [read_changes(session, self.landed)] if self.landed.slices else []
+        for old, slices in self.older.items():
+            rows = read_changes(session, replace(self.landed, shape=in_lake(old), slices=slices))
+            change = compare_schemas(old, self.task.version)
+            missing = proven_defaults(self.context.chain, self.task.before, change, self.landed.end)
+            frames.append(convert_rows(session, rows, change, missing))
+        return Changes(self.shape, reduce(DataFrame.unionByName, frames), self.counts)
 
-def _since_snapshot(context: CycleContext, work: Work, entering: Entering) -> _Range:
-    """The changes after a snapshot."""
-    files = files_since(context.chain, work.table, entering, context.intent.end_lsn)
-    return _Range(context, work, files, entering.consistent_point)
+    def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
+        """Return the rows added up in memory; None if that is not possible."""
+        return None if self.older else fold_in_memory(session, self.landed, self.counts, base)
 
 
-def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entering: Entering) -> DataFrame:
-    """A snapshot's rows; refused where a key that a person has configured is not one."""
-    if entering.key is None:
+def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> _Range:
+    """Return the changes after a snapshot."""
+    files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+    return _Range(context, task, files, entry.consistent_point)
+
+
+def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
+    """Return a snapshot's rows; raises TableError if a configured key is not unique in them."""
+    if entry.key is None:
         return empty_rows(session, shape)
-    folder = context.lease.paths.url(entering.key)
+    folder = context.lease.paths.url(entry.key)
     # The very first ordinal is that of a `reset`.
-    rows = snapshot_rows(session, shape, entering.table, folder, snapshot_ordinal(context.intent.number) + 1)
+    rows = snapshot_rows(session, shape, entry.table, folder, snapshot_ordinal(context.intent.number) + 1)
     if has_old_rows(shape) and not shape.is_bag:
-        by_key = rows.groupBy(*(col(k) for k in merge_key(shape))).agg(F.count(F.lit(1)).alias("_lp_rows"))
-        if not by_key.where(F.col("_lp_rows") > 1).isEmpty():
-            raise TableError(
-                str(shape.table), NOT_UNIQUE, "configure a key that is unique, or none, and bootstrap again"
-            )
+        by_key = rows.groupBy(*(col(k) for k in merge_key(shape))).agg(F.count(F.lit(1)).alias(_ROWS))
+        if not by_key.where(F.col(_ROWS) > 1).isEmpty():
+            raise TableHeldError(str(shape.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
     return rows
 
 
-def _fold(session: SparkSession, at: _Range, base: DataFrame) -> Folded | None:
-    return None if at.counts.rows == 0 else fold(session, at.read(session), base)
+def _resolve(session: SparkSession, changes: _Range, base: DataFrame) -> ResolvedChanges | None:
+    return None if changes.counts.rows == 0 else resolve_range(session, changes.read(session), base)
 
 
-def _base(session: SparkSession, context: CycleContext, work: Work, counts: Counts) -> DataFrame | None:
-    """The table before the range, where its rows may be needed; opening it costs a look at its log."""
-    by_digest = not counts.inserts_only if work.version.is_bag else has_old_rows(work.version)
+def _base(session: SparkSession, context: CycleContext, task: TableTask, counts: ChangeCounts) -> DataFrame | None:
+    """Return the table before the range if its rows may be needed; opening it costs reading its log."""
+    by_digest = not counts.inserts_only if task.version.is_bag else has_old_rows(task.version)
     needed = counts.unchanged > 0 or by_digest
-    return _current(session, context, work, work.before) if needed and work.before is not None else None
+    return _current(session, context, task, task.before) if needed and task.before is not None else None
 
 
-def _current(session: SparkSession, context: CycleContext, work: Work, before: CutTable) -> DataFrame:
-    return read_layer(session, context.lease.paths, work.table, before)
+def _current(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
+    return read_layer(session, context.lease.paths, task.table, before)
 
 
-def _release(*folded: Folded | None) -> None:
-    for one in filter(None, folded):
+def _release(*resolved: ResolvedChanges | None) -> None:
+    for one in filter(None, resolved):
         one.release()
 
 
-def _cut_table(context: CycleContext, work: Work, history: tuple[int, HistorySum], current: int) -> CutTable:
-    before = work.before
+def _cut_table(context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
+    before = task.before
     incarnation = context.intent.incarnation
-    if work.entering is not None:
-        point, snapshotted = work.entering.consistent_point, incarnation
+    if task.entry is not None:
+        point, snapshotted = task.entry.consistent_point, incarnation
     elif before is not None:
         point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
     else:
-        raise InvariantError(str(work.table), "neither in the lake nor entering it", "report this")
+        raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
     low = None if before is None else before.history_low
     version, rows = history
-    at = (context.intent.end_lsn, point, version, current, work.version, incarnation, snapshotted, low)
-    return CutTable(*at, work.row_bytes, rows)
+    fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
+    return CutTable(*fields, task.row_bytes, rows)
 
 
 def _written(
-    context: CycleContext, work: Work, history: tuple[int, HistorySum], current: Applied, counts: Counts
-) -> Written:
-    at = _cut_table(context, work, history, current.version)
-    return Written(at, counts, current.inserted, current.deleted, unfit=current.unfit)
+    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
+) -> TableResult:
+    cut_table = _cut_table(context, task, history, current.version)
+    return TableResult(cut_table, counts, current.inserted, current.deleted, fallback_reason=current.fallback_reason)

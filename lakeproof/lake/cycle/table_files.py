@@ -1,8 +1,9 @@
-"""The files of a source's tables: which tables have too many small ones, which files no kept cut needs, what changed last.
+"""The files of a source's tables: small ones, those that no kept cut needs, and those that can't be read.
 
-When something goes, and the cycles in which files are put together, belong to `maintain`.
+When something is removed does not belong here, nor the cycles in which files are put together: `lakeproof maintain` does
+that.
 
-A table that can't be read stops nobody else: it keeps what it has, and `Damaged` says why.
+A table that can't be read stops no other: it keeps what it has, and `Damaged` says why.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from pyspark.sql import functions as F
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import COMMIT_TIME, ORD
 from lakeproof.lake.cycle.broken_log import is_broken
-from lakeproof.lake.cycle.lost_history import HistoryLostError, held_for, lost_history
+from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.delta.files import TableFiles, Unread, table_files, unneeded
 from lakeproof.lake.delta.optimize import is_small
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.planning.ordinals import ORDINAL_BITS
-from lakeproof.lake.records.documents import RESNAPSHOT, Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.held import Held, describe, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of, unreadable_file
-from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -41,77 +42,80 @@ class Damaged(dict[TableName, Unread]):
         self._source = source
 
     def add(self, table: TableName, error: BaseException) -> None:
-        """Say of a table what was wrong, unless something was said before."""
-        self.add_held(table, Held(Lsn.ZERO, reason_of(error), f"{RESNAPSHOT}: it is copied again"))
+        """Note what is wrong with a table, unless something is noted already."""
+        remedy = f"{snapshot_command(self._source, table)}: it is copied again"
+        self.setdefault(table, Unread(reason_of(error), remedy))
 
     def add_held(self, table: TableName, held: Held) -> None:
-        """The same of a table that is held for it."""
-        typed = held.named(self._source, table)
-        self.setdefault(table, Unread(typed.reason, typed.remedy))
+        """Note the same of a table that is held for it."""
+        report = describe(held, self._source, table)
+        self.setdefault(table, Unread(report.reason, report.remedy))
 
 
 def fragmented(paths: LakePaths, cut: Cut, small_files: int, damaged: Damaged) -> tuple[TableName, ...]:
-    """The tables with so many small files."""
-    found = []
+    """Return the tables with so many small files."""
+    tables = []
     # A held table gets no new files, and if somebody else has written it nothing can be done in it.
-    for table, at in sorted((t, at) for t, at in cut.tables.items() if t not in cut.held):
-        places = ((paths.history(table), at.history_version), (paths.current(table), at.current_version))
+    for table, cut_table in sorted((t, cut_table) for t, cut_table in cut.tables.items() if t not in cut.held):
+        places = ((paths.history(table), cut_table.history_version), (paths.current(table), cut_table.current_version))
         read = [_files(paths.url(key), version, table, damaged) for key, version in places]
         if None not in read and any(is_small(files.newest, small_files) for files in read if files is not None):
-            found.append(table)
-    return tuple(found)
+            tables.append(table)
+    return tuple(tables)
 
 
 def first_change_since(
     spark: SparkSession, paths: LakePaths, cut: Cut, limit: datetime, damaged: Damaged
 ) -> tuple[dict[TableName, CycleNumber | None], dict[TableName, Held]]:
-    """The cycle of each table's oldest change that was committed at `limit` or later, None if it has none.
+    """Return the cycle of each table's oldest change that was committed at `limit` or later, None if it has none.
 
-    And how those are to be held of whose history a file can't be read. What is known to be lost is not read.
+    And how the tables are to be held whose history has an unreadable file. A history that is lost already is not read.
     """
-    found: dict[TableName, CycleNumber | None] = {}
+    firsts: dict[TableName, CycleNumber | None] = {}
     lost: dict[TableName, Held] = {}
-    for table, at in cut.tables.items():
+    for table, cut_table in cut.tables.items():
         before = cut.held.get(table)
         if before is not None and before.history_lost:
             continue
         try:
-            newest = _first(spark, paths, table, at, limit)
+            newest = _first(spark, paths, table, cut_table, limit)
         except HistoryLostError as error:
-            unread = held_for(error, at.at_lsn)
-            lost[table] = unread.named(paths.source, table) if before is None else before.after(unread)
+            unread = error.held(cut_table.at_lsn)
+            lost[table] = unread if before is None else before.after(unread)
             damaged.add_held(table, unread)
         except (LakeError, PySparkException, Py4JError, OSError) as error:
             raise_unless_about_the_data(spark, error)
             damaged.add(table, error)
         else:
-            found[table] = None if newest is None else CycleNumber(newest >> ORDINAL_BITS)
-    return found, lost
+            firsts[table] = None if newest is None else CycleNumber(newest >> ORDINAL_BITS)
+    return firsts, lost
 
 
-def _first(spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, limit: datetime) -> int | None:
-    """The `_lp_ord` of that change; raises HistoryLostError if a file of history can't be read, twice."""
+def _first(spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, limit: datetime) -> int | None:
+    """Return the `_lp_ord` of that change; raises HistoryLostError if a file of history can't be read, twice."""
     try:
-        return _first_ord(spark, paths, table, at, limit)
+        return _first_ord(spark, paths, table, cut_table, limit)
     except (PySparkException, Py4JJavaError) as error:
         if lost_history(paths, table, unreadable_file(error)) is None:
             raise
     try:
-        return _first_ord(spark, paths, table, at, limit)
+        return _first_ord(spark, paths, table, cut_table, limit)
     except (PySparkException, Py4JJavaError) as error:
         raise lost_history(paths, table, unreadable_file(error)) or error from error
 
 
-def _first_ord(spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, limit: datetime) -> int | None:
-    history = read_layer(spark, paths, table, at, "history")
-    found = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
-    return None if found is None else int(found)
+def _first_ord(
+    spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, limit: datetime
+) -> int | None:
+    history = read_layer(spark, paths, table, cut_table, "history")
+    first = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
+    return None if first is None else int(first)
 
 
 def unneeded_files(store: Store, paths: LakePaths, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[Path, int]]:
-    """The files that no cut needs but those in `old`, of the tables that the oldest of the others has, with their bytes.
+    """Yield the files that only cuts in `old` need, with their bytes, of the tables that the oldest other cut has.
 
-    Versions only grow, so that cut says it for all; a table that came later gives nothing back until the oldest has it.
+    Versions only grow, so the oldest cut decides for all; a table that came later gives nothing back until that cut has it.
     """
     going = set(old)
     kept = [n for n in cut_numbers(store, paths) if paths.cut(n) not in going]
@@ -125,8 +129,8 @@ def unneeded_files(store: Store, paths: LakePaths, old: Iterable[str], damaged: 
         try:
             files = table_files(path, version, last)
         except LakeError as error:
-            # That a held one can't be read is known; if it can at the newest cut, a copy has begun it again, and what it
-            # was goes when the last cut of that time is gone.
+            # A held table is known to be unreadable. If it can be read at the newest cut, a copy has begun it again, and its
+            # old files go when the last cut of that time is gone.
             if table not in cut.held and is_broken(path, last):
                 damaged.add(table, error)
             continue
@@ -134,7 +138,7 @@ def unneeded_files(store: Store, paths: LakePaths, old: Iterable[str], damaged: 
 
 
 def _files(path: str, version: int, table: TableName, damaged: Damaged) -> TableFiles | None:
-    """What the log says, None if it is damaged."""
+    """Return what the log says, None if it is damaged."""
     try:
         return table_files(path, version)
     except LakeError as error:
@@ -143,9 +147,9 @@ def _files(path: str, version: int, table: TableName, damaged: Damaged) -> Table
 
 
 def _versions(paths: LakePaths, cut: Cut) -> dict[str, tuple[TableName, int]]:
-    """What a cut names of the tables' two, by their places."""
+    """Return the versions that a cut names of the tables' two Delta tables, by their places."""
     versions: dict[str, tuple[TableName, int]] = {}
-    for table, at in cut.tables.items():
-        versions[paths.history(table)] = (table, at.history_version)
-        versions[paths.current(table)] = (table, at.current_version)
+    for table, cut_table in cut.tables.items():
+        versions[paths.history(table)] = (table, cut_table.history_version)
+        versions[paths.current(table)] = (table, cut_table.current_version)
     return versions

@@ -1,1 +1,13 @@
-"""Room."""
+"""Delta Lake: tables, their logs and files, and the one commit that each table gets in a cycle.
+
+Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; the order of commits to
+`lakeproof.lake.cycle`.
+
+    apply.py       one commit, once: the contract      commit.py           the request and the result
+    vectors.py     ... by deletion vectors             merge.py            ... by MERGE
+    schema.py      a change of columns                 optimize.py         small files compacted
+    jvm.py         the names inside Delta              self_test.py        the gate before them
+    log.py         reading commits                     unnamed_commits.py  removing commits that no cut names
+    files.py       the files that versions need        fsync.py            making files durable
+    versions.py    tables at the version of a cut
+"""

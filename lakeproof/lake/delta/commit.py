@@ -1,6 +1,6 @@
-"""The words of the apply contract: a commit's identity, how a table is made, what goes and comes, and what became of it.
+"""The values of one commit to a Delta table: the request, its identity and hints, a new table's properties, the result.
 
-Who makes the commit belongs to `apply`.
+Making the commit belongs to `apply`.
 """
 
 from __future__ import annotations
@@ -8,23 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-
-from pyspark.sql import DataFrame
+from enum import Enum
 
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.log import Commit
 from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.names import TableName
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
 CHECKPOINT_INTERVAL = 50
-# The session's setting that a commit takes its `userMetadata` from, where no writer's option gives it.
+# The session's setting that a commit takes its `userMetadata` from, if no writer's option gives it.
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-# `auto`: deletion vectors in one commit where that is known to work, else MERGE; `merge`: always MERGE.
-Make = Literal["auto", "merge"]
-# Delta refuses a version by its own age, though all its files are there, and forgets it by its age too: an idle table at the
-# version that a cut names. What a kept cut names stays; everything else is removed by `delta_files`, and by nothing else.
+# Delta refuses a version because of its age, even if all its files exist, and forgets it because of its age, too: an idle
+# table at the version that a cut names. What a kept cut names stays; only `files` removes the rest, and nothing else does.
 _KEEP = {
     "delta.deletedFileRetentionDuration": "interval 3650 days",
     "delta.logRetentionDuration": "interval 3650 days",
@@ -32,59 +29,77 @@ _KEEP = {
 }
 
 
+class WriteStrategy(Enum):
+    """The ways to make one commit, of which `apply` takes the cheapest that is right.
+
+    A request asks for AUTO, or for MERGE in place of deletion vectors; the result names any but AUTO.
+    """
+
+    AUTO = "auto"
+    CREATE = "create"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    DELETION_VECTORS = "vectors"
+    MERGE = "merge"
+    # Nothing to delete or to insert: no commit.
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """What a commit says of itself."""
+    """The identity that a commit carries."""
 
     app_id: str
     number: int
     user_metadata: str
 
     def is_in(self, commit: Commit) -> bool:
-        """Whether a commit of the table's log is this one."""
+        """True if a commit of the table's log is this one."""
         return commit.txns.get(self.app_id) == self.number
 
     def is_followed_by(self, commit: Commit) -> bool:
-        """Whether a commit is of a later number: the lake's cycles are older than its table then."""
+        """True if a commit has a later number: then the lake's cycles are older than its table."""
         return commit.txns.get(self.app_id, self.number) > self.number
 
 
 def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -> CommitInfo:
-    """The identity of a table's commit in a cycle; `layer` is `history` or `current`."""
+    """Return the identity of a table's commit in a cycle; `layer` is `history` or `current`."""
     app = f"lakeproof/{source}/{intent.incarnation}/{layer}/{table.key}"
-    told = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
-    return CommitInfo(app, intent.number, json.dumps(told, sort_keys=True))
+    metadata = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
+    return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
 def number_of(commit: Commit, app_prefix: str, number: str = "cycle") -> int | None:
-    """The number that a commit of ours carries, None when it is somebody else's.
+    """Return the number that one of our commits carries, None if the commit is somebody else's.
 
-    It stands beside an application id with this prefix or (OPTIMIZE and RESTORE have none) in the metadata, as `number`.
+    It stands beside an application id with this prefix, or in the metadata under the name `number` (OPTIMIZE and RESTORE
+    have no application id).
     """
     numbers = [value for app, value in commit.txns.items() if app.startswith(app_prefix)]
     if numbers:
         return max(numbers)
     try:
-        told = json.loads(commit.user_metadata or "null")
+        metadata = json.loads(commit.user_metadata or "null")
     except ValueError:
         return None
-    value = told.get(number) if isinstance(told, dict) and ("view" in told or "incarnation" in told) else None
+    is_ours = isinstance(metadata, dict) and ("view" in metadata or "incarnation" in metadata)
+    value = metadata.get(number) if is_ours else None
     return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """How a table is made: Delta properties beside the ones that every table has.
+    """The Delta properties of a new table, beside those that every table has.
 
-    `statistics` are the columns whose least and greatest values each file's entry in the log has; Delta takes the table's
-    first 32 where there are none.
+    `statistics` are the columns whose least and greatest values stand in each file's entry in the log; if there are none,
+    Delta takes the table's first 32.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
 
     def options(self, columns: Sequence[str]) -> dict[str, str]:
-        """The writer's options; deletion vectors spare rewriting rows that do not change."""
+        """Return the writer's options; deletion vectors spare rewriting rows that do not change."""
         mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) else {}
         return {
             "delta.enableDeletionVectors": "true",
@@ -97,35 +112,48 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What goes and comes, for a table that is there: rows whose `key` is in `deletes`, then `images`.
+class Hints:
+    """Facts about a change that make its commit cheaper, and never change the result.
 
-    `bounds`: the least and greatest value of a single integer key. `null_safe`: NULL is a key like others. `few`: all of it
-    fits into the memory of each task. `keys_max`: `deletes` has at most so many rows; None where that is not known.
-    `deletes` is None where nothing goes. `presupposed`: so many of `deletes`, each key once, are of rows that must be there,
-    as their column `_lp_first` says, and no others may be (`presupposed.py`); None where that is not known.
+    `bounds`: the least and the greatest value of a single integer key. `broadcast`: the whole change fits into the memory of
+    each task. `max_keys`: the change deletes at most so many keys; None if that is not known.
     """
 
-    key: tuple[str, ...]
-    deletes: DataFrame | None
-    images: DataFrame | None
     bounds: tuple[int, int] | None = None
-    null_safe: bool = False
-    few: bool = False
-    keys_max: int | None = None
-    presupposed: int | None = None
+    broadcast: bool = False
+    max_keys: int | None = None
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One commit to the Delta table at `path`: its change, its identity, and the version to make it on.
+
+    `create`: the new table's properties, if there is none yet (None: a missing table is an error). `expected_version`: the
+    version that the table should have; None: whichever is the newest.
+    """
+
+    path: str
+    change: NetChange
+    info: CommitInfo
+    hints: Hints = NO_HINTS
+    create: TableSpec | None = None
+    expected_version: int | None = None
+    strategy: WriteStrategy = WriteStrategy.AUTO
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The table's version now, rows inserted and deleted by this commit.
+    """The table's version now, and the rows that this commit inserted and deleted.
 
-    When nothing went or came there is no commit: the version is the old one. `make` says who made it, `unfit` why a MERGE
-    did when vectors would have been quicker.
+    If nothing was deleted or inserted there is no commit, and the version is the old one. `fallback_reason`: why `strategy`
+    is MERGE or a plain append, although deletion vectors would have been quicker.
     """
 
     version: int
     inserted: int
     deleted: int
-    make: str = "none"
-    unfit: str | None = None
+    strategy: WriteStrategy = WriteStrategy.NONE
+    fallback_reason: str | None = None

@@ -1,12 +1,12 @@
-"""Which files a Delta table's versions need, from one version on, and removing the others.
+"""The files that a Delta table's versions need, from one version on, and the files that can be removed.
 
-Which versions are needed belongs to `lakeproof.commands.maintain`; what one commit says of itself to `delta_log`.
+Choosing the versions to keep belongs to `lakeproof.commands.maintain`; reading what a commit says about itself to `log`.
 
-Delta's own VACUUM goes by the age of a removal and by one version; here it is exactly what kept cuts name. Only for who
-holds the source's lease: a file of a commit in the making would not be known.
+Delta's own VACUUM decides by the age of a removal and by one version; here exactly those files are kept that kept cuts
+name. Only the holder of the source's lease may use this: it does not know the files of a commit that is being made.
 
     log     the newest checkpoint at or before the oldest version that is needed, and everything after it
-    files   what that version has, and what any commit after it added, with their deletion vectors
+    files   the files of that version, and those that any later commit added, with their deletion vectors
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UUID_LETTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class DeltaFile:
     """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table."""
 
     path: str
@@ -44,25 +44,25 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """What a table needs from `oldest` on: `newest` is what its newest version has, `needed` all of it by path.
+    """The files that a table needs from `oldest` on: `newest` are those of its newest version, `needed` all paths.
 
-    `checkpoint` is the one that `oldest` is read from, -1 where that is the first commit.
+    `checkpoint` is the version of the checkpoint that `oldest` is read from, -1 if there is none.
     """
 
     oldest: int
     checkpoint: int
-    newest: tuple[DataFile, ...]
+    newest: tuple[DeltaFile, ...]
     needed: frozenset[str]
 
     @property
     def vectors(self) -> int:
-        """How many of the newest version's files have deleted rows."""
+        """The number of the newest version's files that have deleted rows."""
         return sum(1 for file in self.newest if file.vector is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Why a table could not be read, which keeps what it has then, and what to do."""
+    """A table that could not be read, and so keeps all its files: the reason, and the remedy."""
 
     reason: str
     remedy: str
@@ -73,9 +73,9 @@ class Unread:
 
 
 def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles:
-    """Read the log; raises LakeError when there is none, or it is not whole from `oldest` to `newest` (`oldest` by default).
+    """Read the log; raises LakeError if there is none, or if it is not whole from `oldest` to `newest` (default: `oldest`).
 
-    Above `newest`, the last version that a cut names, it is read as far as it can be: after a power cut any part is there.
+    Above `newest`, the last version that a cut names, it is read as far as possible: a power cut may leave any part of it.
     """
     named = oldest if newest is None else newest
     log = Path(path) / LOG
@@ -92,9 +92,9 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
     checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
     last = max(commits, default=-1)
     if last < named:
-        # Nothing would be needed from there on, so all that the table has would go.
+        # Otherwise nothing would be needed, and all files of the table would be removed.
         raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
-    live: dict[str, DataFile] = {}
+    live: dict[str, DeltaFile] = {}
     for name in checkpoints.get(checkpoint, []):
         live |= {file.path: file for file in _of_checkpoint(log / name)}
     needed = set(live.values()) if checkpoint == oldest else set()
@@ -105,8 +105,8 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
             if version > named:
                 break
             raise
-        for gone in removed:
-            live.pop(gone, None)
+        for name in removed:
+            live.pop(name, None)
         live |= {file.path: file for file in added}
         if version == oldest:
             needed = set(live.values())
@@ -117,7 +117,7 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
 
 
 def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
-    """What may go, the log's part first, each with its bytes."""
+    """Give the files that can be removed, those of the log first, each with its bytes."""
     root = Path(path)
     for entry in sorted((root / LOG).iterdir()):
         match = _NUMBERED.fullmatch(entry.name)
@@ -128,19 +128,19 @@ def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
             folders[:] = [name for name in folders if name != LOG]
         for name in sorted(names):
             place = Path(folder) / name
-            # A checksum beside a file has its name with a dot before and `.crc` behind.
+            # The checksum of a file has the same name, between a dot and `.crc`.
             of = place.with_name(name[1:-4]) if name.startswith(".") and name.endswith(".crc") else place
             if str(of.relative_to(root)) not in files.needed:
                 yield place, place.stat().st_size
 
 
 def _is_whole(parts: list[str]) -> bool:
-    """Whether a checkpoint in parts has them all: its writer may have been killed."""
+    """True if a checkpoint has all its parts: its writer may have been killed."""
     counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
     return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
 
 
-def _of_checkpoint(path: Path) -> Iterator[DataFile]:
+def _of_checkpoint(path: Path) -> Iterator[DeltaFile]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["add"]):
@@ -148,22 +148,22 @@ def _of_checkpoint(path: Path) -> Iterator[DataFile]:
                     if added is not None and added["path"] is not None:
                         yield _data_file(added)
     except (OSError, pa.ArrowInvalid) as error:
-        # What the system can't do just now is no damage; Arrow's own reading errors have no number.
+        # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LakeError(str(path), "it is damaged", "restore it from a backup") from None
 
 
-def _of_version(path: str, log: Path, name: str | None, version: int) -> tuple[list[str], list[DataFile]]:
+def _of_version(path: str, log: Path, name: str | None, version: int) -> tuple[list[str], list[DeltaFile]]:
     if name is None:
         raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
     return files_of_commit(log / name)
 
 
-def files_of_commit(path: Path) -> tuple[list[str], list[DataFile]]:
-    """What a commit takes away, and what it adds; raises LakeError when it is damaged."""
+def files_of_commit(path: Path) -> tuple[list[str], list[DeltaFile]]:
+    """Return the paths that a commit removes, and the files that it adds; raises LakeError if it is damaged."""
     removed: list[str] = []
-    added: list[DataFile] = []
+    added: list[DeltaFile] = []
     for kind, action in read_actions(path):
         if kind == "remove":
             removed.append(unquote(action["path"]))
@@ -172,13 +172,13 @@ def files_of_commit(path: Path) -> tuple[list[str], list[DataFile]]:
     return removed, added
 
 
-def _data_file(added: dict[str, Any]) -> DataFile:
+def _data_file(added: dict[str, Any]) -> DeltaFile:
     vector = added.get("deletionVector")
-    return DataFile(unquote(added["path"]), int(added["size"]), None if vector is None else _vector(vector))
+    return DeltaFile(unquote(added["path"]), int(added["size"]), None if vector is None else _vector(vector))
 
 
 def _vector(vector: dict[str, Any]) -> str | None:
-    """The file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
+    """Return the file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
     text = vector.get("pathOrInlineDv")
     if vector.get("storageType") != "u" or text is None:
         return None

@@ -1,9 +1,9 @@
 """Making a cycle's files durable: neither Spark nor Delta syncs anything on a local disk.
 
-When it is done belongs to `cycle`: after the tables' commits, before the cut.
+Calling it at the right time belongs to `lakeproof.lake.cycle`: after the tables' commits, before the cut.
 
-What is synced is what the new commits name, whatever its time says, and in an order in which any prefix is right: data files
-and deletion vectors with their folders, then commits, then what else the log has of their versions.
+It syncs the files that the new commits name, whatever their age, in an order of which any prefix is a correct state: data
+files and deletion vectors with their folders, then commits, then the log's other files of those versions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LAST_CHECKPOINT = ("_last_checkpoint", "._last_checkpoint.crc")
 
 
 def sync_commits(tables: Mapping[str, int], root: Path) -> int:
-    """Sync what Delta tables (path → the version that is durable already) got since, and folders up to `root`.
+    """Sync the newer files of Delta tables (path → the version that is durable already), and folders up to `root`.
 
-    Gives how many files that were. Raises LakeError when a file that a commit names is missing.
+    Returns the number of files. Raises LakeError if a file that a commit names is missing.
     """
     fresh = {path: range(durable + 1, newest_version(path) + 1) for path, durable in tables.items()}
     fresh = {path: versions for path, versions in fresh.items() if versions}
@@ -46,19 +46,19 @@ def sync_folder(folder: Path, root: Path) -> None:
 
 
 def _data_files(path: str, versions: Iterable[int]) -> list[Path]:
-    """What these commits added and have not taken away again."""
+    """Return the files that these commits added and did not remove again."""
     names: dict[str, None] = {}
     for version in versions:
         removed, added = files_of_commit(commit_file(path, version))
-        for gone in removed:
-            names.pop(gone, None)
+        for name in removed:
+            names.pop(name, None)
         for file in added:
             names |= {file.path: None} | ({} if file.vector is None else {file.vector: None})
     return [Path(path) / name for name in names]
 
 
 def _log_files(path: str, versions: range) -> list[Path]:
-    """Checksums, checkpoints and what else has these numbers, and the note of the newest checkpoint."""
+    """Return checksums, checkpoints and other files with these numbers, and the pointer to the newest checkpoint."""
     log = Path(path) / LOG
     named = []
     for name in sorted(entry.name for entry in log.iterdir() if entry.is_file()):
@@ -84,7 +84,7 @@ def _sync_all(files: Iterable[Path]) -> int:
 
 
 def _sync_folders(folders: Iterable[Path], root: Path) -> None:
-    """The deepest first: a name is of no use before what it names is durable."""
+    """Sync the deepest first: a name is useless before the file that it names is durable."""
     up = {p for folder in folders for p in (folder, *folder.parents) if p == root or root in p.parents}
     for folder in sorted(up, key=lambda p: (-len(p.parts), p)):
         sync(folder)

@@ -1,9 +1,9 @@
 """Names inside Delta, called over py4j: a transaction's files, deletion vectors, and its one commit.
 
-What goes and comes belongs to `by_vectors`; whether these names may be used at all to `vectors_check`.
+Finding the rows to delete belongs to `vectors`; checking that these names can be used at all to `self_test`.
 
-Public in bytecode, internal by contract: signatures are those of exactly `DELTA_VERSION`, and Scala's default arguments do
-not exist for py4j. Nothing here evaluates a change.
+The names are public in bytecode and internal by contract: the signatures are those of exactly `DELTA_VERSION`, and Scala's
+default arguments do not exist for py4j. Nothing here evaluates a change.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lakeproof.errors import InvariantError
 from lakeproof.lake.delta.log import read_commit
 
 DELTA_VERSION = "4.4.0"
-# A file's bitmap goes to the JVM as bytes; one call per row would cost 0.1 ms each.
+# A file's bitmap is passed to the JVM as bytes; a call for each row would cost 0.1 ms.
 _BIG_ENDIAN_LONG = ">i8"
 
 
 class Jvm:
-    """The session's JVM, with what Scala wants made of Python's values."""
+    """The session's JVM, with conversions of Python's values to Scala's."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
@@ -44,23 +44,23 @@ class Jvm:
 
     def seq(self, values: Iterable[Any]) -> Any:
         """Scala's Seq."""
-        made = self.java.java.util.ArrayList()
+        items = self.java.java.util.ArrayList()
         for value in values:
-            made.add(value)
-        return self.java.scala.jdk.javaapi.CollectionConverters.asScala(made).toSeq()
+            items.add(value)
+        return self.java.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
 
     def items(self, seq: Any) -> list[Any]:
-        """A Scala Seq's items."""
+        """Return a Scala Seq's items."""
         return list(self.java.scala.jdk.javaapi.CollectionConverters.asJava(seq))
 
     def mapping(self, values: Mapping[str, Any]) -> Any:
         """Scala's immutable Map."""
-        made = self.java.java.util.HashMap()
+        entries = self.java.java.util.HashMap()
         for key, value in values.items():
-            made.put(key, value)
+            entries.put(key, value)
         empty = getattr(self.java.scala.collection.immutable, "Map$")
         return getattr(empty.__getattr__("MODULE$"), "from")(
-            self.java.scala.jdk.javaapi.CollectionConverters.asScala(made)
+            self.java.scala.jdk.javaapi.CollectionConverters.asScala(entries)
         )
 
     def longs(self, values: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
@@ -72,19 +72,19 @@ class Jvm:
 
 
 def delta_version(session: SparkSession) -> str:
-    """The version of the Delta jar in the session's JVM."""
+    """Return the version of the Delta jar in the session's JVM."""
     return str(Jvm(session).java.io.delta.package.VERSION())
 
 
 def forget(session: SparkSession, path: str) -> None:
-    """Drop what the session's JVM knows of a table's log: files were taken out of it."""
+    """Drop the session's cached state of a table's log: files were removed from it."""
     jvm = Jvm(session)
     jvm.delta.DeltaLog.invalidateCache(jvm.jsession, jvm.java.org.apache.hadoop.fs.Path(path))
 
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A data file of the table; `url` is what `_metadata.file_path` says of it."""
+    """A data file of the table; `url` is its `_metadata.file_path`."""
 
     action: Any
     url: str
@@ -96,17 +96,17 @@ class TableFile:
 
     @property
     def lost_rows(self) -> float:
-        """The part of its rows that its deletion vector takes away."""
-        found = self.action.deletedToPhysicalRecordsRatio()
-        return float(found.get()) if found.isDefined() else 0.0
+        """The fraction of its rows that its deletion vector deletes."""
+        ratio = self.action.deletedToPhysicalRecordsRatio()
+        return float(ratio.get()) if ratio.isDefined() else 0.0
 
     def key_range(self, physical: str) -> tuple[Any, Any] | None:
-        """The least and greatest value of a column by the file's statistics; None where they don't say."""
+        """Return the least and greatest value of a column by the file's statistics; None if they lack it."""
         stats = self.action.stats()
         if stats is None:
             return None
-        told = json.loads(stats)
-        low, high = told.get("minValues", {}).get(physical), told.get("maxValues", {}).get(physical)
+        values = json.loads(stats)
+        low, high = values.get("minValues", {}).get(physical), values.get("maxValues", {}).get(physical)
         return None if low is None or high is None else (low, high)
 
 
@@ -131,45 +131,45 @@ class Transaction:
         return list(json.loads(self._snapshot.metadata().schemaString())["fields"])
 
     def has_property(self, name: str, value: str) -> bool:
-        """Whether a property of the table has this value."""
-        found = self._snapshot.metadata().configuration().get(name)
-        return bool(found.isDefined() and str(found.get()).lower() == value)
+        """True if a property of the table has this value."""
+        setting = self._snapshot.metadata().configuration().get(name)
+        return bool(setting.isDefined() and str(setting.get()).lower() == value)
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the table has partition columns."""
+        """True if the table has partition columns."""
         return not self._snapshot.metadata().partitionColumns().isEmpty()
 
     @property
     def features(self) -> frozenset[str]:
         """The table features that its protocol names for writers."""
-        told = json.loads(self._snapshot.protocol().json())["protocol"]
-        return frozenset(told.get("writerFeatures", []))
+        protocol = json.loads(self._snapshot.protocol().json())["protocol"]
+        return frozenset(protocol.get("writerFeatures", []))
 
     def physical(self, name: str) -> str:
-        """The name of a column in the data files."""
+        """Return the name of a column in the data files."""
         field = next(f for f in self.fields if f["name"] == name)
         return str(field.get("metadata", {}).get("delta.columnMapping.physicalName", name))
 
     @property
     def file_count(self) -> int:
-        """How many data files the table has; a Spark job when the version's checksum file is not there."""
+        """The number of the table's data files; costs a Spark job if the version's checksum file is missing."""
         checksum = self._checksum
         return int(self._snapshot.numOfFiles() if checksum is None else checksum.numFiles())
 
     @cached_property
     def _checksum(self) -> Any | None:
-        """The version's checksum file, when it is that of this very commit: another one may have stood there before."""
-        found = self._snapshot.checksumOpt()
+        """The version's checksum file, if it belongs to this very commit and not to an earlier one of this number."""
+        option = self._snapshot.checksumOpt()
         commit = read_commit(str(self._log.dataPath().toUri().getPath()), self.version)
-        if not found.isDefined() or commit is None or commit.txn_id is None:
+        if not option.isDefined() or commit is None or commit.txn_id is None:
             return None
-        checksum = found.get()
+        checksum = option.get()
         txn_id = checksum.txnId()
         return checksum if txn_id.isDefined() and str(txn_id.get()) == commit.txn_id else None
 
     def files(self) -> list[TableFile]:
-        """All data files: from the version's checksum file when that lists them, else by a Spark job."""
+        """Return all data files: from the version's checksum file if that lists them, else by a Spark job."""
         listed = self.jvm.none if self._checksum is None else self._checksum.allFiles()
         all_files = self._snapshot.allFiles
         actions = self.jvm.items(listed.get()) if listed.isDefined() else list(all_files().collectAsList())
@@ -179,17 +179,17 @@ class Transaction:
         return [TableFile(a, spark_path.fromPath(absolute(root, a.path())).urlEncoded()) for a in actions]
 
     def frame(self, files: Iterable[TableFile]) -> DataFrame:
-        """The live rows of some files, with `_metadata`."""
+        """Return the live rows of some files, with `_metadata`."""
         chosen = self.jvm.seq(f.action for f in files)
         return DataFrame(self._log.createDataFrame(self._snapshot, chosen, False, self.jvm.none), self.jvm.session)
 
     def read_all(self, files: Iterable[TableFile]) -> None:
-        """Say that everything was read: any other commit that changes data is then a conflict."""
+        """Declare that everything was read: any other commit that changes data is then a conflict."""
         self._txn.trackFilesRead(self.jvm.seq(f.action for f in files))
         self._txn.readWholeTable()
 
     def remove_rows(self, hits: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]], files: Iterable[TableFile]) -> int:
-        """Take away the rows at these places (file → row numbers); files that are emptied go whole. Gives the count."""
+        """Delete the rows at these places (file → row numbers); emptied files are removed whole. Returns the count."""
         by_url = {f.url: f.action for f in files if f.url in hits}
         jvm, root = self.jvm, self._log.dataPath()
         store = jvm.delta.storage.dv.HadoopFileSystemDVStore(self._log.newDeltaHadoopConf())
@@ -202,14 +202,14 @@ class Transaction:
             old = action.deletionVector()
             if old is not None:
                 bitmap.merge(jvm.delta.deletionvectors.StoredBitmap.create(old, root).load(store))
-            gone = int(bitmap.cardinality())
-            if gone != len(rows) + (0 if old is None else int(old.cardinality())):
-                raise InvariantError(url, "a row would be taken away twice", "report this")
-            if _known(action.numPhysicalRecords()) == gone:
+            deleted = int(bitmap.cardinality())
+            if deleted != len(rows) + (0 if old is None else int(old.cardinality())):
+                raise InvariantError(url, "a row would be deleted twice", "report this")
+            if _known(action.numPhysicalRecords()) == deleted:
                 self._actions.append(action.removeWithTimestamp(now, True))
             else:
                 bitmap.runOptimize()
-                vectors.append((action, bitmap.serializeAsByteArray(portable), gone))
+                vectors.append((action, bitmap.serializeAsByteArray(portable), deleted))
         self._write_vectors(store, root, vectors)
         return sum(len(rows) for rows in hits.values())
 
@@ -231,36 +231,53 @@ class Transaction:
             writer.close()
 
     def add_rows(self, rows: DataFrame) -> int:
-        """Write the rows' files; evaluates them. Gives the count."""
-        made = self.jvm.items(self._txn.writeFiles(rows._jdf))
-        self._actions += made
-        counts = [_known(action.numPhysicalRecords()) for action in made]
+        """Write the rows' files; evaluates them. Returns the count."""
+        actions = self.jvm.items(self._txn.writeFiles(rows._jdf))
+        self._actions += actions
+        counts = [_known(action.numPhysicalRecords()) for action in actions]
         return sum(c for c in counts if c is not None)
 
     def rewrite(self, files: Sequence[TableFile], order: str) -> None:
         """Replace some files by one with the same rows, sorted by the column `order`; evaluates them."""
         jvm, now = self.jvm, int(time.time() * 1000)
         rows = self.frame(files).coalesce(1).sortWithinPartitions(order)
-        for made in jvm.items(self._txn.writeFiles(rows._jdf, jvm.none, True, jvm.seq(()))):
-            rest = (getattr(made, f"copy$default${n}")() for n in range(6, 14))
+        for added in jvm.items(self._txn.writeFiles(rows._jdf, jvm.none, True, jvm.seq(()))):
+            rest = (getattr(added, f"copy$default${n}")() for n in range(6, 14))
             self._actions.append(
-                made.copy(made.path(), made.partitionValues(), made.size(), made.modificationTime(), False, *rest)
+                added.copy(added.path(), added.partitionValues(), added.size(), added.modificationTime(), False, *rest)
             )
         self._actions += [file.action.removeWithTimestamp(now, False) for file in files]
 
     def commit_rewrite(self) -> int:
-        """Commit what was rewritten, which changes no data; gives the version. In the table's history it is an OPTIMIZE."""
+        """Commit the rewritten files, which changes no data; returns the version. The table's history shows an OPTIMIZE."""
         jvm = self.jvm
         operation = getattr(jvm.delta, "DeltaOperations$Optimize")(jvm.seq(()), jvm.seq(()), False, jvm.none, False)
         return int(self._txn.commit(jvm.seq(self._actions), operation))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing goes or comes."""
+        """True if nothing is deleted or inserted."""
         return not self._actions
 
+    def metadata(self) -> dict[str, Any]:
+        """Return the table's `metaData` action."""
+        return dict(json.loads(self._txn.metadata().json()))
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the table's `metaData` action; raises Py4JJavaError if Delta refuses it."""
+        action = _module(self.jvm.delta.actions, "Action$").fromJson(json.dumps(metadata))
+        self._txn.updateMetadata(action, False)
+
+    def remove_all(self) -> None:
+        """Remove all data files."""
+        self._actions += [file.remove() for file in self.jvm.items(self._txn.filterFiles())]
+
+    def commit_update(self, app_id: str, number: int) -> int:
+        """Commit everything together; returns the version. The table's history shows a manual update."""
+        return self._commit(app_id, number, _module(self.jvm.delta, "DeltaOperations$ManualUpdate$"))
+
     def commit_append(self, app_id: str, number: int, user_metadata: str) -> int:
-        """Commit what was added; gives the version. In the table's history it is an append."""
+        """Commit the added files; returns the version. The table's history shows an append."""
         jvm = self.jvm
         mode = jvm.java.org.apache.spark.sql.SaveMode.Append
         operation = getattr(jvm.delta, "DeltaOperations$Write")(
@@ -269,7 +286,7 @@ class Transaction:
         return self._commit(app_id, number, operation)
 
     def commit(self, app_id: str, number: int, *, inserted: int, deleted: int) -> int:
-        """Commit everything together; gives the version. In the table's history it is a MERGE, with these counts."""
+        """Commit everything together; returns the version. The table's history shows a MERGE with these counts."""
         jvm = self.jvm
         context = jvm.jsession.sparkContext()
         measured = {}
@@ -277,7 +294,7 @@ class Transaction:
             "numTargetRowsInserted": inserted,
             "numTargetRowsDeleted": deleted,
             "numTargetRowsUpdated": 0,
-            # Delta looks for this one under its inner name.
+            # Delta reads this one under its inner name.
             "operationNumSourceRows": inserted + deleted,
         }
         for name, value in counts.items():
@@ -301,3 +318,8 @@ class Transaction:
 
 def _known(option: Any) -> int | None:
     return int(option.get()) if option.isDefined() else None
+
+
+def _module(package: Any, name: str) -> Any:
+    """Return a Scala object."""
+    return getattr(getattr(package, name), "MODULE$")

@@ -1,10 +1,10 @@
-"""Reading a Delta table's commits straight from its log: which version is newest, what a commit says of itself.
+"""Reading a Delta table's commits directly from its log: the newest version, and the properties of a commit.
 
-Nothing is written here, and no Spark job runs: a look at one commit costs one file. Which data files a version has belongs
-to `delta_files`, taking commits out of a log to `unnamed`.
+Nothing is written here, and no Spark job runs: reading one commit costs one file. Listing the data files of a version
+belongs to `files`, removing commits from a log to `unnamed_commits`.
 
-A commit is JSON, one action a line; a line ends at a newline and nowhere else (U+2028 stands raw in Delta's statistics), and
-JSON may have blanks. An action that is not known here counts as one that changes data.
+A commit is JSON, one action per line; only a newline ends a line (Delta's statistics contain raw U+2028), and the JSON may
+contain blanks. An unknown action counts as one that changes data.
 """
 
 from __future__ import annotations
@@ -16,30 +16,44 @@ from pathlib import Path
 from typing import Any
 
 from lakeproof.errors import LakeError
+from lakeproof.storage.paths import LakePaths
 
 NO_VERSION = -1
 LOG = "_delta_log"
 _NAME_DIGITS = 20
 _OURS = "lakeproof/"
 RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
-# What a commit says of itself and not of the table.
+# Actions that describe the commit and not the table.
 _NOTES = frozenset({"commitInfo", "txn"})
 _FILES = frozenset({"add", "remove", "cdc"})
 
 
-class StrayCommitError(LakeError):
-    """A commit that changes data and that no cycle of ours stands behind; `thing` is the table's place."""
+class LogError(LakeError):
+    """Something is wrong with the log of the Delta table at `path`."""
+
+    def __init__(self, path: str, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path = path
+
+    @property
+    def layer(self) -> str:
+        """Return which of a table's two Delta tables it is: `history` or `current`."""
+        return LakePaths.layer_of(self.path)
 
 
-class LogGapError(LakeError):
-    """A version is missing from the log, or can't be read: what it changed is not known."""
+class ForeignCommitError(LogError):
+    """A commit that changes data and that no cycle of ours stands behind."""
+
+
+class LogGapError(LogError):
+    """A version is missing from the log, or can't be read: nobody knows its changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: who wrote it (`txn`: application id → version), its operation and the metrics of that.
+    """One commit: its writer (`txns`: application id → version), its operation and that operation's metrics.
 
-    `changes_data`: rows, columns, properties or the protocol; OPTIMIZE and the notes of a VACUUM do not. `txn_id` is
+    `changes_data`: it changes rows, columns, properties or the protocol; OPTIMIZE and VACUUM do not. `txn_id` is
     Delta's own name for the transaction.
     """
 
@@ -52,36 +66,36 @@ class Commit:
     txn_id: str | None = None
 
     @property
-    def told(self) -> str:
-        """Whose it is, when nobody expected it."""
+    def description(self) -> str:
+        """The writer of a commit that nobody expected, for messages."""
         number = next((n for app, n in self.txns.items() if app.startswith(_OURS)), None)
         if number is None:
             return f"version {self.version} was committed by someone else"
         return f"version {self.version} is a commit of cycle {number} that no cut names"
 
     def metric(self, *names: str) -> int:
-        """The first of these metrics that the operation has, 0 when it has none."""
+        """Return the first of these metrics that the operation has, 0 if it has none."""
         return next((int(self.metrics[n]) for n in names if n in self.metrics), 0)
 
 
 def commit_file(path: str, version: int) -> Path:
-    """Where a commit is."""
+    """Return the file of a commit."""
     return Path(path) / LOG / f"{version:0{_NAME_DIGITS}d}.json"
 
 
 def newest_version(path: str) -> int:
-    """The newest version of the table at `path`, NO_VERSION when there is no table."""
+    """Return the newest version of the table at `path`, NO_VERSION if there is no table."""
     versions = (p.stem for p in (Path(path) / LOG).glob("*.json"))
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
 def read_actions(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """A commit's actions by kind; raises LogGapError when it is damaged or empty, FileNotFoundError when it is not there."""
+    """Return a commit's actions by kind; raises LogGapError if it is damaged, FileNotFoundError if it is missing."""
     actions: list[tuple[str, dict[str, Any]]] = []
     try:
         for line in file.read_bytes().split(b"\n"):
             if line.strip():
-                # More than one in a line is not Delta's, and nothing is lost by reading them.
+                # Delta never writes two actions in a line, and nothing is lost by reading them.
                 actions += json.loads(line).items()
     except (ValueError, AttributeError, RecursionError):
         actions = []
@@ -91,7 +105,7 @@ def read_actions(file: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def read_commit(path: str, version: int) -> Commit | None:
-    """One commit; None when it has not been made. Raises LogGapError about the table when it is damaged."""
+    """Return one commit, None if it has not been made. Raises LogGapError about the table if it is damaged."""
     try:
         actions = read_actions(commit_file(path, version))
         return _commit(version, actions)
@@ -103,7 +117,7 @@ def read_commit(path: str, version: int) -> Commit | None:
 
 def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> Commit:
     txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
-    info = next((told for kind, told in actions if kind == "commitInfo"), {})
+    info = next((action for kind, action in actions if kind == "commitInfo"), {})
     changes = any(
         action.get("dataChange") is not False if kind in _FILES else kind not in _NOTES for kind, action in actions
     )
@@ -112,18 +126,18 @@ def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> Commit:
 
 
 def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> tuple[int, Commit | None]:
-    """The last version before our commit after `version`, and it; the newest version and None when it was not made.
+    """Return our commit after `version` and the version before it; None and the newest version if it was not made.
 
-    What changes no data is passed over. Raises StrayCommitError at anybody else's commit that does, LogGapError when the
-    log has a gap, or ends before `version`.
+    The version comes first. Commits that change no data are passed over. Raises ForeignCommitError at anybody else's
+    commit that does, LogGapError when the log has a gap, or ends before `version`.
     """
     before = version
     while (commit := read_commit(path, before + 1)) is not None:
         if is_ours(commit):
             return before, commit
         if commit.changes_data:
-            raise StrayCommitError(
-                path, commit.told, "let nothing but lakeproof write this table, and snapshot it again"
+            raise ForeignCommitError(
+                path, commit.description, "let nothing but lakeproof write this table, and snapshot it again"
             )
         before = commit.version
     check_whole(path, before)
@@ -131,7 +145,7 @@ def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> t
 
 
 def is_emptied(path: str, version: int) -> bool:
-    """Whether the file of a commit is there and has nothing in it: Delta reads it as a commit of nothing."""
+    """True if the file of a commit exists and is empty: Delta reads it as a commit of nothing."""
     try:
         return commit_file(path, version).stat().st_size == 0
     except FileNotFoundError:
@@ -139,15 +153,15 @@ def is_emptied(path: str, version: int) -> bool:
 
 
 def check_whole(path: str, seen: int) -> None:
-    """Raise LogGapError when the log does not end at version `seen`, which can be read, or a later one that follows it."""
+    """Raise LogGapError unless the log ends at version `seen`, which can be read, or at a later version that follows it."""
     newest = newest_version(path)
-    told = None
+    fault = None
     if newest < seen:
-        told = f"its log ends at version {newest}, before version {seen} that the newest cut names"
+        fault = f"its log ends at version {newest}, before version {seen} that the newest cut names"
     elif is_emptied(path, seen):
-        told = f"version {seen} of its log is empty"
-    # A commit may have come between the two looks.
+        fault = f"version {seen} of its log is empty"
+    # A commit may have been made between the two reads.
     elif newest > seen and read_commit(path, seen + 1) is None:
-        told = f"its log has version {newest} and not version {seen + 1}"
-    if told is not None:
-        raise LogGapError(path, told, RESTORE_LOG)
+        fault = f"its log has version {newest} and not version {seen + 1}"
+    if fault is not None:
+        raise LogGapError(path, fault, RESTORE_LOG)

@@ -1,12 +1,12 @@
-"""Small files put together, in one commit that changes no data; those of history in the order of their rows.
+"""Compacting small files, in one commit that changes no data; history's files in the order of their rows.
 
-Which tables, and when, belongs to `lakeproof.commands.maintain`; the cycle around it to `upkeep`, of a view to
-`lakeproof.views.optimize`; removing what was replaced to `delta_files`.
+Choosing tables and times belongs to `lakeproof.commands.maintain`; the cycle around it to `lakeproof.lake.cycle`, for a view
+to `lakeproof.views.optimize`; removing the replaced files to `files`.
 
-Delta's OPTIMIZE fills its bins by size: where one run has more than a bin's worth, each file it makes may hold the oldest
-and the newest rows, and no position or time is read by pruning any more. So history's files are taken in the order of their
-rows, neighbours with neighbours, and what is written is sorted: a packed file covers one stretch of positions. That needs
-the names inside Delta of `delta_jvm`; where those may not be used OPTIMIZE does it.
+Delta's OPTIMIZE fills its bins by size: if one run has more than a bin's worth, each file it writes may hold the oldest and
+the newest rows, and positions and times are no longer pruned. So history's files are taken in the order of their rows,
+neighbours with neighbours, and the rows are sorted: a compacted file covers one range of positions. That needs the names
+inside Delta of `jvm`; if those can't be used, OPTIMIZE does it.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import conflicts
 from lakeproof.lake.delta.commit import USER_METADATA
-from lakeproof.lake.delta.files import DataFile, table_files
+from lakeproof.lake.delta.files import DeltaFile, table_files
 from lakeproof.lake.delta.jvm import TableFile, Transaction
-from lakeproof.lake.delta.self_test import why_not
+from lakeproof.lake.delta.self_test import supported
 from lakeproof.lake.delta.vectors import is_known
 from lakeproof.lake.spark.session import with_settings
 
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
-# Of a file that has lost this part of its rows the others are written anew, as OPTIMIZE does it.
-_LOST_ROWS = 0.05
+# Rewrite a file once this fraction of its rows is deleted, as OPTIMIZE does.
+_DELETED_ROWS_MAX = 0.05
 
 
 def is_fragmented(path: str, version: int, small_files: int) -> bool:
-    """Whether the table has so many small files; reads its log."""
+    """True if the table has so many small files; reads its log."""
     return is_small(table_files(path, version).newest, small_files)
 
 
-def is_small(files: Iterable[DataFile], small_files: int) -> bool:
-    """Whether so many of these files are small."""
+def is_small(files: Iterable[DeltaFile], small_files: int) -> bool:
+    """True if so many of these files are small."""
     return sum(1 for file in files if file.bytes < SMALL_BYTES) >= small_files
 
 
-def put_together(session: SparkSession, path: str, told: str, order: str | None = None) -> None:
-    """Make one commit that carries `told`, or none where nothing is to be done; along the column `order`, if there is one.
+def optimize(session: SparkSession, path: str, user_metadata: str, order: str | None = None) -> None:
+    """Make one commit that carries `user_metadata`, or none if no file needs it; along the column `order`, if given.
 
-    `session` is the caller's own. A commit that someone else makes meanwhile to the same files raises TransientError.
+    `session` is the caller's own. If someone else commits to the same files meanwhile, TransientError is raised.
     """
-    with with_settings(session, {USER_METADATA: told}), conflicts(path):
+    with with_settings(session, {USER_METADATA: user_metadata}), conflicts(path):
         if order is None or not _in_order(session, path, order):
-            _optimize(session, path)
+            _run_optimize(session, path)
 
 
-def _optimize(session: SparkSession, path: str) -> None:
+def _run_optimize(session: SparkSession, path: str) -> None:
     settings = {
         "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
         "spark.databricks.delta.optimize.maxFileSize": str(TARGET_BYTES),
@@ -61,8 +61,8 @@ def _optimize(session: SparkSession, path: str) -> None:
 
 
 def _in_order(session: SparkSession, path: str, order: str) -> bool:
-    """Whether it could be done so; a job per file that is written, one after the other."""
-    if why_not(session) is not None:
+    """Compact along `order` and return True, if that is possible; one job for each file written, one after the other."""
+    if not supported(session):
         return False
     txn = Transaction(session, path)
     if not is_known(txn):
@@ -70,10 +70,10 @@ def _in_order(session: SparkSession, path: str, order: str) -> bool:
     physical = txn.physical(order)
     placed = []
     for file in txn.files():
-        found = file.key_range(physical)
-        if found is None:
+        key_range = file.key_range(physical)
+        if key_range is None:
             return False
-        placed.append(Placed(*found, file.bytes, file.lost_rows > _LOST_ROWS, file))
+        placed.append(Placed(*key_range, file.bytes, file.lost_rows > _DELETED_ROWS_MAX, file))
     for run in runs(placed):
         txn.rewrite(run, order)
     if not txn.is_empty:
@@ -83,39 +83,39 @@ def _in_order(session: SparkSession, path: str, order: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file between the least and the greatest place of its rows; `worn`: it is written anew whatever its size."""
+    """A file with the least and the greatest position of its rows; `must_rewrite`: rewrite it at any size."""
 
     low: int
     high: int
     bytes: int
-    worn: bool
+    must_rewrite: bool
     file: TableFile
 
     @property
     def is_small(self) -> bool:
-        """Whether it is to be put together with its neighbours."""
-        return self.worn or self.bytes < SMALL_BYTES
+        """True if it should be compacted with its neighbours."""
+        return self.must_rewrite or self.bytes < SMALL_BYTES
 
 
 def runs(files: Iterable[Placed]) -> list[list[TableFile]]:
-    """Which files become one: neighbours that are small, as many as fit; one alone joins the large file before it."""
-    found: list[list[Placed]] = []
+    """Group files to compact: small neighbours, as many as fit; a single one joins the large file before it."""
+    groups: list[list[Placed]] = []
     before: Placed | None = None
     run: list[Placed] = []
     for file in sorted(files, key=lambda f: (f.low, f.high)):
         if run and file.is_small and _bytes(run) + file.bytes <= TARGET_BYTES:
             run.append(file)
             continue
-        found += _closed(before, run)
+        groups += _closed(before, run)
         before = run[-1] if run else before
         run = [file] if file.is_small else []
         before = before if run else file
-    found += _closed(before, run)
-    return [[placed.file for placed in run] for run in found]
+    groups += _closed(before, run)
+    return [[placed.file for placed in run] for run in groups]
 
 
 def _closed(before: Placed | None, run: Sequence[Placed]) -> list[list[Placed]]:
-    if len(run) > 1 or any(file.worn for file in run):
+    if len(run) > 1 or any(file.must_rewrite for file in run):
         return [list(run)]
     if run and before is not None and not before.is_small and before.bytes + run[0].bytes <= TARGET_BYTES:
         return [[before, *run]]

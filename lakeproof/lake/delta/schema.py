@@ -1,10 +1,9 @@
 """A Delta table's schema and properties, changed in one commit: renamed, put away, added and widened columns.
 
-Which columns those are belongs to `evolution`, what else the commit carries to `reshape`.
+Choosing those columns belongs to `planning.schema_change`, the cycle that commits to `cycle.schema_change_commits`.
 
 Delta's ALTER TABLE makes one commit for each clause and carries no transaction id, so the commit is made through Delta's own
-transaction, whose names are internal to delta-spark (DeltaLog.forTable, startTransaction, updateMetadata, writeFiles,
-filterFiles, commit, Action.fromJson, SetTransaction, ManualUpdate). No data file is read or written for the schema's sake:
+transaction (`jvm.Transaction`). No data file is read or written for the schema's sake:
 
     column mapping `name`   a column's files go by its physical name, so its name is metadata
     type widening           files keep the narrow type, and are read as the wide one
@@ -22,13 +21,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from lakeproof.errors import BEGIN_AGAIN, InvariantError, TableError
+from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import ONE_ATTEMPT, conflicts, version_to_follow
 from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo
-from lakeproof.lake.delta.jvm import Jvm
+from lakeproof.lake.delta.jvm import Transaction
 from lakeproof.lake.delta.log import find_commit
+from lakeproof.lake.delta.self_test import check_supported
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.spark.session import with_settings
 
 _ID = "delta.columnMapping.id"
@@ -41,11 +42,11 @@ _STATISTICS = "delta.dataSkippingStatsColumns"
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """`renamed`: old name → new name; `retyped`: new name → Spark type; `away`: name → what its new name begins with.
+class ColumnChanges:
+    """`renamed`: old name → new name; `retyped`: new name → Spark type; `away`: name → prefix of its new name.
 
-    `added`: name → Spark type; one that the table has is left as it is. `order`: the names in front, in order. `statistics`
-    as in a `TableSpec`, by the new names.
+    `added`: name → Spark type; an existing column is left as it is. `order`: the names of the first columns, in order.
+    `statistics` as in a `TableSpec`, by the new names.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -56,53 +57,60 @@ class SchemaChange:
     statistics: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """One commit to the Delta table at `path` that changes its columns, and inserts `rows` under the new ones.
+
+    `replace`: `rows` come in place of all existing rows.
+    """
+
+    path: str
+    change: ColumnChanges
+    info: CommitInfo
+    expected_version: int
+    rows: DataFrame | None = None
+    replace: bool = False
+
+
 def away_name(oid: int, attnum: int) -> str:
-    """What the name of a column that was dropped in the source begins with: no reader takes it for one of the table's."""
+    """Return the prefix of the name of a column that the source dropped; no reader takes it for one of the table's."""
     return f"{PUT_AWAY}{oid}_{attnum}"
 
 
-def change_schema(
-    session: SparkSession,
-    path: str,
-    change: SchemaChange,
-    commit: CommitInfo,
-    *,
-    rows: DataFrame | None = None,
-    replace: bool = False,
-    expected_version: int,
-) -> Applied:
-    """Commit once: the schema changes, `rows` come under the new one (instead of all that is there, if `replace`).
+def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
+    """Commit once: the schema changes, and the rows are inserted under the new one.
 
-    Nothing to change and no rows: no commit. Errors as `apply`.
+    If there is nothing to change and no rows there is no commit. Raises as `apply.prepare`, and LakeError if the installed
+    Delta is not the one that was tried.
     """
-    version_to_follow(path, expected_version, commit)
-    jvm = Jvm(session)
-    opened = jvm.delta.DeltaLog.forTable(jvm.jsession, path).startTransaction(jvm.none, jvm.none)
-    action = _module(jvm.delta.actions, "Action$")
-    metadata = json.loads(opened.metadata().json())
-    if not _change(metadata["metaData"], change) and rows is None:
-        return Applied(expected_version, 0, 0)
+    path, info, rows = request.path, request.info, request.rows
+    version_to_follow(path, request.expected_version, info)
+    check_supported(session, path)
+    txn = Transaction(session, path)
+    metadata = txn.metadata()
+    if not _change(metadata["metaData"], request.change) and rows is None:
+        return Applied(request.expected_version, 0, 0)
     try:
-        opened.updateMetadata(action.fromJson(json.dumps(metadata)), False)
+        txn.update_metadata(metadata)
     except Py4JJavaError as error:
-        told = str(error.java_exception.getMessage()).partition("\n")[0]
-        raise TableError(path, f"Delta refuses the change of its columns: {told}", BEGIN_AGAIN) from error
-    actions = [jvm.delta.actions.SetTransaction(commit.app_id, commit.number, jvm.none)]
+        message = str(error.java_exception.getMessage()).partition("\n")[0]
+        problem = {"problem": message}
+        raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
     if rows is not None:
-        if replace:
-            actions += [file.remove() for file in jvm.items(opened.filterFiles())]
-        actions += jvm.items(opened.writeFiles(rows._jdf))  # noqa: SLF001  Delta's transaction has no Python API
+        if request.replace:
+            txn.remove_all()
+        txn.add_rows(rows)
     # A commit takes its metadata from the settings of the thread's session.
-    with with_settings(session, {USER_METADATA: commit.user_metadata, **ONE_ATTEMPT}), conflicts(path):
-        opened.commit(jvm.seq(actions), _module(jvm.delta, "DeltaOperations$ManualUpdate$"))
-    made = find_commit(path, expected_version, commit.is_in)[1]
-    if made is None:
-        raise InvariantError(path, f"cycle {commit.number} left no commit", "report this")
-    return Applied(made.version, 0, 0)
+    with with_settings(session, {USER_METADATA: info.user_metadata, **ONE_ATTEMPT}), conflicts(path):
+        txn.commit_update(info.app_id, info.number)
+    commit = find_commit(path, request.expected_version, info.is_in)[1]
+    if commit is None:
+        raise InvariantError(path, f"cycle {info.number} left no commit", "report this")
+    return Applied(commit.version, 0, 0)
 
 
-def _change(metadata: dict[str, Any], change: SchemaChange) -> bool:
-    """Change a `metaData` action; whether anything differs."""
+def _change(metadata: dict[str, Any], change: ColumnChanges) -> bool:
+    """Change a `metaData` action; return True if anything differs."""
     schema = json.loads(metadata["schemaString"])
     configuration = dict(metadata.get("configuration") or {})
     before = json.dumps(schema, sort_keys=True)
@@ -134,12 +142,12 @@ def _change(metadata: dict[str, Any], change: SchemaChange) -> bool:
 
 
 def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]) -> None:
-    """Switch column mapping on: the files there are go by the names that the columns have now."""
+    """Switch column mapping on: the existing files go by the names that the columns have now."""
     if configuration.get(_MODE) == "name":
         return
     number = 0
-    for number, one in enumerate(fields, start=1):
-        one["metadata"] = {**one["metadata"], _ID: number, _PHYSICAL: one["name"]}
+    for number, column in enumerate(fields, start=1):
+        column["metadata"] = {**column["metadata"], _ID: number, _PHYSICAL: column["name"]}
     configuration |= {_MODE: "name", _MAX_ID: str(number)}
 
 
@@ -150,13 +158,13 @@ def _new_field(name: str, spark_type: str, configuration: dict[str, str]) -> dic
     return {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": mapped}
 
 
-def _widen(column: dict[str, Any], wanted: Any, configuration: dict[str, str]) -> None:
-    if column["type"] == wanted:
+def _widen(column: dict[str, Any], new_type: Any, configuration: dict[str, str]) -> None:
+    if column["type"] == new_type:
         return
     configuration[_WIDENING] = "true"
-    made = {"fromType": column["type"], "toType": wanted}
-    column["metadata"] = {**column["metadata"], _CHANGES: [*column["metadata"].get(_CHANGES, []), made]}
-    column["type"] = wanted
+    change = {"fromType": column["type"], "toType": new_type}
+    column["metadata"] = {**column["metadata"], _CHANGES: [*column["metadata"].get(_CHANGES, []), change]}
+    column["type"] = new_type
 
 
 def _free(prefix: str, taken: set[str]) -> str:
@@ -169,7 +177,3 @@ def _free(prefix: str, taken: set[str]) -> str:
 
 def _json_type(spark_type: str) -> Any:
     return json.loads(T.StructType.fromDDL(f"{quoted('x')} {spark_type}").json())["fields"][0]["type"]
-
-
-def _module(package: Any, name: str) -> Any:
-    return getattr(getattr(package, name), "MODULE$")

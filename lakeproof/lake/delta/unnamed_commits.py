@@ -1,14 +1,15 @@
-"""Taking out of a Delta table's log what no cut names: before a table is written its log ends where the newest cut says.
+"""Removing from a Delta table's log the commits that no cut names, so that it ends at the newest cut's version.
 
-What becomes of commits of others that stay belongs to `strays`; the data files that nothing names any more to `delta_files`.
+Dealing with other writers' commits belongs to `cycle.foreign_commits`; with data files that nothing names any more to
+`files`.
 
-    V ── ours ── ours                 ours go: the next commit is V + 1 again
-    V ── empty or missing ── any      all go: nobody can read them
-    V ── theirs ── ours               ours go, theirs stay
-    V ── ours ── theirs               all stay: theirs has our rows in it
+    V ── ours ── ours                 ours are removed: the next commit is V + 1 again
+    V ── empty or missing ── any      all are removed: nobody can read them
+    V ── theirs ── ours               ours are removed, theirs stay
+    V ── ours ── theirs               all stay: theirs contains our rows
 
-Neither Spark nor Delta syncs a commit, so after a power cut any part of what is above V may be there; and whatever is there
-is made again. Any part of a removal is such a state too. The caller holds the lease.
+Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above V, and the commits are made
+again. An interrupted removal leaves such a state, too. The caller holds the lease.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.log import LOG, NO_VERSION, Commit, LogGapError, check_whole, newest_version, read_commit
 
-# Commits, checksums, checkpoints and their parts, files in the making, each with its own checksum beside it.
+# Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
 NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A log without what no cut names: the version to commit on, and what others have committed that changes data.
+    """A log without unnamed commits of ours: the version to commit on, and others' commits that change data.
 
-    `strays` begins with the first commit that is not to be built on; any commits of ours below others' are among them.
+    `strays` begins with the first commit that must not be built on; it includes our commits below others'.
     """
 
     base: int
@@ -43,9 +44,9 @@ class Settled:
 
 
 def settle(session: SparkSession | None, path: str, version: int, is_ours: Callable[[Commit], bool]) -> Settled:
-    """Remove, durably, what is above `version` and ours or unreadable; say what others have left there.
+    """Remove, durably, our commits and unreadable ones above `version`; return what others have left there.
 
-    Raises LogGapError when the log does not reach `version`. `session` is that of the JVM which may know the log.
+    Raises LogGapError if the log does not reach `version`. `session` is that of the JVM which may have cached the log.
     """
     if not _is_above(path, version):
         check_whole(path, version)
@@ -65,32 +66,32 @@ def settle(session: SparkSession | None, path: str, version: int, is_ours: Calla
 
 
 def _is_above(path: str, version: int) -> bool:
-    """Whether the log has anything of a later version."""
+    """True if the log has anything of a later version."""
     log = Path(path) / LOG
     numbers = [_last_version(name) for name in _names(log)]
     return max(numbers, default=NO_VERSION) > version or _points_above(log, version)
 
 
 def _readable(path: str, version: int) -> list[Commit]:
-    """The commits above `version`, up to the first that is missing or damaged."""
-    found: list[Commit] = []
+    """Return the commits above `version`, up to the first that is missing or damaged."""
+    commits: list[Commit] = []
     try:
-        while (commit := read_commit(path, version + 1 + len(found))) is not None:
-            found.append(commit)
+        while (commit := read_commit(path, version + 1 + len(commits))) is not None:
+            commits.append(commit)
     except LogGapError:
         pass
-    return found
+    return commits
 
 
 def remove_above(path: str, version: int) -> None:
-    """Take out everything above `version`: what only points there first, then commits from the newest down."""
+    """Remove everything above `version`: first what only points there, then commits from the newest down."""
     log = Path(path) / LOG
-    going = [log / name for name in _names(log) if _last_version(name) > version]
-    # A commit is read as long as it is there; whatever speaks for it goes before.
-    going.sort(key=lambda file: (file.suffix == ".json", -_last_version(file.name), file.name))
+    to_remove = [log / name for name in _names(log) if _last_version(name) > version]
+    # A commit is read as long as it exists; everything that refers to it is removed before it.
+    to_remove.sort(key=lambda file: (file.suffix == ".json", -_last_version(file.name), file.name))
     if _points_above(log, version):
-        going = [log / _LAST_CHECKPOINT, log / f".{_LAST_CHECKPOINT}.crc", *going]
-    for file in going:
+        to_remove = [log / _LAST_CHECKPOINT, log / f".{_LAST_CHECKPOINT}.crc", *to_remove]
+    for file in to_remove:
         file.unlink(missing_ok=True)
         failpoint("cycle.after_unnamed")
     if log.is_dir():
@@ -111,18 +112,18 @@ def _last_version(name: str) -> int:
 
 
 def _points_above(log: Path, version: int) -> bool:
-    """Whether `_last_checkpoint` names a version above this one, or none at all."""
+    """True if `_last_checkpoint` names a version above this one, or none at all."""
     try:
-        told = json.loads((log / _LAST_CHECKPOINT).read_bytes())
+        pointer = json.loads((log / _LAST_CHECKPOINT).read_bytes())
     except FileNotFoundError:
         return False
     except ValueError:
         return True
-    return not isinstance(told, dict) or not isinstance(told.get("version"), int) or told["version"] > version
+    return not isinstance(pointer, dict) or not isinstance(pointer.get("version"), int) or pointer["version"] > version
 
 
 def named_through(path: str, is_named: Callable[[Commit], bool]) -> int:
-    """The newest version that `is_named` knows, NO_VERSION when there is none; damaged ones are none."""
+    """Return the newest version for which `is_named` is true, NO_VERSION if there is none; damaged ones don't count."""
     for version in range(newest_version(path), NO_VERSION, -1):
         try:
             commit = read_commit(path, version)

@@ -1,4 +1,7 @@
-"""Tables and views as Spark reads them at the Delta version that a cut names."""
+"""Tables and views as Spark reads them at the Delta version that a cut names.
+
+Choosing the cut is the caller's decision (`lakeproof.lake.read`).
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,27 @@ from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import pick
 from lakeproof.names import TableName
-from lakeproof.schema import HIDDEN_PREFIX
 from lakeproof.storage.paths import LakePaths
 
 Layer: TypeAlias = Literal["current", "history"]
 
 
 def read_layer(
-    spark: SparkSession, paths: LakePaths, table: TableName, at: CutTable, layer: Layer = "current"
+    spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, layer: Layer = "current"
 ) -> DataFrame:
-    """All columns of a table's current or history at the version that a cut names; LogGapError if that was emptied."""
-    key, version = paths.current(table), at.current_version
+    """Return all columns of a table's current or history at the version that a cut names.
+
+    Raises LogGapError if that version's commit was emptied.
+    """
+    key, version = paths.current(table), cut_table.current_version
     if layer == "history":
-        key, version = paths.history(table), at.history_version
+        key, version = paths.history(table), cut_table.history_version
     if is_emptied(paths.url(key), version):
         raise LogGapError(paths.url(key), f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
     return spark.read.format("delta").option("versionAsOf", version).load(paths.url(key))

@@ -1,10 +1,10 @@
-"""Tables without a key: a multiset of rows, of which k of n equal ones come or go.
+"""Tables without a key: a multiset of rows, of which k of n equal rows are inserted or deleted.
 
-Keyed tables belong to `net_change`; what a row's digest is made of to `exact`.
+Keyed tables belong to `net_change`; the digest that stands for a row to `rows.exact`.
 
-Rows are counted by digest: +1 for an insert or a new image, -1 for a deleted or an old row. What is left over is added (each
-copy under its own `_lp_dup`, the ordinal of its arrival) or taken away (the copies that arrived first). A bag that
-has fewer copies than the stream takes away is refused: the lake is not what the source was.
+Rows are counted by digest: +1 for an insert or a new image, -1 for a deleted or an old row. Surplus rows are inserted (each
+copy under its own `_lp_dup`, the ordinal of its arrival), missing ones deleted (the copies that arrived first). A bag that
+has fewer copies than the stream deletes is refused: then the lake is not what the source was.
 """
 
 from __future__ import annotations
@@ -13,59 +13,64 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import DUP, KEY, OP, ORD
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import DUP, KEY, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns
-from lakeproof.lake.planning.range_counts import Counts
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.matching import NET, net_counts
 from lakeproof.lake.rows.preconditions import FIRST
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
 
-# Rows of a range up to here send the digests or keys that they look for to every task; of more they are shuffled.
+# Up to this many rows in a range, the digests or keys to look for are sent to every task; more are shuffled.
 FEW_KEYS_MAX = 1_000_000
+DIGEST, SIGN, RANK = scratch("digest"), scratch("sign"), scratch("rank")
+_COPY, _STORED = scratch("copy"), scratch("stored")
 
 
 def signed(shape: SchemaVersion, events: DataFrame) -> DataFrame:
-    """The events with `_lp_digest` of the row and `_lp_sign`, +1 for a row that comes and -1 for one that goes."""
-    sign = F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
-    return events.withColumn("_lp_digest", row_key(shape)).withColumn("_lp_sign", sign)
+    """Return the events with `__lp_digest` of the row and `__lp_sign`: +1 for an inserted row, -1 for a deleted one."""
+    return events.withColumn(DIGEST, row_key(shape)).withColumn(SIGN, _sign())
 
 
 def bag_net_change(
-    shape: SchemaVersion, events: DataFrame, counts: Counts, base: DataFrame | None
+    shape: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None
 ) -> tuple[DataFrame | None, DataFrame]:
-    """(deletes by `_lp_key` and `_lp_dup`, with `_lp_first`; images); `base` has current's columns, None if empty."""
+    """Return (deletes by `_lp_key` and `_lp_dup`, with `__lp_first`; images).
+
+    `base` has current's columns, None if empty.
+    """
     if counts.inserts_only:
         return None, pick(events.withColumn(DUP, F.col(ORD)), current_columns(shape))
-    sign = F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
-    totals = events.groupBy(KEY).agg(F.sum(sign).alias("_lp_net")).where(F.col("_lp_net") != 0)
-    totals = totals.select(F.col(KEY).alias("_lp_digest"), "_lp_net")
-    come = events.where(F.col(OP).isin("insert", "update")).withColumn(DUP, F.col(ORD))
-    images = ranked(come, F.col(DUP).desc()).join(
-        totals, (F.col(KEY) == F.col("_lp_digest")) & (F.col("_lp_rank") <= F.col("_lp_net")), "left_semi"
+    totals = net_counts(events, KEY, _sign()).withColumnRenamed(KEY, DIGEST)
+    inserted = events.where(F.col(OP).isin("insert", "update")).withColumn(DUP, F.col(ORD))
+    images = _ranked(inserted, F.col(DUP).desc()).join(
+        totals, (F.col(KEY) == F.col(DIGEST)) & (F.col(RANK) <= F.col(NET)), "left_semi"
     )
-    gone = totals.where(F.col("_lp_net") < 0)
-    taken = _taken(gone, base, few=counts.rows <= FEW_KEYS_MAX).withColumn(FIRST, F.monotonically_increasing_id())
-    return taken, pick(images, current_columns(shape))
+    missing = totals.where(F.col(NET) < 0)
+    deletes = _oldest_copies(missing, base, broadcast=counts.rows <= FEW_KEYS_MAX)
+    return deletes.withColumn(FIRST, F.monotonically_increasing_id()), pick(images, current_columns(shape))
 
 
-def ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
-    """`_lp_rank` from 1 among the rows of equal `_lp_key`."""
-    return rows.withColumn("_lp_rank", F.row_number().over(Window.partitionBy(KEY).orderBy(order)))
+def _sign() -> SparkColumn:
+    return F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
 
 
-def _taken(gone: DataFrame, base: DataFrame | None, *, few: bool) -> DataFrame:
-    """The copies that go: as many of each digest as were taken away, those that arrived first."""
-    wanted = gone.select(
-        "_lp_digest", F.explode(F.sequence(F.lit(1), (-F.col("_lp_net")).cast("int"))).alias("_lp_nth")
-    )
+def _ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
+    """Add `__lp_rank`, from 1 among the rows of equal `_lp_key`."""
+    return rows.withColumn(RANK, F.row_number().over(Window.partitionBy(KEY).orderBy(order)))
+
+
+def _oldest_copies(missing: DataFrame, base: DataFrame | None, *, broadcast: bool) -> DataFrame:
+    """Return the copies to delete: as many of each digest as are missing, those that arrived first."""
+    copies = missing.select(DIGEST, F.explode(F.sequence(F.lit(1), (-F.col(NET)).cast("int"))).alias(_COPY))
     short = refuse_table("a row that the source deleted or updated is not in the lake, or not as often", "bigint")
     if base is None:
-        return wanted.select(F.col("_lp_digest").alias(KEY), short.alias(DUP))
-    digests = gone.select("_lp_digest")
-    digests = F.broadcast(digests) if few else digests
-    there = base.select(col(KEY), col(DUP)).join(digests, F.col(KEY) == F.col("_lp_digest"), "left_semi")
-    numbered = ranked(there, F.col(DUP)).select(F.col(KEY).alias("_lp_in"), DUP, "_lp_rank")
-    on_copy = (F.col("_lp_digest") == F.col("_lp_in")) & (F.col("_lp_nth") == F.col("_lp_rank"))
-    found = wanted.join(numbered, on_copy, "left")
-    return found.select(F.col("_lp_digest").alias(KEY), F.coalesce(F.col(DUP), short).alias(DUP))
+        return copies.select(F.col(DIGEST).alias(KEY), short.alias(DUP))
+    digests = missing.select(DIGEST)
+    digests = F.broadcast(digests) if broadcast else digests
+    stored = base.select(col(KEY), col(DUP)).join(digests, F.col(KEY) == F.col(DIGEST), "left_semi")
+    stored = _ranked(stored, F.col(DUP)).select(F.col(KEY).alias(_STORED), DUP, RANK)
+    on_copy = (F.col(DIGEST) == F.col(_STORED)) & (F.col(_COPY) == F.col(RANK))
+    matched = copies.join(stored, on_copy, "left")
+    return matched.select(F.col(DIGEST).alias(KEY), F.coalesce(F.col(DUP), short).alias(DUP))

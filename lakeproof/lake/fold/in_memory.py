@@ -1,45 +1,48 @@
 """A range that fits into memory, added up without a Spark job: landing files → Arrow → two local relations.
 
-Larger ranges, bags and identity FULL belong to `net_change`, which this agrees with; unchanged TOAST values to
-`small_toast`; writing the result to `apply`.
+Larger ranges, bags and identity FULL belong to `net_change`, with whose results these agree; unchanged TOAST values to
+`in_memory_toast`; writing the result to `delta.apply`.
 
-A cycle over many tables with few changes each costs what its Spark jobs and plans cost, hardly anything else. Here the
+A cycle over many tables with few changes each costs what its Spark jobs and plans cost, and hardly anything else. Here the
 newest row of each key is found by one pass over columns in memory, and both commits are made from relations that the
-driver already holds. What this can't do exactly as Spark does it, or may have to refuse, it leaves to Spark (None): a
-value keeps its Arrow type from the landing's file to the relation, and a key's exact text is Spark's own expression.
+driver already holds. Returns None, leaving the work to Spark, if the result could differ from Spark's or a row may have to
+be refused: a value keeps its Arrow type from the landing's file to the relation, and a key's exact text is Spark's own
+expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, ROW, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lake.columns import column_names, current_columns, has_old_rows, keeps_key, merge_key, quoted
 from lakeproof.lake.fold.in_memory_toast import Marked, mark
-from lakeproof.lake.fold.net_change import Folded, NetChange
-from lakeproof.lake.planning.range_counts import Counts, in_range_mask
+from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.planning.range_counts import in_range_mask
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value
-from lakeproof.lake.rows.landing_rows import MARKED
+from lakeproof.lake.rows.landing_rows import MARKED, LandedRange
 from lakeproof.lake.rows.preconditions import FIRST, first_changes_in_memory, has_null_key
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.types import arrow_type, spark_type
 
-# Above, Spark's own plan costs less than the driver's one thread; and what a table may take of the driver's memory,
-# decoded, a few times over (10 MB of a relation are 30 MB in the JVM).
+# Above this number of rows Spark's own plan costs less than the driver's one thread; above this size a table takes too much
+# of the driver's memory, since it is decoded and held a few times over (10 MB of a relation are 30 MB in the JVM).
 SMALL_ROWS_MAX = 20_000
 SMALL_BYTES_MAX = 16 << 20
-# What one look at a file may bring beyond that: few rows, because a row may be large; fewer, where one of them is by far.
+# Reading one batch of a file may exceed that: so batches have few rows, because a row may be large; fewer, if one of them is
+# much larger.
 _ROWS_AT_ONCE = 256
 FIRST_BYTES_MAX = 64 << 20
-_ROW = "_lp_row"
-_HIDDEN = (LSN, SEQ, _ROW, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
+_HIDDEN = (LSN, SEQ, ROW, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
 _TYPES = {
     ORD: "bigint",
     LSN: "bigint",
@@ -54,21 +57,14 @@ _TYPES = {
 }
 
 
-def fold_small(
-    session: SparkSession,
-    shape: SchemaVersion,
-    pieces: Sequence[Slice],
-    *,
-    bases: Mapping[int, int],
-    start: Lsn,
-    end: Lsn,
-    counts: Counts,
-    base: DataFrame | None,
-) -> Folded | None:
-    """What `net_change.fold` gives for the rows of `pieces` in (start, end]; None where that is Spark's to do."""
+def fold_in_memory(
+    session: SparkSession, landed: LandedRange, counts: ChangeCounts, base: DataFrame | None
+) -> ResolvedChanges | None:
+    """Return what `net_change.resolve_range` gives for the range's rows; None if Spark has to do it."""
+    shape = landed.shape
     if shape.is_bag or has_old_rows(shape) or counts.rows > SMALL_ROWS_MAX:
         return None
-    rows = _read(shape, pieces, bases, start, end)
+    rows = _read(landed)
     if rows is None or pc.any(pc.starts_with(rows.column(TEXT), MARKED)).as_py():
         return None
     if has_null_key(shape, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
@@ -88,55 +84,56 @@ def fold_small(
     live = rows.filter(pc.invert(is_truncate))
     live = live if last is None else live.filter(pc.greater(live.column(ORD), last))
     newest = live if counts.inserts_only else _newest(live, merge_key(shape))
-    alive = newest.filter(pc.is_in(newest.column(OP), pa.array(["insert", "update"])))
+    images = newest.filter(pc.is_in(newest.column(OP), pa.array(["insert", "update"])))
     if marked is not None:
-        alive = marked.completed(alive)
-        if alive.nbytes > SMALL_BYTES_MAX:
+        images = marked.completed(images)
+        if images.nbytes > SMALL_BYTES_MAX:
             return None
-    return Folded(events, _net(session, shape, live, alive, counts, wipe=last is not None), counts)
+    if counts.inserts_only:
+        return ResolvedChanges(events, _inserted(session, shape, images), counts)
+    return ResolvedChanges(events, _net(session, shape, live, images, truncate=last is not None), counts)
 
 
 def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Each key's last row."""
+    """Return each key's last row."""
     newest = live.group_by(list(key), use_threads=False).aggregate([(ORD, "max")]).column(f"{ORD}_max")
     return live.filter(pc.is_in(live.column(ORD), pa.chunked_array(newest).combine_chunks()))
 
 
-def _net(
-    session: SparkSession, shape: SchemaVersion, live: pa.Table, alive: pa.Table, counts: Counts, *, wipe: bool
-) -> NetChange:
-    columns, key = current_columns(shape), list(merge_key(shape))
-    if counts.inserts_only:
-        return NetChange(shape, None, _relation(session, shape, alive.select(columns)))
-    firsts = first_changes_in_memory(key, live)
-    deletes = None if wipe else _relation(session, shape, firsts)
-    presupposed = len(firsts) - firsts.column(FIRST).null_count
-    images = _relation(session, shape, alive.select(columns)).coalesce(1) if alive.num_rows else None
-    return NetChange(shape, deletes, images, wipe, presupposed=presupposed)
+def _inserted(session: SparkSession, shape: SchemaVersion, images: pa.Table) -> NetChange:
+    return NetChange(merge_key(shape), images=_relation(session, shape, images.select(current_columns(shape))))
 
 
-def _read(
-    shape: SchemaVersion, pieces: Sequence[Slice], bases: Mapping[int, int], start: Lsn, end: Lsn
-) -> pa.Table | None:
-    """The rows under the columns' names, with `_lp_ord`; None where they are too large or not of the expected types."""
+def _net(session: SparkSession, shape: SchemaVersion, live: pa.Table, images: pa.Table, *, truncate: bool) -> NetChange:
+    firsts = first_changes_in_memory(merge_key(shape), live)
+    deletes = None if truncate else _relation(session, shape, firsts)
+    preconditions = len(firsts) - firsts.column(FIRST).null_count
+    rows = _relation(session, shape, images.select(current_columns(shape))).coalesce(1) if images.num_rows else None
+    return NetChange(merge_key(shape), deletes, rows, truncate, preconditions=preconditions)
+
+
+def _read(landed: LandedRange) -> pa.Table | None:
+    """Return the rows under the columns' names, with `_lp_ord`; None if they are too large or not of the expected types."""
+    shape, slices = landed.shape, landed.slices
     names = [*_HIDDEN, *(f"c{i}" for i in range(len(shape.columns)))]
-    sizes = [p.file.decoded for p in pieces]
+    sizes = [p.file.decoded for p in slices]
     if any(s.row > SMALL_BYTES_MAX for s in sizes):
         return None
-    if sum(s.bytes for p, s in zip(pieces, sizes, strict=True) if p.whole) > SMALL_BYTES_MAX:
+    if sum(s.bytes for p, s in zip(slices, sizes, strict=True) if p.whole) > SMALL_BYTES_MAX:
         return None
     batches, size = [], 0
-    for piece in pieces:
-        for batch in _batches(piece, names, start, end):
+    for piece in slices:
+        for batch in _batches(piece, names, landed.start, landed.end):
             size += batch.nbytes
             if size > SMALL_BYTES_MAX:
                 return None
-            ordinal = pc.add(batch.column(_ROW), pa.scalar(bases[piece.number], pa.int64()))
+            first = pa.scalar(landed.first_ordinals[piece.number], pa.int64())
+            ordinal = pc.add(batch.column(ROW), first)
             batches.append(pa.Table.from_batches([batch]).append_column(ORD, ordinal))
     if not batches:
         return None
     rows = pa.concat_tables(batches)
-    rows = rows.set_column(names.index(OP), OP, rows.column(OP).cast(pa.string())).drop_columns([_ROW])
+    rows = rows.set_column(names.index(OP), OP, rows.column(OP).cast(pa.string())).drop_columns([ROW])
     if any(rows.schema.field(f"c{i}").type != arrow_type(c) for i, c in enumerate(shape.columns)):
         return None
     own = {f"c{i}": name for i, name in enumerate(column_names(shape))}
@@ -151,7 +148,7 @@ def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[p
 
 
 def _with_key(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> pa.Table:
-    """`_lp_key`: Spark's expression over a local relation, which its optimizer evaluates without a job."""
+    """Add `_lp_key` by Spark's expression over a local relation, which its optimizer evaluates without a job."""
     if not keeps_key(shape):
         return rows.append_column(KEY, pa.nulls(rows.num_rows, pa.string()))
     keyed = (
@@ -164,6 +161,6 @@ def _with_key(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> pa
 
 
 def _relation(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> DataFrame:
-    """The rows as a relation that the driver holds."""
+    """Return the rows as a relation that the driver holds."""
     types = {c.name: spark_type(c) for c in shape.columns} | _TYPES
     return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))

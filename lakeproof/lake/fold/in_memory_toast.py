@@ -1,12 +1,13 @@
-"""Unchanged TOAST values of a range that fits into memory: where each comes from, by one walk through the changes.
+"""Unchanged TOAST values of a range that fits into memory: the holder of each, found by one walk through the changes.
 
-Larger ranges belong to `toast` and `lineage`, which this agrees with; reading and folding the range to `small_range`.
+Larger ranges belong to `toast` and `lineage`, with whose results these agree; reading and adding up the range to
+`in_memory`.
 
-The walk keeps for every key whose row it is and which change gave each large value last; an unchanged value is then another
-row's of the range, or of the lake's row under the key that the row began with. Those rows are fetched by one scan of
-current. History gets the holders' ordinals, the rows that come get the values. Whatever does not come out (a row that is
-not there, a value that was never sent, rows that are too large for the driver) is left to Spark's road, which refuses by
-name what is to be refused.
+For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
+change, or, if the range never set it, from the lake's row under the row's first key. Those rows are fetched by one scan of
+current. History gets the holders' ordinals, the inserted rows get the values. If a holder can't be found (a missing row, a
+value that was never sent, rows too large for the driver), the range is left to Spark, which refuses it by name if it must be
+refused.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
-from lakeproof.lake.columns import column_names, large_columns
-from lakeproof.lake.rows.columns import col
+from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED, scratch
+from lakeproof.lake.columns import column_names, large_columns, quoted
+from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.schema import SchemaVersion
 
-# What all rows that are fetched may have together, each its share: the driver holds them.
+# The most bytes of all fetched rows together, shared equally among them: the driver holds them.
 FETCHED_BYTES_MAX = 16 << 20
-_LARGE = "_lp_large"
+_LARGE = scratch("large")
 
 Key: TypeAlias = tuple[Any, ...]
 
 
-class _NotHere(Exception):  # noqa: N818  not an error: Spark's road takes over
-    """A value whose place the walk can't tell."""
+class _HolderNotFoundError(Exception):
+    """The walk can't find a value's holder: Spark has to resolve the range."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """One row of the table on its way through the range: the key it has in the lake, and who gave its values last."""
+    """One row of the table during the walk: its key in the lake, and the change that last set each of its values."""
 
     base: Key | None
     given: dict[int, int] = field(default_factory=dict)
@@ -49,45 +51,45 @@ class _Row:
 
 @dataclass(slots=True)
 class _Walk:
-    """`wanted`: for column i, row → the row that has its value; of the lake's rows those behind the range's."""
+    """`source_rows`: for column i, row number → number of the row that has its value; the lake's rows come last."""
 
     columns: Sequence[int]
     count: int
-    wanted: dict[int, dict[int, int]] = field(default_factory=dict)
+    source_rows: dict[int, dict[int, int]] = field(default_factory=dict)
     fetched: dict[Key, int] = field(default_factory=dict)
     rows: dict[Key, _Row] = field(default_factory=dict)
     gone: set[Key] = field(default_factory=set)
     emptied: bool = False
 
-    def at(self, key: Key) -> _Row:
-        """The row that has this key now."""
+    def row(self, key: Key) -> _Row:
+        """Return the row that has this key now."""
         if key not in self.rows:
             self.rows[key] = _Row(None if self.emptied or key in self.gone else key)
         return self.rows[key]
 
     def leave(self, key: Key) -> _Row:
-        """The row that had this key; it is free then."""
-        row = self.at(key)
+        """Return the row that had this key, and free the key."""
+        row = self.row(key)
         del self.rows[key]
         self.gone.add(key)
         return row
 
     def truncate(self) -> None:
-        """No row from before is there any more."""
+        """Forget all rows."""
         self.rows.clear()
         self.emptied = True
 
     def image(self, row: _Row, number: int, unchanged: Sequence[int]) -> None:
-        """An after-image: what it gives, and what it leaves out."""
+        """Record an after-image: the values that it sets, and those that it leaves out."""
         for i in self.columns:
             if i not in unchanged:
                 row.given[i] = number
             else:
-                self.wanted.setdefault(i, {})[number] = row.given[i] if i in row.given else self._from_lake(row)
+                self.source_rows.setdefault(i, {})[number] = row.given[i] if i in row.given else self._from_lake(row)
 
     def _from_lake(self, row: _Row) -> int:
         if row.base is None:
-            raise _NotHere
+            raise _HolderNotFoundError
         return self.fetched.setdefault(row.base, self.count + len(self.fetched))
 
 
@@ -97,31 +99,32 @@ class Marked:
 
     rows: pa.Table
     lake: pa.Table
-    wanted: Mapping[int, Mapping[int, int]]
+    source_rows: Mapping[int, Mapping[int, int]]
     shape: SchemaVersion
 
     def completed(self, chosen: pa.Table) -> pa.Table:
-        """Some of `rows` with every unchanged value."""
+        """Return some of `rows` with every unchanged value."""
         numbers = pc.index_in(chosen.column(ORD), value_set=self.rows.column(ORD).combine_chunks()).to_pylist()
         texts = [json.loads(t) if t else {} for t in chosen.column(TEXT).to_pylist()]
         touched = set[int]()
-        for i, wanted in self.wanted.items():
+        for i, source_rows in self.source_rows.items():
             column = self.shape.columns[i]
-            places = [wanted.get(number, number) for number in numbers]
+            places = [source_rows.get(number, number) for number in numbers]
             chosen = _with(chosen, column.name, _both(self, column.name).take(pa.array(places, pa.int64())))
             given = _both(self, TEXT).take(pa.array(places, pa.int64())).to_pylist()
-            for at, number in enumerate(numbers):
-                text = json.loads(given[at]).get(str(column.attnum)) if number in wanted and given[at] else None
+            for i_row, number in enumerate(numbers):
+                source = given[i_row] if number in source_rows else None
+                text = json.loads(source).get(str(column.attnum)) if source else None
                 if text is not None:
-                    texts[at][str(column.attnum)] = text
-                    touched.add(at)
+                    texts[i_row][str(column.attnum)] = text
+                    touched.add(i_row)
         own = chosen.column(TEXT).to_pylist()
-        told = [_json(texts[at]) if at in touched else text for at, text in enumerate(own)]
-        return _with(chosen, TEXT, pa.array(told, pa.string()))
+        merged = [_json(texts[i]) if i in touched else text for i, text in enumerate(own)]
+        return _with(chosen, TEXT, pa.array(merged, pa.string()))
 
 
 def mark(rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> Marked | None:
-    """`rows` in the order of `_lp_ord` with the holders of what is unchanged; None where that is Spark's to do.
+    """Return `rows`, which are in the order of `_lp_ord`, with the holders of unchanged values; None if Spark has to do it.
 
     `base` is the table before the range, current's columns.
     """
@@ -132,42 +135,42 @@ def mark(rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFra
         _follow(walk, rows, keys)
         lake = _fetch(walk, rows, shape, key, base)
         holders = _holders(walk, rows, lake, shape)
-    except _NotHere:
+    except _HolderNotFoundError:
         return None
     named = [_json(holders[n]) if n in holders else None for n in range(rows.num_rows)]
     rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.array(named, pa.string()))
-    return Marked(rows, lake, walk.wanted, shape)
+    return Marked(rows, lake, walk.source_rows, shape)
 
 
 def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) -> dict[int, dict[str, int]]:
     """For each row with unchanged values, the ordinals of their holders by attribute number."""
     ordinals = rows.column(ORD).to_pylist()
     held = _held(lake, shape, walk.columns) if walk.fetched else []
-    found: dict[int, dict[str, int]] = {}
+    holders: dict[int, dict[str, int]] = {}
     for i in walk.columns:
         name = str(shape.columns[i].attnum)
-        for number, source in walk.wanted.get(i, {}).items():
+        for number, source in walk.source_rows.get(i, {}).items():
             place = ordinals[source] if source < walk.count else held[source - walk.count].get(name)
             if place is None:
-                raise _NotHere
-            found.setdefault(number, {})[name] = place
-    return found
+                raise _HolderNotFoundError
+            holders.setdefault(number, {})[name] = place
+    return holders
 
 
 def _held(lake: pa.Table, shape: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
-    """For each of the lake's rows, where its large values are held; nothing for one that has none."""
+    """Return, for each of the lake's rows, the ordinals of the rows that hold its large values, by attribute number."""
     held = []
-    there = {i: lake.column(shape.columns[i].name).is_valid().to_pylist() for i in columns}
-    told = (lake.column(c).to_pylist() for c in (ORD, FROM, TEXT))
-    for at, (ordinal, named, text) in enumerate(zip(*told, strict=True)):
+    is_set = {i: lake.column(shape.columns[i].name).is_valid().to_pylist() for i in columns}
+    columns_of = (lake.column(c).to_pylist() for c in (ORD, FROM, TEXT))
+    for number, (ordinal, named, text) in enumerate(zip(*columns_of, strict=True)):
         texts, older = json.loads(text or "{}"), json.loads(named or "{}")
         attnums = ((i, str(shape.columns[i].attnum)) for i in columns)
-        held.append({a: older.get(a, ordinal) for i, a in attnums if there[i][at] or a in texts})
+        held.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
     return held
 
 
 def _both(marked: Marked, name: str) -> pa.ChunkedArray:
-    """A column of the range's rows, and behind it the lake's."""
+    """Return a column of the range's rows, followed by the lake's."""
     values = marked.rows.column(name)
     if not marked.lake.num_rows:
         return values
@@ -196,44 +199,41 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
                 walk.leave(key)
             case "before":
                 if ops[number + 1 : number + 2] != ["update"] or ordinals[number + 1] != ordinals[number] + 1:
-                    raise _NotHere
+                    raise _HolderNotFoundError
                 if keys[number + 1] != key:
                     walk.rows[keys[number + 1]] = walk.leave(key)
             case _:
-                walk.image(walk.at(key), number, unchanged)
+                walk.image(walk.row(key), number, unchanged)
 
 
 def _fetch(walk: _Walk, rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table:
-    """The lake's rows that are wanted, in the order of their numbers; raises where one is missing, there twice, or large."""
-    names = column_names(shape)
-    chosen = [*key, *(names[i] for i in walk.columns if names[i] not in key), TEXT, ORD, FROM]
+    """Return the lake's rows needed, in the order of their numbers; raises if one is missing, doubled or too large."""
+    own = column_names(shape)
+    chosen = [*key, *(own[i] for i in walk.columns if own[i] not in key), TEXT, ORD, FROM]
     if not walk.fetched:
         return pa.table({})
     if base is None:
-        raise _NotHere
+        raise _HolderNotFoundError
     types = dict(base.dtypes)
     keys = [pa.array([k[i] for k in walk.fetched], rows.schema.field(name).type) for i, name in enumerate(key)]
-    wanted = base.sparkSession.createDataFrame(
-        pa.table(keys, names=[f"_lp_k{i}" for i in range(len(key))]),
-        ", ".join(f"_lp_k{i} {types[k]}" for i, k in enumerate(key)),
+    needed = base.sparkSession.createDataFrame(
+        pa.table(keys, names=list(key)),
+        ", ".join(f"{quoted(k)} {types[k]}" for k in key),
     )
-    same = F.lit(True)
-    for i, k in enumerate(key):
-        same = same & (col(k) == F.col(f"_lp_k{i}"))
-    rows_there = base.select(*(col(c) for c in chosen)).join(F.broadcast(wanted), same, "left_semi")
+    stored = join_on_key(pick(base, chosen), F.broadcast(needed), key, "left_semi", null_safe=False)
     sized = [c for c in chosen if c not in {*key, ORD, FROM}]
-    found = within(rows_there, sized, FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
-    if pc.any(found.column(_LARGE)).as_py():
-        raise _NotHere
-    there = list(zip(*(found.column(k).to_pylist() for k in key), strict=True))
-    places = {k: i for i, k in enumerate(there)}
-    if len(places) != len(there) or places.keys() != walk.fetched.keys():
-        raise _NotHere
-    return found.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
+    fetched = within(stored, sized, FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
+    if pc.any(fetched.column(_LARGE)).as_py():
+        raise _HolderNotFoundError
+    existing = list(zip(*(fetched.column(k).to_pylist() for k in key), strict=True))
+    places = {k: i for i, k in enumerate(existing)}
+    if len(places) != len(existing) or places.keys() != walk.fetched.keys():
+        raise _HolderNotFoundError
+    return fetched.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
 
 
 def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:
-    """`rows` without the values of `names` where a row has more bytes of them; `_lp_large` says so."""
+    """Return `rows` without the values of `names` in rows that have more bytes of them; those are marked in `__lp_large`."""
     sizes = [F.coalesce(F.octet_length(col(c).cast("string")), F.lit(0)).cast("bigint") for c in names]
     is_large = reduce(add, sizes, F.lit(0).cast("bigint")) > F.lit(bytes_max)
     kept = [F.when(~is_large, col(c)).alias(c) if c in names else col(c) for c in rows.columns]

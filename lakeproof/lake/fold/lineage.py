@@ -1,6 +1,6 @@
-"""Whose row a change is: runs of one row under one key, linked by key moves into lineages.
+"""The row to which each change belongs: runs of one row under one key, linked by key moves into lineages.
 
-Only unchanged TOAST values need this (`toast`); what a batch adds up to (`net_change`) does not.
+Only unchanged TOAST values need this (`toast`); adding changes up (`net_change`) does not.
 
     key 1:  update ── move out          a run begins with an insert or a move in and ends with a delete or a move out;
                           │             a key's first run may have begun before the range: its base is in the lake
@@ -21,40 +21,56 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
-from lakeproof.hidden_columns import OP, ORD
+from lakeproof.hidden_columns import OP, ORD, scratch
 from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.matching import same_key
 
-BASE_KEY = "_lp_base_key_"
-LINEAGE = "_lp_lineage"
-HAS_BASE = "_lp_has_base"
-_EPOCH = "_lp_epoch"
-_BIRTH = "_lp_birth"
-_DEATH = "_lp_death"
-_RUN = "_lp_run"
-_RUN_NUMBER = "_lp_run_number"
-# Moves up to here are chained on the driver in one pass (16 bytes each); above, by joins in Spark.
+_ABOVE = scratch("above")
+_AT = scratch("at")
+_BLOCK = scratch("block")
+_CHILD = scratch("child")
+_FIRST = scratch("first")
+_OLD_HALF = scratch("old_half")
+_HALF = scratch("half")
+_IN = scratch("in")
+_IN_BLOCK = scratch("in_block")
+_MOVED = scratch("moved")
+_PARENT = scratch("parent")
+_PRIOR = scratch("prior")
+_ROOT = scratch("root")
+
+BASE_KEY = scratch("base_key_")
+LINEAGE = scratch("lineage")
+HAS_BASE = scratch("has_base")
+_EPOCH = scratch("epoch")
+_BIRTH = scratch("birth")
+_DEATH = scratch("death")
+_RUN = scratch("run")
+_RUN_NUMBER = scratch("run_number")
+# Up to this number, moves are chained on the driver in one pass (16 bytes each); more are chained by joins in Spark.
 DRIVER_MOVES_MAX = 200_000
 # 2**40 moves in one chain are more than a cycle can have.
 ROUNDS_MAX = 40
-# Truncates up to here stand in the query, which looks at each for each row; more are looked at in blocks of as many.
+# Up to this number, truncates are literals of the query, which checks each for each row; more are checked in blocks of this
+# size.
 LITERAL_TRUNCATES_MAX = 1_000
 
 
 def with_lineage(
     session: SparkSession, events: DataFrame, key: Sequence[str], truncates: Sequence[int], *, moves: bool
 ) -> DataFrame:
-    """`events` (no truncate rows) with `_lp_lineage`, `_lp_has_base` and the root's key in `_lp_base_key_<i>`.
+    """Return `events` (no truncate rows) with `__lp_lineage`, `__lp_has_base` and the root's key in `__lp_base_key_<i>`.
 
-    `truncates` are the `_lp_ord` of the truncates in the range: no lineage crosses one. `moves` says that there may be key
-    moves. Rows of one lineage share its number; the base is there where the lineage began before the range.
+    `truncates` are the `_lp_ord` of the truncates in the range: no lineage crosses one. `moves`: there may be key
+    moves. Rows of one lineage share its number; `__lp_has_base` is true if the lineage began before the range.
     """
     events = _with_epoch(session, events, truncates)
     events = _with_moves(events, key) if moves else _without_moves(events)
     runs = _with_runs(events, key)
     if moves:
         roots = root_runs(session, _links(runs))
-        runs = runs.join(roots, F.col(_RUN) == F.col("_lp_child"), "left")
-        runs = runs.withColumn(LINEAGE, F.coalesce(F.col("_lp_root"), F.col(_RUN))).drop("_lp_child", "_lp_root")
+        runs = runs.join(roots, F.col(_RUN) == F.col(_CHILD), "left")
+        runs = runs.withColumn(LINEAGE, F.coalesce(F.col(_ROOT), F.col(_RUN))).drop(_CHILD, _ROOT)
     else:
         runs = runs.withColumn(LINEAGE, F.col(_RUN))
     first = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -66,45 +82,45 @@ def with_lineage(
 
 
 def root_runs(session: SparkSession, links: DataFrame, driver_max: int = DRIVER_MOVES_MAX) -> DataFrame:
-    """`links` (`_lp_child`, `_lp_parent`: run numbers, a parent's less than its child's) → each child's `_lp_root`.
+    """Return each child's `__lp_root`; `links` are `__lp_child` and `__lp_parent`: run numbers, the parent's the lesser.
 
-    Where they are few they are sent to every task; many would fill the driver, and are shuffled.
+    Few links are sent to every task; many would fill the driver, and are shuffled.
     """
-    found = links.limit(driver_max + 1).collect()
-    if len(found) <= driver_max:
+    few = links.limit(driver_max + 1).collect()
+    if len(few) <= driver_max:
         roots: dict[int, int] = {}
-        for child, parent in sorted((int(r[0]), int(r[1])) for r in found):
+        for child, parent in sorted((int(r[0]), int(r[1])) for r in few):
             roots[child] = roots.get(parent, parent)
-        return F.broadcast(session.createDataFrame(list(roots.items()), "_lp_child bigint, _lp_root bigint"))
+        return F.broadcast(session.createDataFrame(list(roots.items()), f"{_CHILD} bigint, {_ROOT} bigint"))
     return _doubled(links)
 
 
 def _doubled(links: DataFrame) -> DataFrame:
-    """Each round replaces a run's ancestor by that one's ancestor, so distances double."""
-    now = links.select("_lp_child", F.col("_lp_parent").alias("_lp_root")).localCheckpoint()
+    """Replace, in each round, a run's ancestor by that ancestor's ancestor, so that distances double."""
+    now = links.select(_CHILD, F.col(_PARENT).alias(_ROOT)).localCheckpoint()
     for _ in range(ROUNDS_MAX):
-        above = now.select(F.col("_lp_child").alias("_lp_at"), F.col("_lp_root").alias("_lp_above"))
-        joined = now.join(above, F.col("_lp_root") == F.col("_lp_at"), "left").localCheckpoint()
-        if joined.where(F.col("_lp_above").isNotNull()).isEmpty():
+        above = now.select(F.col(_CHILD).alias(_AT), F.col(_ROOT).alias(_ABOVE))
+        joined = now.join(above, F.col(_ROOT) == F.col(_AT), "left").localCheckpoint()
+        if joined.where(F.col(_ABOVE).isNotNull()).isEmpty():
             return now
-        now = joined.select("_lp_child", F.coalesce(F.col("_lp_above"), F.col("_lp_root")).alias("_lp_root"))
+        now = joined.select(_CHILD, F.coalesce(F.col(_ABOVE), F.col(_ROOT)).alias(_ROOT))
     raise InvariantError("key moves", f"no end of their chains after {ROUNDS_MAX} doublings", "report this")
 
 
 def _with_epoch(
     session: SparkSession, events: DataFrame, truncates: Sequence[int], block: int = LITERAL_TRUNCATES_MAX
 ) -> DataFrame:
-    """How many truncates came before a row; `truncates` are in order."""
+    """Add the number of truncates before each row; `truncates` are in order."""
     if len(truncates) <= block:
         return events.withColumn(_EPOCH, _before(truncates))
     blocks = [(i // block + 1, i, truncates[i : i + block]) for i in range(0, len(truncates), block)]
-    table = session.createDataFrame(blocks, "_lp_block int, _lp_first int, _lp_in array<bigint>")
+    table = session.createDataFrame(blocks, f"{_BLOCK} int, {_FIRST} int, {_IN} array<bigint>")
     # The block of the newest truncate before the row; 0 before the first.
-    events = events.withColumn("_lp_in_block", _before(truncates[::block]))
-    events = events.join(F.broadcast(table), F.col("_lp_in_block") == F.col("_lp_block"), "left")
-    within = F.expr(f"_lp_first + size(filter(_lp_in, t -> t < {ORD}))")
-    events = events.withColumn(_EPOCH, F.when(F.col("_lp_in_block") == 0, F.lit(0)).otherwise(within))
-    return events.drop("_lp_in_block", "_lp_block", "_lp_first", "_lp_in")
+    events = events.withColumn(_IN_BLOCK, _before(truncates[::block]))
+    events = events.join(F.broadcast(table), F.col(_IN_BLOCK) == F.col(_BLOCK), "left")
+    within = F.expr(f"{_FIRST} + size(filter({_IN}, t -> t < {ORD}))")
+    events = events.withColumn(_EPOCH, F.when(F.col(_IN_BLOCK) == 0, F.lit(0)).otherwise(within))
+    return events.drop(_IN_BLOCK, _BLOCK, _FIRST, _IN)
 
 
 def _before(truncates: Sequence[int]) -> SparkColumn:
@@ -120,27 +136,24 @@ def _without_moves(events: DataFrame) -> DataFrame:
 
 def _with_moves(events: DataFrame, key: Sequence[str]) -> DataFrame:
     """Mark the old and the new half of each key move; an update's old half has the ordinal right before it."""
-    names = [f"_lp_to_{i}" for i in range(len(key))]
-    before = events.where(F.col(OP) == "before").select(F.col(ORD).alias("_lp_from"), *(col(k) for k in key))
+    names = [scratch(f"to_{i}") for i in range(len(key))]
+    before = events.where(F.col(OP) == "before").select(F.col(ORD).alias(_OLD_HALF), *(col(k) for k in key))
     update = events.where(F.col(OP) == "update").select(
-        (F.col(ORD) - 1).alias("_lp_prior"), *(col(k).alias(n) for k, n in zip(key, names, strict=True))
+        (F.col(ORD) - 1).alias(_PRIOR), *(col(k).alias(n) for k, n in zip(key, names, strict=True))
     )
-    same = F.lit(True)
-    for k, n in zip(key, names, strict=True):
-        same = same & col(k).eqNullSafe(F.col(n))
-    moved = before.join(update, F.col("_lp_from") == F.col("_lp_prior")).where(~same)
+    moved = before.join(update, F.col(_OLD_HALF) == F.col(_PRIOR)).where(~same_key(key, names, null_safe=True))
     halves = moved.select(
-        F.explode(F.array(F.col("_lp_from"), F.col("_lp_from") + 1)).alias("_lp_half"), F.lit(1).alias("_lp_moved")
+        F.explode(F.array(F.col(_OLD_HALF), F.col(_OLD_HALF) + 1)).alias(_HALF), F.lit(1).alias(_MOVED)
     )
-    events = events.join(halves, F.col(ORD) == F.col("_lp_half"), "left")
-    is_moved = F.col("_lp_moved").isNotNull()
+    events = events.join(halves, F.col(ORD) == F.col(_HALF), "left")
+    is_moved = F.col(_MOVED).isNotNull()
     birth = (F.col(OP) == "insert") | (is_moved & (F.col(OP) == "update"))
     death = (F.col(OP) == "delete") | (is_moved & (F.col(OP) == "before"))
-    return events.withColumns({_BIRTH: birth, _DEATH: death}).drop("_lp_half", "_lp_moved")
+    return events.withColumns({_BIRTH: birth, _DEATH: death}).drop(_HALF, _MOVED)
 
 
 def _with_runs(events: DataFrame, key: Sequence[str]) -> DataFrame:
-    """A run's number in its key, and its name: the ordinal of its first row, which no other run has."""
+    """Add a run's number within its key, and its name: the ordinal of its first row, which is unique."""
     by_key = Window.partitionBy(_EPOCH, *(col(k) for k in key)).orderBy(ORD)
     so_far = by_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     events = events.withColumn(_RUN_NUMBER, F.sum(F.col(_BIRTH).cast("int")).over(so_far))
@@ -150,4 +163,4 @@ def _with_runs(events: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def _links(runs: DataFrame) -> DataFrame:
     moved_out = runs.where(F.col(_DEATH) & (F.col(OP) == "before"))
-    return moved_out.select((F.col(ORD) + 1).alias("_lp_child"), F.col(_RUN).alias("_lp_parent"))
+    return moved_out.select((F.col(ORD) + 1).alias(_CHILD), F.col(_RUN).alias(_PARENT))

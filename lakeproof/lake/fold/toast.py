@@ -1,39 +1,40 @@
-"""Unchanged TOAST: which row holds each large value that the stream did not send again.
+"""Unchanged TOAST: the row that holds each large value that the stream did not send again.
 
-Whose row a change is belongs to `lineage`; what comes of the changes to `net_change`; fetching the values to `holders`.
+Assigning changes to rows belongs to `lineage`, adding changes up to `net_change`, fetching the values to `unchanged_values`.
 
-The holder of a value that an update leaves out is the last row of its row's lineage in the range that was given one, else
-what current says of the row under the key that the lineage began with. A value found in neither is refused
+The holder of a value that an update leaves out is the last row of its row's lineage in the range that has the value, else
+the holder that current names for the row under the key that the lineage began with. A value found in neither is refused
 (nothing-guessed). Cost: one window over the batch's ordinals, and one scan of the base for the keys concerned only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
-from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
+from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED, scratch
 from lakeproof.lake.columns import NEVER_TOASTED, has_old_rows, large_columns
 from lakeproof.lake.fold.lineage import BASE_KEY, HAS_BASE, LINEAGE, with_lineage
 from lakeproof.lake.fold.unchanged_values import NOT_THERE, has_value, holder, marks
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.landing_rows import Changes
+from lakeproof.lake.rows.matching import same_key
 from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.rows.refusal import refuse_invariant, refuse_table
 from lakeproof.schema import SchemaVersion
 
-# Up to here the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
+# Up to this number, the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
 BROADCAST_KEYS_MAX = 1_000_000
-# The same for keys with texts in them, of which an index takes 2,700 octets.
+# The same limit for keys that contain texts, of which an index takes up to 2,700 octets.
 BROADCAST_TEXT_KEYS_MAX = 100_000
-_MISSING = "_lp_missing"
+_MISSING = scratch("missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def mark(
     """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
 
     `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
-    refusals (`refusal.refusals`) where a value is nowhere to be found.
+    refusals (`refusal.refusals`) if a value has no holder.
     """
     shape = changes.shape
     if not key or shape.is_bag or has_old_rows(shape):
@@ -63,11 +64,11 @@ def mark(
     events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
     last = keep(_with_last_holders(events, shape))
     kept = [last]
-    there = None
+    stored = None
     if base is not None:
-        there = keep(_base_rows(last, shape, key, base, few=changes.counts.unchanged <= _keys_max(shape, key)))
-        kept.append(there)
-    held = _with_base(last, shape, key, there)
+        stored = keep(_base_rows(last, shape, key, base, broadcast=changes.counts.unchanged <= _keys_max(shape, key)))
+        kept.append(stored)
+    held = _with_base(last, shape, key, stored)
     rows = held.select(*(_mark(shape) if n == UNCHANGED else col(n) for n in changes.frame.columns))
     if changes.counts.truncates:
         truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
@@ -75,8 +76,8 @@ def mark(
     rows = keep(rows)
     names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
     sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
-    if there is not None:
-        sources = sources.unionAll(pick(there, names))
+    if stored is not None:
+        sources = sources.unionAll(pick(stored, names))
     return Marked(rows, sources, (rows, *kept))
 
 
@@ -86,7 +87,7 @@ def _keys_max(shape: SchemaVersion, key: Sequence[str]) -> int:
 
 
 def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
-    """`_lp_last_<i>`: the newest row of the lineage, up to each row, that was given a value of column i."""
+    """Add `__lp_last_<i>`: the newest row of the lineage, up to each row, that was given a value of column i."""
     so_far = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     after_image = F.col(OP).isin("insert", "update")
     given = {i: F.when(after_image & ~_is_unchanged(i), F.col(ORD)) for i in large_columns(shape)}
@@ -96,56 +97,62 @@ def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
     return events.withColumn(_MISSING, missing)
 
 
-def _base_rows(events: DataFrame, shape: SchemaVersion, key: Sequence[str], base: DataFrame, *, few: bool) -> DataFrame:
-    """The base's rows whose values may be wanted: its key as `_lp_in_<i>`, what they hold, and where that is."""
-    root = [f"{BASE_KEY}{i}" for i in range(len(key))]
+def _base_rows(
+    events: DataFrame, shape: SchemaVersion, key: Sequence[str], base: DataFrame, *, broadcast: bool
+) -> DataFrame:
+    """Return the base's rows whose values may be needed: the key as `__lp_in_<i>`, the values, and their holders."""
+    root = _root_key(key)
     keys = events.where(F.col(_MISSING) & F.col(HAS_BASE)).select(*root).distinct()
-    keys = F.broadcast(keys) if few else keys
+    keys = F.broadcast(keys) if broadcast else keys
     names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
-    rows = base.select(*(col(n) for n in names), *(col(k).alias(f"_lp_in_{i}") for i, k in enumerate(key)))
-    return rows.join(keys, _all(F.col(f"_lp_in_{i}") == F.col(r) for i, r in enumerate(root)), "left_semi")
+    rows = base.select(*(col(n) for n in names), *(col(k).alias(n) for k, n in zip(key, _base_key(key), strict=True)))
+    return rows.join(keys, same_key(_base_key(key), root, null_safe=False), "left_semi")
 
 
-def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], there: DataFrame | None) -> DataFrame:
-    """`_lp_base_<i>`: the holder of column i of the row that the lineage began with; NULL where there is none."""
+def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], stored: DataFrame | None) -> DataFrame:
+    """Add `__lp_base_<i>`: the holder of column i of the row that the lineage began with; NULL if it has none."""
     columns = {i: shape.columns[i] for i in large_columns(shape)}
-    if there is None:
+    if stored is None:
         nothing = [F.lit(None).cast("bigint").alias(_base(i)) for i in columns]
         return events.select("*", *nothing)
     holders = [F.when(has_value([c.name], c.attnum), holder(c.attnum)).alias(_base(i)) for i, c in columns.items()]
-    # A lake that went wrong may have a key twice; history must not get a row twice for it.
-    names = [f"_lp_in_{i}" for i in range(len(key))]
-    rows = there.select(*(F.col(n) for n in names), *holders).dropDuplicates(names)
-    on_key = _all(F.col(f"_lp_in_{i}") == F.col(f"{BASE_KEY}{i}") for i in range(len(key)))
+    # A damaged lake may have a key twice; history must not get a row twice because of it.
+    names = _base_key(key)
+    rows = stored.select(*(F.col(n) for n in names), *holders).dropDuplicates(names)
+    on_key = same_key(names, _root_key(key), null_safe=False)
     return events.join(rows, on_key & F.col(_MISSING) & F.col(HAS_BASE), "left")
 
 
 def _mark(shape: SchemaVersion) -> SparkColumn:
-    """`_lp_from` of a row; refused where an unchanged value has no holder."""
+    """Return `_lp_from` of a row; refused if an unchanged value has no holder."""
     unknown = refuse_invariant(
         "an unchanged value of a row that was inserted in the same range was never sent", "bigint"
     )
     absent = refuse_table(NOT_THERE, "bigint")
-    found = {}
+    holders = {}
     for i in large_columns(shape):
         from_base = F.when(~F.col(HAS_BASE), unknown).otherwise(F.coalesce(F.col(_base(i)), absent))
         place = F.coalesce(F.col(_last(i)), from_base)
-        found[shape.columns[i].attnum] = F.when(_is_unchanged(i), place)
-    return F.when(F.col(UNCHANGED).isNotNull(), marks(found)).alias(FROM)
+        holders[shape.columns[i].attnum] = F.when(_is_unchanged(i), place)
+    return F.when(F.col(UNCHANGED).isNotNull(), marks(holders)).alias(FROM)
+
+
+def _root_key(key: Sequence[str]) -> list[str]:
+    return [f"{BASE_KEY}{i}" for i in range(len(key))]
+
+
+def _base_key(key: Sequence[str]) -> list[str]:
+    return [scratch(f"in_{i}") for i in range(len(key))]
 
 
 def _last(i: int) -> str:
-    return f"_lp_last_{i}"
+    return scratch(f"last_{i}")
 
 
 def _base(i: int) -> str:
-    return f"_lp_base_{i}"
+    return scratch(f"base_{i}")
 
 
 def _is_unchanged(i: int) -> SparkColumn:
     # Three-valued logic would make "not unchanged" null in nearly every row.
     return F.coalesce(F.array_contains(F.col(UNCHANGED), F.lit(i).cast("smallint")), F.lit(False))
-
-
-def _all(conditions: Iterable[SparkColumn]) -> SparkColumn:
-    return reduce(and_, conditions)

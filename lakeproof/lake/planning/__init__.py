@@ -1,1 +1,17 @@
-"""Room."""
+"""Planning: what the next cycle does, from manifests and documents alone. No Spark, no row, nothing is written but marks.
+
+Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
+
+    plan.py               the next cycle: its range, the tables it writes or holds, the snapshots that enter
+    pending.py            finished snapshots that have not entered yet
+    born_tables.py        tables that enter without a snapshot, since the stream has all of their rows
+    next_incarnation.py   the cycle that switches the lake to the source's next incarnation
+    schema_change.py      two schemas of a table compared, and whether a change can be made in place
+    schema_changes.py     the schema changes that the stream brings: in place, held, or the catalog has to be read
+    recorded_schemas.py   the schema changes that the catalog's records have, though no row has come
+    catalog_drift.py      from which position a table is suspect, by the catalog's records
+    ordinals.py           the order of all rows of a table's history
+    range_counts.py       how many rows of each kind a range has
+    forecast.py           the plan of the next compaction, and the tables that it will hold
+    left_behind.py        the held tables that nobody waits for
+"""

@@ -1,17 +1,17 @@
-"""Tables that enter the lake without a copy: those born in the stream, as the chain's records of the catalog say.
+"""Tables that enter the lake without a snapshot: the chain's records of the catalog say that they were born in the stream.
 
-What makes a table born belongs to `lakeproof.drain.born_tables`; when it enters to `plan.py`; writing it to
-`table_cycle.py`, for which it is a table whose snapshot, at the place before its first row, has no row.
+`lakeproof.drain.born_tables` decides whether a table was born. A cycle writes it as a table whose snapshot, at the position
+before its first row, has no row.
 
 The record knows the table at one reading, the stream brings rows from before it. Both must speak of the same table:
 
-    its name       it was never renamed or moved, by the catalog; else no row may have come under another name, up to the
-                   reading, so the landing has to be there first
-    its columns    the first rows' columns are those of the reading: as they were made, by the catalog, or all of them, where
+    its name       it was never renamed or moved, by the catalog; otherwise no row may have come under another name up to the
+                   reading, so the landing has to reach the reading first
+    its columns    the first rows' columns are those of the reading: as they were made, by the catalog, or all of them if
                    none was ever dropped
-    its shape      one, up to where it enters; what comes after that is a change of shape like any other
+    its schema     one, up to where it enters; what comes after that is a schema change like any other
 
-Where one of these fails the table waits for its copy, as one does that came into the publication.
+If one of these fails the table waits for its snapshot, like a table that came into the publication.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from lakeproof.catalog.differences import Born, TableChange, Verdict
 from lakeproof.lake.planning.pending import waits
 from lakeproof.lake.records.documents import Cut
-from lakeproof.landing.catalog_history import catalog_links
+from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import SchemaEntry
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.folder import Pending
+from lakeproof.snapshot.folder import FinishedCopy
 from lakeproof.snapshot.state import SnapshotTable
 
 
@@ -42,14 +42,14 @@ class Birth:
     version: SchemaVersion
 
     @property
-    def pending(self) -> Pending:
-        """The same as a snapshot without a row, which lies nowhere."""
-        return Pending("", self.since, SnapshotTable(self.version, 0, ()))
+    def pending(self) -> FinishedCopy:
+        """Return the same as a snapshot without a row, which is in no folder."""
+        return FinishedCopy("", self.since, SnapshotTable(self.version, 0, ()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a record says of a table that was born."""
+class _RecordedBirth:
+    """A table's birth, as a record of the catalog has it."""
 
     table: TableName
     oid: Oid
@@ -59,33 +59,34 @@ class _Told:
 
 
 def births(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, Birth]:
-    """The born tables that are not in the lake at `start` and may enter it yet.
+    """Return the born tables that are not in the lake at `start` and may still enter it.
 
-    Reads the records noticed from there on, and for each table the links since its record's `since`. A cycle that passes
-    what was noticed takes the table in, so no earlier record is asked.
+    Reads the records noticed from there on, and for each table the manifests since its record's `since`. A cycle that passes
+    a record's `noticed` takes the table in, so no earlier record is read.
     """
-    chain.rebase()
-    records = [m.catalog for m in catalog_links(chain, start) if m.catalog is not None]
-    found = {}
-    for told in _told(records):
-        if told.since < chain.kept_from or not waits(cut, told.table, (chain.incarnation, told.since)):
+    chain.reread_start()
+    records = [m.catalog for m in catalog_manifests(chain, start) if m.catalog is not None]
+    result = {}
+    for recorded in _recorded_births(records):
+        if recorded.since < chain.kept_from or not waits(cut, recorded.table, (chain.incarnation, recorded.since)):
             continue
-        birth = _birth(chain, told, start)
+        birth = _birth(chain, recorded, start)
         if birth is not None:
-            found[told.table] = birth
-    return found
+            result[recorded.table] = birth
+    return result
 
 
-def _told(records: Iterable[CatalogRecord]) -> Iterator[_Told]:
-    """The newest of each name that nothing else is said of which a copy is needed for."""
-    newest: dict[TableName, _Told] = {}
+def _recorded_births(records: Iterable[CatalogRecord]) -> Iterator[_RecordedBirth]:
+    """Yield the newest birth of each name, unless a later change of that table needs a snapshot."""
+    newest: dict[TableName, _RecordedBirth] = {}
     for record in records:
         for change in record.changes:
-            if change.born is not None and record.since_lsn is not None:
-                told = _Told(change.table, change.oid, change.born, record.since_lsn, record.noticed_lsn)
-                newest[change.table] = told
+            if change.born is not None and record.lower_lsn is not None:
+                newest[change.table] = _RecordedBirth(
+                    change.table, change.oid, change.born, record.lower_lsn, record.upper_lsn
+                )
             elif _needs_copy(change):
-                newest = {table: told for table, told in newest.items() if told.oid != change.oid}
+                newest = {table: birth for table, birth in newest.items() if birth.oid != change.oid}
     yield from newest.values()
 
 
@@ -93,33 +94,33 @@ def _needs_copy(change: TableChange) -> bool:
     return change.verdict in (Verdict.SNAPSHOT, Verdict.GONE)
 
 
-def _birth(chain: Chain, told: _Told, start: Lsn) -> Birth | None:
-    """When the table may enter, and as what; None where it has to be copied."""
-    entries = list(_entries(chain, told))
-    enters_at = min([told.noticed, *(e.from_lsn for e in entries if told.born.untouched)])
+def _birth(chain: Chain, recorded: _RecordedBirth, start: Lsn) -> Birth | None:
+    """Return from when on the table may enter, and with which schema; None if it needs a snapshot."""
+    entries = list(_entries(chain, recorded))
+    enters_at = min([recorded.noticed, *(e.from_lsn for e in entries if recorded.born.untouched)])
     if enters_at > chain.end:
-        # The landing is not there yet: what it brings decides.
-        return Birth(told.since, enters_at, told.born.version)
-    shapes = {e.version.id: e.version for e in entries if e.from_lsn <= max(start, enters_at)}
-    if not shapes:
-        return Birth(told.since, enters_at, told.born.version)
-    shape = next(iter(shapes.values()))
-    same = len(shapes) == 1 and shape.table == told.table and _is_same(shape, told.born)
-    return Birth(told.since, enters_at, shape) if same else None
+        # The landing has not come so far: what it brings decides.
+        return Birth(recorded.since, enters_at, recorded.born.version)
+    versions = {e.version.id: e.version for e in entries if e.from_lsn <= max(start, enters_at)}
+    if not versions:
+        return Birth(recorded.since, enters_at, recorded.born.version)
+    version = next(iter(versions.values()))
+    same = len(versions) == 1 and version.table == recorded.table and _is_same(version, recorded.born)
+    return Birth(recorded.since, enters_at, version) if same else None
 
 
-def _entries(chain: Chain, told: _Told) -> Iterator[SchemaEntry]:
-    """The shapes of the table itself, whatever it was called, in the stream's order."""
-    for manifest in chain.between(told.since, chain.end):
-        of_it = (e for e in manifest.schemas if e.version.oid == told.oid and e.from_lsn > told.since)
-        yield from sorted(of_it, key=lambda e: (e.from_lsn, e.from_seq))
+def _entries(chain: Chain, recorded: _RecordedBirth) -> Iterator[SchemaEntry]:
+    """Yield the schemas of the table itself, whatever it was called, in the stream's order."""
+    for manifest in chain.between(recorded.since, chain.end):
+        own = (e for e in manifest.schemas if e.version.oid == recorded.oid and e.from_lsn > recorded.since)
+        yield from sorted(own, key=lambda e: (e.from_lsn, e.from_seq))
 
 
-def _is_same(shape: SchemaVersion, born: Born) -> bool:
-    """Whether the columns that rows came with are those that the reading knows, each with its number."""
-    given = [(c.name, c.type_oid, c.attnum) for c in shape.columns]
-    as_made = {(c.name, c.type_oid, c.attnum) for c in born.version.columns if c.attnum in born.anchored}
-    if as_made.issuperset(given):
+def _is_same(version: SchemaVersion, born: Born) -> bool:
+    """True if the columns that rows came with are those of the reading, each with its number."""
+    sent = [(c.name, c.type_oid, c.attnum) for c in version.columns]
+    as_created = {(c.name, c.type_oid, c.attnum) for c in born.version.columns if c.attnum in born.anchored}
+    if as_created.issuperset(sent):
         return True
-    numbers = [c.attnum for c in shape.columns]
+    numbers = [c.attnum for c in version.columns]
     return born.numbered and numbers == [c.attnum for c in born.version.columns] == list(range(1, len(numbers) + 1))

@@ -1,78 +1,49 @@
-"""From where on a table of the lake can't be trusted, by what the chain records of the source's catalog.
+"""From which position on the lake's table is suspect, by what the chain records of the source's catalog.
 
-What a difference calls for is `lakeproof.catalog.differences.DECISIONS`; what a cycle does about it, `plan.py`.
+`lakeproof.catalog.differences.DECISIONS` says what a difference calls for; what a cycle does about it is in `plan`.
 
-A record says that a table differs since some place in (`since`, `noticed`]. So
+A record says that a table differs since some position in (`since`, `noticed`]. So
 
-    a snapshot at C ≥ noticed    has what differs: the doubt is settled
-    a snapshot at C ≤ since      has not: what comes after `since` is in doubt
-    in between                   the snapshot's own fingerprint tells: it is the record's `after`, or nothing is known
+    a snapshot at C ≥ noticed    has what differs: it covers the change
+    a snapshot at C ≤ since      has not: what comes after `since` is suspect
+    in between                   the snapshot's own fingerprint decides: it is the record's `after`, or nothing is known
 
-Only what is in doubt is held. A table that was dropped or renamed is what its rows say until then, and none comes under its
-name afterwards: it is held at `noticed`. A column's other type shows in each row: rows of the old one are from before.
+Only a suspect table is held. A table that was dropped or renamed is what its rows say until then, and no row comes under its
+name afterwards: it is held at `noticed`. A column's other type shows in each row: rows of the old type are from before.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from lakeproof.catalog.differences import DECISIONS, Difference, TableChange, Verdict
-from lakeproof.config.table_names import write_table
-from lakeproof.errors import manual
 from lakeproof.lake.planning.range_counts import newest_row
-from lakeproof.lake.planning.schema_change import evolve, obstacle, taken_in
-from lakeproof.lake.records.documents import RESNAPSHOT, CutTable, Held
-from lakeproof.landing.catalog_history import catalog_links
+from lakeproof.lake.planning.schema_change import compare_schemas, taken_in, why_not_in_place
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
+from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import file_url
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 
-# The fingerprint of a table in the snapshot at a consistent point; None where it is not known.
+# The fingerprint of a table in the snapshot at a consistent point; None if it is not known.
 Fingerprints: TypeAlias = Callable[[TableName, Lsn], "str | None"]
 
-_REASONS = {
-    Difference.COLUMN_TYPE: "a column has another type",
-    Difference.REWRITTEN: "its rows were rewritten by an ALTER TABLE",
-    Difference.PARTITION_ATTACHED: "a partition was attached with the rows it had",
-    Difference.PARTITION_DETACHED: "a partition was detached or dropped with its rows",
-    Difference.PARTITION_FILE: "a partition was truncated, or rewritten by VACUUM FULL or CLUSTER, which looks the same",
-    Difference.PARTITION_IDENTITY: "a partition's replica identity is not of the table's columns",
-    Difference.LABEL_CHANGED: "an enum's label was renamed",
-    Difference.COMPOSITE: "a composite type was altered",
-    Difference.FILTER: "the publication's row filter for it is another one",
-    Difference.COLUMN_LIST: "the publication's column list for it is another one",
-    Difference.COLUMN_SENT: "a column of it is sent that was there before and was not",
-    Difference.OPERATIONS: "the publication sends other operations",
-    Difference.PUBLISHED_AGAIN: "it was taken out of the publication and put back",
-    Difference.PUBLICATION_ALTERED: "the publication was altered and is as before again",
-    Difference.ENTERED: "it came into the publication",
-    Difference.UNREAD: "its publication was not read until then",
-    Difference.LEFT: "it is not published any more",
-    Difference.DROPPED: "it was dropped",
-    Difference.BECAME_PARTITION: "it was attached as a partition",
-    Difference.RENAMED: "it was renamed",
-}
 # The table ends; until then its rows are what they were.
 _ENDS = frozenset({Difference.DROPPED, Difference.RENAMED})
-# Each row that is sent says whether it is from before or after.
+# Each row of the stream says whether it is from before or after.
 _SHOWS = frozenset({Difference.COLUMN_TYPE})
-# What spoils the changes that follow, so that a snapshot which has it too does not help.
+# These spoil the changes that follow, so a snapshot which has the difference too does not help.
 _NOT_IN_A_COPY = frozenset({Difference.UNREAD, Difference.PARTITION_IDENTITY})
-_WAY_OUT = manual("What changes of the source's tables do to the lake", "The way out")
-_GONE = (
-    "what the lake has of it is kept; where it is to be followed again, publish it under this name and"
-    f" {RESNAPSHOT} ({_WAY_OUT})"
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """What the lake has of `table` from some place after `since` on can't be trusted; `change` says why."""
+class SuspectedChange:
+    """A change after which the lake's `table` may be wrong, from some position after `since` on; `change` says why."""
 
     table: TableName
     since: Lsn
@@ -81,108 +52,109 @@ class Doubt:
 
     @property
     def holds_from(self) -> Lsn:
-        """From where on the table is held, at the latest."""
-        return self.noticed if self._calls_for() <= _ENDS else self.since
+        """Return the position from which on the table is held, at the latest."""
+        return self.noticed if self._called_for() <= _ENDS else self.since
 
     @property
-    def shows(self) -> bool:
-        """Whether each row that is sent says whether it is from before the change."""
-        return self._calls_for() <= _SHOWS
+    def shows_in_rows(self) -> bool:
+        """True if each row of the stream says whether it is from before the change."""
+        return self._called_for() <= _SHOWS
 
-    def _calls_for(self) -> set[Difference]:
-        """The differences for which the table is in doubt."""
+    def _called_for(self) -> set[Difference]:
+        """Return the differences that make the table suspect."""
         return {d for d in self.change.differences if DECISIONS[d] in (Verdict.SNAPSHOT, Verdict.GONE)}
 
-    def settled_by(self, point: Lsn, fingerprint: str | None) -> bool:
-        """Whether a snapshot at `point`, in which the catalog had this fingerprint of the table, has what differs."""
+    def is_covered_by(self, point: Lsn, fingerprint: str | None) -> bool:
+        """True if a snapshot at `point`, in which the catalog had this fingerprint of the table, has what differs."""
         if point >= self.noticed or _NOT_IN_A_COPY & set(self.change.differences):
             return point >= self.noticed
         return point > self.since and fingerprint is not None and fingerprint == self.change.after
 
-    def held(self, at: Lsn) -> Held:
-        """How the table is held that stands at `at`."""
-        told = [_REASONS[d] for d in self.change.differences if d in _REASONS]
-        renamed = "" if self.change.renamed_to is None else f" to {self.change.renamed_to}"
-        doubtful = at > self.holds_from and not self.shows
-        past = f"; it stands at {at}, and what it has from {self.since} on can't be trusted" if doubtful else ""
-        reason = f"{'; '.join(told)}{renamed} (noticed at {self.noticed}, since {self.since} at the earliest){past}"
-        return Held(at, reason, self._remedy())
+    def held(self, at_lsn: Lsn) -> Held:
+        """Return how the table is held that stands at `at_lsn`."""
+        detail = {"noticed": str(self.noticed), "since": str(self.since)}
+        if self.change.renamed_to is not None:
+            detail["renamed_to"] = self.change.renamed_to.key
+        if at_lsn > self.holds_from and not self.shows_in_rows:
+            detail["suspect_since"] = str(self.since)
+        return Held(at_lsn, HeldCause.CATALOG, self._way_out(), detail, tuple(self.change.differences))
 
     @property
     def is_gone(self) -> bool:
-        """Whether the table is not published under its name any more."""
+        """True if the table is not published under its name any more."""
         return any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
 
-    def _remedy(self) -> str:
+    def _way_out(self) -> WayOut:
         if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:
-            root = RESNAPSHOT.replace("TABLE", shlex.quote(write_table(self.change.renamed_to)))
-            return f"what the lake has of it is kept, and its rows come under {self.change.renamed_to}: {root}"
-        return _GONE if self.is_gone else RESNAPSHOT
+            return WayOut.SNAPSHOT_OF_ROOT
+        return WayOut.PUBLISH_THEN_SNAPSHOT if self.is_gone else WayOut.SNAPSHOT
 
 
 def was_dropped(held: Held) -> bool:
-    """Whether the table is held since its source dropped it."""
-    told, _, _ = held.reason.partition(" (noticed at ")
-    return _REASONS[Difference.DROPPED] in told.split("; ")
+    """True if the table is held since its source dropped it."""
+    return Difference.DROPPED in held.differences
 
 
-def doubts(chain: Chain, position: Lsn) -> list[Doubt]:
-    """What was noticed at or after `position` and puts a table in doubt, in the chain's order; reads those links."""
-    found = []
-    for manifest in catalog_links(chain, position):
+def suspected_changes(chain: Chain, position: Lsn) -> list[SuspectedChange]:
+    """Return what was noticed at or after `position` and makes a table suspect, in the chain's order.
+
+    Reads the chain's manifests with records of the catalog from there on.
+    """
+    changes = []
+    for manifest in catalog_manifests(chain, position):
         record = manifest.catalog
-        if record is not None and record.since_lsn is not None:
-            found += [
-                # What was not read is missing from the beginning on, whenever the catalog was looked at.
-                Doubt(
+        if record is not None and record.lower_lsn is not None:
+            changes += [
+                # What was not read is missing from the beginning on, whenever the catalog was read.
+                SuspectedChange(
                     change.table,
-                    chain.head.end_lsn if Difference.UNREAD in change.differences else record.since_lsn,
-                    record.noticed_lsn,
+                    chain.head.end_lsn if Difference.UNREAD in change.differences else record.lower_lsn,
+                    record.upper_lsn,
                     change,
                 )
                 for change in record.changes
                 if change.verdict in (Verdict.SNAPSHOT, Verdict.GONE)
             ]
-    return found
+    return changes
 
 
-def trusted_until(
-    chain: Chain, found: Iterable[Doubt], at: CutTable, fingerprint: str | None
-) -> tuple[Lsn, Doubt] | None:
-    """Up to where the lake's table, which stands `at`, may be written, and for which of `found`; None: as far as one likes.
+def usable_until(
+    chain: Chain, changes: Iterable[SuspectedChange], cut_table: CutTable, fingerprint: str | None
+) -> tuple[Lsn, SuspectedChange] | None:
+    """Return the position up to which the lake's table may be written, and for which of `changes`; None: without limit.
 
-    `fingerprint` is that of its snapshot. What came under its name as another table is told by its rows.
+    `fingerprint` is that of the table's snapshot. The rows say by themselves what came under its name as another table.
     """
-    about = [d for d in _about(found, at.version) if not d.settled_by(at.snapshot_lsn, fingerprint)]
-    own = [d for d in about if d.change.oid == at.version.oid]
-    ends = [(_until(chain, doubt, at), doubt) for doubt in own or about]
+    about = [c for c in _about(changes, cut_table.version) if not c.is_covered_by(cut_table.snapshot_lsn, fingerprint)]
+    own = [c for c in about if c.change.oid == cut_table.version.oid]
+    ends = [(_until(chain, change, cut_table), change) for change in own or about]
     return min(ends, key=lambda end: end[0], default=None)
 
 
-def _until(chain: Chain, doubt: Doubt, at: CutTable) -> Lsn:
-    """The same for one of them; reads the links between the two positions of a doubt that shows in the rows."""
-    until = doubt.holds_from
-    if not doubt.shows or chain.end <= until:
+def _until(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> Lsn:
+    """Return the same for one change; if it shows in the rows, read the manifests between its two positions."""
+    until = suspected.holds_from
+    if not suspected.shows_in_rows or chain.end <= until:
         return until
-    shapes = {at.version.id: at.version}
-    for manifest in chain.between(until, min(chain.end, doubt.noticed)):
-        shapes |= {entry.version.id: taken_in(entry.version) for entry in manifest.schemas}
+    versions = {cut_table.version.id: cut_table.version}
+    for manifest in chain.between(until, min(chain.end, suspected.noticed)):
+        versions |= {entry.version.id: taken_in(entry.version) for entry in manifest.schemas}
         for file in manifest.files:
-            version = shapes.get(file.schema_id)
-            fits = version is not None and obstacle(evolve(at.version, version)) is None
-            if file.table == doubt.table and file.oid == doubt.change.oid and fits:
-                until = max(until, newest_row(file_url(chain, file), doubt.noticed))
+            version = versions.get(file.schema_id)
+            fits = version is not None and why_not_in_place(compare_schemas(cut_table.version, version)) is None
+            if file.table == suspected.table and file.oid == suspected.change.oid and fits:
+                until = max(until, newest_row(file_url(chain, file), suspected.noticed))
     return until
 
 
-def first_unsettled(
-    found: Iterable[Doubt], version: SchemaVersion, point: Lsn, fingerprint: str | None
-) -> Doubt | None:
-    """Of `found` about the table the one that holds first and that its snapshot at `point` does not settle."""
-    about = (d for d in _about(found, version) if not d.settled_by(point, fingerprint))
-    return min(about, key=lambda doubt: doubt.holds_from, default=None)
+def first_not_covered(
+    changes: Iterable[SuspectedChange], version: SchemaVersion, point: Lsn, fingerprint: str | None
+) -> SuspectedChange | None:
+    """Return, of `changes` of the table, the one that holds first and that its snapshot at `point` does not cover."""
+    about = (c for c in _about(changes, version) if not c.is_covered_by(point, fingerprint))
+    return min(about, key=lambda change: change.holds_from, default=None)
 
 
-def _about(found: Iterable[Doubt], version: SchemaVersion) -> list[Doubt]:
-    """Return those about the table of this shape: that another one, which had its name before, is gone is none of it."""
-    return [d for d in found if d.table == version.table and not (d.is_gone and d.change.oid != version.oid)]
+def _about(changes: Iterable[SuspectedChange], version: SchemaVersion) -> list[SuspectedChange]:
+    """Return the changes of the table with this schema; that an earlier table of its name is gone is no change of it."""
+    return [c for c in changes if c.table == version.table and not (c.is_gone and c.change.oid != version.oid)]

@@ -1,4 +1,7 @@
-"""Finished snapshots that have not entered the lake yet."""
+"""Finished snapshots that have not entered the lake yet.
+
+Copying a table does not belong here but in `lakeproof.snapshot`, entering the copy in `lakeproof.lake.cycle`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import (
     ENTERED,
-    Pending,
-    ended_key,
+    FinishedCopy,
+    end_key,
     finished_tables,
-    may_enter,
+    may_be_applied,
     part_key,
     read_snapshot,
     snapshot_folders,
@@ -28,52 +31,52 @@ ENTERED_FORMAT = "lakeproof.snapshotentered/1"
 
 def pending_snapshots(
     store: Store, paths: LakePaths, incarnation: Incarnation, cut: Cut | None
-) -> dict[TableName, Pending]:
-    """Each table's newest complete copy, where that has not entered yet and may."""
-    if not may_enter(store, paths, incarnation):
+) -> dict[TableName, FinishedCopy]:
+    """Return each table's newest complete copy that may enter and has not yet."""
+    if not may_be_applied(store, paths, incarnation):
         return {}
     newest = finished_tables(store, paths, incarnation, waiting=True)
     return {t: p for t, p in newest.items() if waits(cut, t, (incarnation, p.consistent_point))}
 
 
-def retire(store: Store, paths: LakePaths, cut: Cut) -> None:
-    """Mark the snapshots that have ended and of which no table waits any more; costs a look at those that are not marked."""
+def mark_consumed(store: Store, paths: LakePaths, cut: Cut) -> None:
+    """Mark the ended snapshots of which no table waits any more; reads those that are not marked yet."""
     for folder in snapshot_folders(store, paths, cut.incarnation):
-        if store.exists(f"{folder}/{ENTERED}") or not store.exists(ended_key(folder)):
+        if store.exists(f"{folder}/{ENTERED}") or not store.exists(end_key(folder)):
             continue
         tables = read_snapshot(store, paths, folder) if store.exists(part_key(folder, 0)) else None
         point = None if tables is None else (cut.incarnation, tables.consistent_point)
         if tables is None or point is None or not any(waits(cut, t, point) for t in tables.tables):
-            told = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
+            mark = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
             with suppress(AlreadyExistsError):
-                store.put_if_absent(f"{folder}/{ENTERED}", told)
+                store.put_if_absent(f"{folder}/{ENTERED}", mark)
 
 
 def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
-    """The chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
+    """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
 
     Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
     """
-    found = []
+    keys = []
     for incarnation in incarnations(store, paths):
         for folder in snapshot_folders(store, paths, incarnation) if incarnation <= cut.incarnation else ():
-            there = {key for key in store.list(folder) if key.endswith(".parquet")}
-            if not there or not store.exists(part_key(folder, 0)):
+            chunks = {key for key in store.list(folder) if key.endswith(".parquet")}
+            if not chunks or not store.exists(part_key(folder, 0)):
                 continue
             part = read_snapshot(store, paths, folder)
             for table, copied in part.tables.items():
                 if incarnation < cut.incarnation or not waits(cut, table, (incarnation, part.consistent_point)):
-                    found += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in there]
-    return found
+                    keys += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in chunks]
+    return keys
 
 
 def waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
-    """Whether what is there of a table from `point` on, a snapshot or all of it, has neither entered nor been tried."""
+    """True if a table's snapshot at `point`, or its birth there, has neither entered the lake nor been tried."""
     if cut is None:
         return True
-    known = cut.tables.get(table)
-    if known is not None:
-        return point > (known.snapshot_incarnation, known.snapshot_lsn)
+    cut_table = cut.tables.get(table)
+    if cut_table is not None:
+        return point > (cut_table.snapshot_incarnation, cut_table.snapshot_lsn)
     # A snapshot that could not enter is not tried again; a newer one is.
     held = cut.held.get(table)
     return held is None or point > (cut.incarnation, held.at_lsn)

@@ -1,12 +1,12 @@
-"""How a table's columns go from one shape to another in the lake: which of them carry on, and whether that is exact.
+"""Two schemas of a table compared: which columns carry on in the lake, and whether the change is exact in place.
 
-Nothing is written here: what a Delta table's schema becomes belongs to `delta_schema`, the commits to `reshape`, and when
-they are made to `shape_plan`.
+Nothing is written here: `schema_changes` decides when a change is made, `lakeproof.lake.cycle.schema_change_commits` makes
+it.
 
 A column is its attribute number within its table (OID), so a rename is a new name and a name used again is another column.
-Between two tables of one name (dropped and made again) columns are told by name and type. What does not carry on is put
-out of the way and begins anew with nulls: right for a table that a snapshot then corrects, and in place only where
-`obstacle` says nothing.
+Between two tables of one name (dropped and made again) columns are matched by name and type. A column that does not carry on
+is put out of the way and begins anew with nulls: right for a table that a snapshot then corrects, and in place only if
+`why_not_in_place` says nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CHARACTERS = frozenset({25, 1043})
 
 
 @dataclass(frozen=True, slots=True)
-class Evolution:
-    """Two shapes of a table: `carried` are (old, new) columns, the others are `dropped` and `added`."""
+class SchemaDifference:
+    """Two schemas of a table: `carried` are (old, new) columns, the others are `dropped` and `added`."""
 
     old: SchemaVersion
     new: SchemaVersion
@@ -38,23 +38,23 @@ class Evolution:
 
     @property
     def same_forms(self) -> bool:
-        """Whether every row's exact forms are as before, so that its digest is."""
+        """True if every row's exact forms are as before, so that its digest is."""
         return not self.dropped and not self.added and all(_same_form(a, b) for a, b in self.carried)
 
     @property
     def same_key(self) -> bool:
-        """Whether rows are told apart by the same columns in the same order."""
+        """True if the key has the same columns in the same order."""
         names = {a.name: b.name for a, b in self.carried}
         return tuple(names.get(k) for k in self.old.key) == self.new.key
 
     @property
     def same_rows_meant(self) -> bool:
-        """Whether a change says in the same way which row it means."""
+        """True if a change says in the same way which row it means."""
         return self.same_key and (self.old.identity is Identity.FULL) == (self.new.identity is Identity.FULL)
 
     @property
     def keeps_hidden(self) -> bool:
-        """Whether current's hidden columns, `_lp_key` and `_lp_dup`, are right as they are."""
+        """True if current's hidden columns, `_lp_key` and `_lp_dup`, are right as they are."""
         if self.new.is_bag or self.old.is_bag:
             return self.new.is_bag and self.old.is_bag and self.same_forms
         if not needs_key_text(self.new):
@@ -64,10 +64,10 @@ class Evolution:
 
 
 def taken_in(version: SchemaVersion) -> SchemaVersion:
-    """The shape that the lake gives a table: without columns that came and went between two readings of the catalog.
+    """Return the schema that a table has in the lake: without columns that came and went.
 
-    What their older rows read in them is known to nobody, and they are gone. One that rows are told apart by stays: nothing
-    can be made of that (`obstacle`).
+    Nobody knows what older rows read in such a column, and it is gone. A key column stays: that change can't be made in
+    place (`why_not_in_place`).
     """
     kept = tuple(column for column in version.columns if column.attnum >= 0)
     if len(kept) == len(version.columns) or not {column.name for column in kept}.issuperset(version.key):
@@ -75,17 +75,17 @@ def taken_in(version: SchemaVersion) -> SchemaVersion:
     return replace(version, columns=kept)
 
 
-def evolve(old: SchemaVersion, new: SchemaVersion) -> Evolution:
-    """Match the columns of two shapes."""
+def compare_schemas(old: SchemaVersion, new: SchemaVersion) -> SchemaDifference:
+    """Match the columns of two schemas."""
     before = {(c.attnum if old.oid == new.oid else c.name): c for c in old.columns if c.attnum > 0}
     carried = []
     for column in new.columns:
-        known = before.get(column.attnum if old.oid == new.oid else column.name)
-        if known is not None and _carries(known, column, same_table=old.oid == new.oid):
-            carried.append((known, column))
+        earlier = before.get(column.attnum if old.oid == new.oid else column.name)
+        if earlier is not None and _carries(earlier, column, same_table=old.oid == new.oid):
+            carried.append((earlier, column))
     gone = {c.name for c in old.columns} - {a.name for a, _ in carried}
     come = {c.name for c in new.columns} - {b.name for _, b in carried}
-    return Evolution(
+    return SchemaDifference(
         old,
         new,
         tuple(carried),
@@ -94,17 +94,17 @@ def evolve(old: SchemaVersion, new: SchemaVersion) -> Evolution:
     )
 
 
-def obstacle(found: Evolution, *, mixed: bool = False) -> str | None:
-    """Why the change can't be made in place, or None. `mixed`: rows under both keys stand in one transaction."""
-    old, new = found.old, found.new
+def why_not_in_place(difference: SchemaDifference, *, mixed: bool = False) -> str | None:
+    """Return why the change can't be made in place, or None. `mixed`: rows under both keys are in one transaction."""
+    old, new = difference.old, difference.new
     if old.oid != new.oid:
         return "the table was made anew"
     if unknown := [c.name for c in new.columns if c.attnum <= 0]:
         return f"the catalog did not know any more what {', '.join(unknown)} was when the stream had it"
     kept = {c.attnum for c in old.columns}
-    if retyped := [c.name for c in found.added if c.attnum in kept]:
+    if retyped := [c.name for c in difference.added if c.attnum in kept]:
         return f"the type of {', '.join(retyped)} is not a wider one of the same kind"
-    if found.same_rows_meant:
+    if difference.same_rows_meant:
         return None
     if mixed:
         return "its key or identity changed in the middle of a transaction"
@@ -114,28 +114,28 @@ def obstacle(found: Evolution, *, mixed: bool = False) -> str | None:
 
 
 def default_fits(column: Column, text: str) -> bool:
-    """Whether the text of a default is a value that the column holds in the lake."""
+    """True if the text of a default is a value that the column holds in the lake."""
     return cast_column(pa.array([text], pa.string()), column).fits
 
 
 def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
-    """What differs between two shapes of a table, for people."""
-    found = evolve(old, new)
-    told = []
-    if found.added:
-        told.append(f"columns added: {', '.join(c.name for c in found.added)}")
-    if found.dropped:
-        told.append(f"columns dropped: {', '.join(c.name for c in found.dropped)}")
-    for a, b in found.carried:
+    """Return what differs between two schemas of a table, for people."""
+    difference = compare_schemas(old, new)
+    changes = []
+    if difference.added:
+        changes.append(f"columns added: {', '.join(c.name for c in difference.added)}")
+    if difference.dropped:
+        changes.append(f"columns dropped: {', '.join(c.name for c in difference.dropped)}")
+    for a, b in difference.carried:
         if a.name != b.name:
-            told.append(f"{a.name} renamed to {b.name}")
+            changes.append(f"{a.name} renamed to {b.name}")
         if (a.type_name, a.typmod, a.kind) != (b.type_name, b.typmod, b.kind):
-            told.append(f"the type of {b.name} changed from {_typed(a)} to {_typed(b)}")
+            changes.append(f"the type of {b.name} changed from {_typed(a)} to {_typed(b)}")
     if old.oid != new.oid:
-        told.append("the table was made anew")
-    if old.identity != new.identity or not found.same_key:
-        told.append("its replica identity or key changed")
-    return "its shape changed: " + ("; ".join(sorted(told)) or "the order or numbers of its columns")
+        changes.append("the table was made anew")
+    if old.identity != new.identity or not difference.same_key:
+        changes.append("its replica identity or key changed")
+    return "its schema changed: " + ("; ".join(sorted(changes)) or "the order or numbers of its columns")
 
 
 def _typed(column: Column) -> str:
@@ -144,7 +144,7 @@ def _typed(column: Column) -> str:
 
 
 def _carries(old: Column, new: Column, *, same_table: bool) -> bool:
-    """Whether the lake's values of the one are those of the other."""
+    """True if the lake's values of the old column are those of the new one."""
     if not same_table:
         # `_lp_text` and `_lp_from` go by attribute numbers, which another table gives anew.
         same = (old.type_oid, old.typmod, old.kind) == (new.type_oid, new.typmod, new.kind)

@@ -1,14 +1,14 @@
-"""The lake at a place between cuts: the newest cut before it, and what history has from there on.
+"""The lake at a position between cuts: the newest cut before it, and history's rows from there on.
 
-Places at cuts belong to `open`; what rows of history add up to, to `replay`.
+Positions of cuts belong to `open`; adding up rows of history to `fold.replay`.
 
     cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
 
-Exact, because history is: every change up to P with its position, and the corrections of a cycle at the cycle's own end; a
-place before the `exact_from` of a copy that entered is refused, since history does not have what was changed there. A
-time T means the prefix of the stream before the first transaction that the source says it committed after T (commit times
-are not in commit order, so no other prefix has nothing of a later time and misses nothing before it). A table that stands
-held at K or K+1 stands where cut K has it.
+Exact, because history is: it has every change up to P with its position, and the corrections of a cycle at the cycle's own
+end. A position before the `exact_from` of a copy that was applied is refused, since history lacks the changes before it. A
+time T means the prefix of the stream before the first transaction that the source committed after T. Commit times are not in
+commit order. This is the only prefix that contains no commit later than T and omits nothing before the first such commit. A
+table that is held at K or K+1 is read as cut K has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
 from lakeproof.lake.fold.replay import in_cycles, replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.open import check_kept, one_source, parsed_at, table_name
-from lakeproof.lake.records.documents import Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
@@ -39,7 +40,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
-# What says that the rows before it were not what the source had.
+# Operations that show that the rows before them were not what the source had.
 _HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
 
 
@@ -48,7 +49,7 @@ class LakeAsOf:
     """A source's tables at `position`, exactly.
 
     `cut` is the newest cut at or before it (None: before the first one), `following` the cut whose cycle has the changes in
-    between (None where `position` is the cut's own).
+    between (None if `position` is the cut's own).
     """
 
     spark: SparkSession
@@ -60,17 +61,17 @@ class LakeAsOf:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """The tables that there are at `position`, sorted."""
-        known = set() if self.cut is None else set(self.cut.tables)
+        """The tables that exist at `position`, sorted."""
+        tables = set() if self.cut is None else set(self.cut.tables)
         if self.following is not None:
             # Those that come with the following cut were copied at a point of its range.
-            known |= {t for t, at in self.following.tables.items() if self._was_there(at)}
-        return tuple(sorted(known))
+            tables |= {t for t, table in self.following.tables.items() if self._was_there(table)}
+        return tuple(sorted(tables))
 
     def table(self, table: TableName | str, *, hidden: bool = False) -> DataFrame:
         """A table as it was, without the hidden `_lp_…` columns unless asked for.
 
-        Raises LakeError where the lake did not have it then. Costs a look at the table's history in one cycle.
+        Raises LakeError if the lake did not have it then. Costs reading the table's history of one cycle.
         """
         name = table_name(table)
         if name not in self.tables:
@@ -80,8 +81,8 @@ class LakeAsOf:
                 check_kept(self.paths, cut)
         before = None if self.cut is None else self.cut.tables.get(name)
         after = before if self.following is None or name in self.held else self.following.tables[name]
-        rows, at = self._rows(name, before, after)
-        return rows if hidden else pick(rows, column_names(in_lake(at.version)))
+        rows, cut_table = self._rows(name, before, after)
+        return rows if hidden else pick(rows, column_names(in_lake(cut_table.version)))
 
     def _absent(self, name: TableName) -> LakeError:
         return LakeError(
@@ -89,9 +90,12 @@ class LakeAsOf:
         )
 
     def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
-        """That history alone, up to the position, makes the table: older cuts are gone, and with them how it was then."""
-        shapes = open_store(self.paths.lake).list(self.paths.shapes(name))
-        if self.following is not None and sum(s <= self.paths.schema(name, self.following.number) for s in shapes) > 1:
+        """Raise LakeError unless history alone, up to the position, makes the table: the older cuts are gone."""
+        shapes = open_store(self.paths.lake).list(self.paths.schema_versions(name))
+        if (
+            self.following is not None
+            and sum(s <= self.paths.schema_version(name, self.following.number) for s in shapes) > 1
+        ):
             raise LakeError(
                 f"{self.paths.source}: {name}",
                 f"its shape has changed, and no cut before {self.position} is kept",
@@ -107,11 +111,11 @@ class LakeAsOf:
                 "ask for a later position (`retention.cuts_s` says how long cuts are kept)",
             )
 
-    def _was_there(self, at: CutTable) -> bool:
-        """Whether a table of the following cut had been copied; where older cuts are gone, whether history goes back."""
+    def _was_there(self, table: CutTable) -> bool:
+        """True if a table of the following cut had been copied; if older cuts are gone, if history reaches back to it."""
         if self.cut is None and self.following is not None and self.following.number > 1:
-            return at.history_low is None or at.history_low.at_lsn <= self.position
-        return at.snapshot_lsn <= self.position
+            return table.history_low is None or table.history_low.at_lsn <= self.position
+        return table.snapshot_lsn <= self.position
 
     def _rows(self, name: TableName, before: CutTable | None, after: CutTable | None) -> tuple[DataFrame, CutTable]:
         base = None if before is None else read_layer(self.spark, self.paths, name, before)
@@ -147,16 +151,16 @@ def as_of(
 ) -> LakeAsOf:
     """A source's tables exactly at a position (an `Lsn` or its text) or a time of the source's clock.
 
-    `source` may be left out where the lake has only one. Raises ConfigError for a bad `at`, LakeError where the lake does
-    not go back or on as far. A time costs a look at the history of one cycle.
+    `source` may be left out if the lake has only one. Raises ConfigError for a bad `at`, LakeError if the lake does not
+    reach back or forward as far. A time costs reading the history of one cycle.
     """
     paths = one_source("as_of", lake, source)
     store = open_store(paths.lake)
-    wanted = parsed_at(at)
-    if isinstance(wanted, Lsn):
-        return _at_position(spark, store, paths, wanted)
-    if isinstance(wanted, datetime):
-        return _at_time(spark, store, paths, wanted)
+    place = parsed_at(at)
+    if isinstance(place, Lsn):
+        return _at_position(spark, store, paths, place)
+    if isinstance(place, datetime):
+        return _at_time(spark, store, paths, place)
     raise ConfigError("at", "as_of takes a position or a time", "for `newest` and cuts' numbers use open")
 
 
@@ -172,30 +176,30 @@ def _at_position(spark: SparkSession, store: Store, paths: LakePaths, position: 
     return _between(spark, paths, position, cut, cut_after(store, paths, cut))
 
 
-def _at_time(spark: SparkSession, store: Store, paths: LakePaths, at: datetime) -> LakeAsOf:
-    cut = cut_at_time(store, paths, at)
+def _at_time(spark: SparkSession, store: Store, paths: LakePaths, time: datetime) -> LakeAsOf:
+    cut = cut_at_time(store, paths, time)
     following = cut_after(store, paths, cut)
     if following is None or following.incarnation != cut.incarnation:
-        # Nothing is known of what lies between two incarnations.
+        # Nothing is known about the range between two incarnations.
         return _between(spark, paths, cut.position, cut, None)
-    later = _first_later(spark, paths, cut, following, at)
+    later = _first_later(spark, paths, cut, following, time)
     if later is None:
         # The transaction of a later time is in no table of the lake.
         return _between(spark, paths, following.position, following, None)
     return _between(spark, paths, Lsn(int(later) - 1), cut, following)
 
 
-def _first_later(spark: SparkSession, paths: LakePaths, cut: Cut, following: Cut, at: datetime) -> Lsn | None:
-    """The position of the first transaction between two cuts that committed after `at`."""
+def _first_later(spark: SparkSession, paths: LakePaths, cut: Cut, following: Cut, time: datetime) -> Lsn | None:
+    """The position of the first transaction between two cuts that committed after `time`."""
     number = following.number
-    found = []
+    positions = []
     for name, after in following.tables.items():
         before = cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
             history = read_layer(spark, paths, name, after, "history").where(in_cycles(number, number))
-            later = history.where(F.col(COMMIT_TIME) > F.lit(at)).agg(F.min(LSN)).collect()[0][0]
-            found += [] if later is None else [Lsn(int(later))]
-    return min(found, default=None)
+            later = history.where(F.col(COMMIT_TIME) > F.lit(time)).agg(F.min(LSN)).collect()[0][0]
+            positions += [] if later is None else [Lsn(int(later))]
+    return min(positions, default=None)
 
 
 def _between(spark: SparkSession, paths: LakePaths, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:

@@ -1,16 +1,16 @@
-"""A table's net changes from one cut to the next, with the rows before and after: what a subscriber is given.
+"""A table's net changes from one cut to the next, with the rows before and after, for subscribers.
 
-The rows of one cycle before it is written belong to `changes` and `net_change`; a stream of cuts to `subscribe`.
+Reading a cycle's changes before they are written belongs to `rows.landing_rows` and `fold.net_change`; a stream of cuts to
+`subscribe`.
 
-For each cut the rows with the keys that history names in its cycle are compared, as the cut before has them and as this one
-does. So the changes of a cut are exactly the difference of the two states that readers see, whatever brought it about:
+For each cut, the rows with the keys that history names in its cycle are compared, in the state of the cut before and in the
+state of this cut. So the changes of a cut are exactly the difference of the two states that readers see, whatever caused it:
 the stream, a correction, a repair. Cost: the keys of both states, and the rows of the keys that were touched; both states
-wholly only where a cycle truncated the table or is a repair.
+whole only if a cycle truncated the table or is a repair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby, pairwise
@@ -21,28 +21,30 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.hidden_columns import KEY, OP, ORD, TEXT
+from lakeproof.hidden_columns import KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import RESET
-from lakeproof.lake.fold.replay import in_cycles, with_keys
+from lakeproof.lake.fold.replay import in_cycles
 from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.read.open import one_source, table_name
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.values.types import spark_type
 
-_DIGEST, _SIGN, _NET, _ROW = "_lp_digest", "_lp_sign", "_lp_net", "_lp_row"
+_COPY = scratch("copy")
+_DIGEST = scratch("digest")
 
 
 @dataclass(frozen=True, slots=True)
 class CutChanges:
-    """What changed from cut `first` (not in it) to cut `last` (in it) in a source's tables."""
+    """The changes of a source's tables after cut `first`, up to and including cut `last`."""
 
     spark: SparkSession
     lake: str
@@ -53,9 +55,9 @@ class CutChanges:
     def table(self, table: TableName | str, *, exact_texts: bool = False) -> DataFrame:
         """One row per cut and changed key, or changed row of a table without a key, in no order.
 
-        Columns: `cut`, `position` (where the table stands then), `kind` (`insert`, `update`, `delete`), `before` and
-        `after`: the rows as structs, null where there is none; `exact_texts` adds `_lp_text` to them. Raises LakeError
-        where a cut of the range is not kept any more, where none has the table, or where its shape changed in it.
+        Columns: `cut`, `position` (the table's in that cut), `kind` (`insert`, `update`, `delete`), `before` and
+        `after`: the rows as structs, null if there is none; `exact_texts` adds `_lp_text` to them. Raises LakeError if a
+        cut of the range is no longer kept, if none has the table, or if its schema changed within the range.
         """
         name, paths = table_name(table), LakePaths(self.lake, self.source)
         cuts = _cuts(paths, self.first, self.last)
@@ -78,17 +80,17 @@ def changes(
     *,
     source: str | None = None,
 ) -> CutChanges:
-    """What changed after cut `first` (0: from the beginning) up to cut `last`, the newest by default.
+    """Return the changes after cut `first` (0: from the beginning) up to cut `last`, the newest by default.
 
-    `source` may be left out where the lake has only one. Raises ConfigError for cuts in the wrong order, LakeError where
-    there is no such cut.
+    `source` may be left out if the lake has only one. Raises ConfigError for cuts in the wrong order, LakeError if there is
+    no such cut.
     """
     paths = one_source("changes", lake, source)
-    known = cut_numbers(open_store(paths.lake), paths)
-    end = (known[-1] if known else 0) if last is None else last
+    kept = cut_numbers(open_store(paths.lake), paths)
+    end = (kept[-1] if kept else 0) if last is None else last
     if not 0 <= first <= end:
         raise ConfigError("changes", f"cut {first} does not lie before cut {end}", "give the earlier cut first")
-    _check_kept(paths, known, first, end)
+    _check_kept(paths, kept, first, end)
     return CutChanges(spark, paths.lake, paths.source, CycleNumber(first), CycleNumber(end))
 
 
@@ -108,23 +110,26 @@ class _Step:
         return self.cut.tables[self.name]
 
     def frames(self, *, whole: bool, exact_texts: bool) -> list[DataFrame]:
-        """The changes, nothing where the cut is content-equal to the one before."""
+        """Return the changes; none if the cut has the same content as the one before."""
         same = self.before is not None and self.before.current_version == self.after.current_version
-        if same or (self.cut.kind == "maintenance" and self.before is not None):
+        if same or (self.cut.kind is CycleKind.MAINTENANCE and self.before is not None):
             return []
         new = read_layer(self.spark, self.paths, self.name, self.after)
         if self.before is None:
             old = new.limit(0)
         else:
             old = read_layer(self.spark, self.paths, self.name, self.before)
-            if not whole and self.cut.kind == "apply":
+            if not whole and self.cut.kind is CycleKind.APPLY:
                 touched = self._touched()
-                old, new = (with_keys(side, touched, self._key) for side in (old, new))
+                old, new = (join_on_key(side, touched, self._key, "left_semi", null_safe=True) for side in (old, new))
         shown = [*column_names(self.shape), *([TEXT] if exact_texts else [])]
         row = F.struct(*(col(c) for c in shown))
-        found = self._bag(old, new, row) if self.shape.is_bag else self._keyed(old, new, row)
-        at = [F.lit(int(self.cut.number)).cast("bigint").alias("cut"), F.lit(str(self.after.at_lsn)).alias("position")]
-        return [found.select(*at, "kind", "before", "after")]
+        changes_of = self._bag(old, new, row) if self.shape.is_bag else self._keyed(old, new, row)
+        place = [
+            F.lit(int(self.cut.number)).cast("bigint").alias("cut"),
+            F.lit(str(self.after.at_lsn)).alias("position"),
+        ]
+        return [changes_of.select(*place, "kind", "before", "after")]
 
     def _touched(self) -> DataFrame:
         history = read_layer(self.spark, self.paths, self.name, self.after, "history")
@@ -140,28 +145,21 @@ class _Step:
         for frame, side in ((old, "before"), (new, "after")):
             names = [col(k).alias(f"{side}_{i}") for i, k in enumerate(key)]
             sides.append(frame.select(*names, row.alias(side), row_key(self.shape).alias(f"{side}{_DIGEST}")))
-        on = _same((F.col(f"before_{i}"), F.col(f"after_{i}")) for i in range(len(key)))
+        on = same_key(*([f"{side}_{i}" for i in range(len(key))] for side in ("before", "after")), null_safe=True)
         both = sides[0].join(sides[1], on, "full_outer")
         digests = F.col(f"before{_DIGEST}"), F.col(f"after{_DIGEST}")
         kind = F.when(digests[0].isNull(), "insert").when(digests[1].isNull(), "delete").otherwise("update")
         return both.where(~digests[0].eqNullSafe(digests[1])).withColumn("kind", kind)
 
     def _bag(self, old: DataFrame, new: DataFrame, row: Column) -> DataFrame:
-        sides = old.select(KEY, row.alias(_ROW), F.lit(-1).alias(_SIGN))
-        sides = sides.unionAll(new.select(KEY, row.alias(_ROW), F.lit(1)))
-        net = sides.groupBy(KEY).agg(F.sum(_SIGN).alias(_NET), F.first(_ROW).alias(_ROW)).where(F.col(_NET) != 0)
-        copies = net.withColumn("_lp_copy", F.explode(F.sequence(F.lit(1), F.abs(F.col(_NET)).cast("int"))))
-        came = F.col(_NET) > 0
+        net = multiset_difference(new, old, KEY, row)
+        copies = net.withColumn(_COPY, F.explode(F.sequence(F.lit(1), F.abs(F.col(NET)).cast("int"))))
+        came = F.col(NET) > 0
         return copies.select(
             F.when(came, "insert").otherwise("delete").alias("kind"),
-            F.when(~came, F.col(_ROW)).alias("before"),
-            F.when(came, F.col(_ROW)).alias("after"),
+            F.when(~came, F.col(ROW)).alias("before"),
+            F.when(came, F.col(ROW)).alias("after"),
         )
-
-
-def _same(pairs: Iterable[tuple[Column, Column]]) -> Column:
-    """NULL is a key like others."""
-    return reduce(lambda a, b: a & b, (one.eqNullSafe(other) for one, other in pairs))
 
 
 def _cuts(paths: LakePaths, first: CycleNumber, last: CycleNumber) -> list[Cut]:
@@ -170,13 +168,13 @@ def _cuts(paths: LakePaths, first: CycleNumber, last: CycleNumber) -> list[Cut]:
     return [read_cut(store, paths, CycleNumber(n)) for n in range(max(1, first), last + 1)]
 
 
-def _check_kept(paths: LakePaths, known: list[CycleNumber], first: int, last: int) -> None:
-    if last and (not known or last > known[-1]):
+def _check_kept(paths: LakePaths, kept: list[CycleNumber], first: int, last: int) -> None:
+    if last and (not kept or last > kept[-1]):
         raise LakeError(f"{paths.source}: cut {last}", "there is no such cut", "ask for an earlier one")
-    if known and max(1, first) < known[0]:
+    if kept and max(1, first) < kept[0]:
         raise LakeError(
             f"{paths.source}: cut {first}",
-            f"it is not kept any more, the oldest is {known[0]}",
+            f"it is not kept any more, the oldest is {kept[0]}",
             "read the tables whole at a cut, and go on from there (`retention.cuts` says how long they are kept)",
         )
 
@@ -197,17 +195,17 @@ def _shape(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
 
 
 def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: list[Cut]) -> set[int]:
-    """The cycles that truncated the table: one look at the ops of their rows, before each that took rows out of history."""
-    found: set[int] = set()
+    """Return the cycles that truncated the table: one read of their rows' operations for each state of history's low end."""
+    cycles: set[int] = set()
     having = [cut for cut in cuts if name in cut.tables]
     if len({cut.tables[name].history_version for cut in having}) < 2:
-        return found
+        return cycles
     for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
         alike = list(group)
         history = read_layer(spark, paths, name, alike[-1].tables[name], "history")
         rows = history.where(in_cycles(alike[0].number, alike[-1].number) & F.col(OP).isin("truncate", RESET))
-        found |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
-    return found
+        cycles |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
+    return cycles
 
 
 def _nothing(spark: SparkSession, shape: SchemaVersion, *, exact_texts: bool) -> DataFrame:

@@ -1,7 +1,7 @@
 """Reading the lake: every table of every source at one cut of its source (invariant consistent-cut).
 
-Writing belongs to `cycle`, places between cuts to `as_of`, SQL views of a session to `register`. Tables are opened when they
-are asked for, at the Delta version that the cut names; what is written meanwhile is not seen.
+Writing belongs to `lakeproof.lake.cycle`, positions between cuts to `as_of`, SQL views of a session to `register`. A table
+is opened on request, at the Delta version that the cut names; later commits are not seen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEWEST = "newest"
 class OpenedLake:
     """A lake pinned at `cuts`, one per source that has any.
 
-    `cuts[source]` says which was given: its number, position, commit time and held tables.
+    `cuts[source]` is the cut: its number, position, commit time and held tables.
     """
 
     spark: SparkSession
@@ -46,9 +46,9 @@ class OpenedLake:
     cuts: Mapping[str, Cut]
 
     def __repr__(self) -> str:
-        """Return where it is and at which cuts; the cuts' own text is that of every column of every table."""
-        at = ", ".join(f"{name} at cut {cut.number} ({cut.position})" for name, cut in self.cuts.items())
-        return f"<lake {self.lake}: {at or 'no cut yet'}>"
+        """Return the folder and the cuts' numbers; the cuts' own text has every column of every table."""
+        cuts = ", ".join(f"{name} at cut {cut.number} ({cut.position})" for name, cut in self.cuts.items())
+        return f"<lake {self.lake}: {cuts or 'no cut yet'}>"
 
     @property
     def sources(self) -> list[str]:
@@ -64,11 +64,11 @@ class OpenedLake:
         return sorted(self.cut(source).tables)
 
     def position(self, source: str) -> Lsn:
-        """Where the source's tables stand, but the held ones; raises LakeError where the lake has no cut of it."""
+        """Return the position of the source's tables (held ones excepted); raises LakeError if the lake has no cut of it."""
         return self.cut(source).position
 
     def cut(self, source: str) -> Cut:
-        """The cut that was given; raises LakeError where the lake has none of this source."""
+        """Return the source's cut; raises LakeError if the lake has none."""
         cut = self.cuts.get(source)
         if cut is None:
             others = f"name one of {self.sources}, or " if self.cuts else ""
@@ -81,17 +81,17 @@ class OpenedLake:
     ) -> DataFrame:
         """A table as it is at the cut, without the hidden `_lp_…` columns unless asked for.
 
-        `table` may be written `schema.table`. Raises LakeError where the cut does not have the table. History's rows are
-        complete, which costs a look at what they have unchanged.
+        `table` may be written `schema.table`. Raises LakeError if the cut does not have the table. History's rows are
+        complete, which costs reading the large values that they left unchanged.
         """
         name = table_name(table)
-        at = self.cut(source).table(name, source)
+        cut_table = self.cut(source).table(name, source)
         paths = LakePaths(self.lake, source)
         check_kept(paths, self.cut(source))
-        frame = read_layer(self.spark, paths, name, at, layer)
+        frame = read_layer(self.spark, paths, name, cut_table, layer)
         if layer == "history":
-            frame = completing(at, frame)(frame)
-        return frame if hidden else pick(frame, column_names(in_lake(at.version)))
+            frame = completing(cut_table, frame)(frame)
+        return frame if hidden else pick(frame, column_names(in_lake(cut_table.version)))
 
     def views(self) -> list[str]:
         """Return the views that the lake has, whether or not they were computed at the opened cuts."""
@@ -103,9 +103,9 @@ class OpenedLake:
         Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
         error names the newest cuts before them at which it was. Cost: looks backwards through the views' cuts.
         """
-        known = self.views()
-        if name not in known:
-            others = f"name one of {known}" if known else "run `lakeproof refresh`"
+        views = self.views()
+        if name not in views:
+            others = f"name one of {views}" if views else "run `lakeproof refresh`"
             raise LakeError(f"view {name[:80]}", "the lake has no view of this name", others)
         of_view = (cut for cut in newest_first(open_store(self.lake)) if cut.view == name)
         before: ViewCut | None = None
@@ -117,29 +117,31 @@ class OpenedLake:
         raise self._not_at_these_cuts(name, before)
 
     def _not_at_these_cuts(self, name: str, before: ViewCut | None) -> LakeError:
-        at = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
+        numbers = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
         remedy = "run `lakeproof refresh`, then open the lake again"
         if before is not None:
-            there = {source: int(number) for source, number in before.sources.items()}
-            remedy = f"open the lake at={there}, where it was computed last before; or {remedy}"
-        return LakeError(f"view {name}", f"it was not computed at the opened cuts ({at}), or that is not kept", remedy)
+            last_cuts = {source: int(number) for source, number in before.sources.items()}
+            remedy = f"open the lake at={last_cuts}, at which it was last computed before; or {remedy}"
+        return LakeError(
+            f"view {name}", f"it was not computed at the opened cuts ({numbers}), or that is not kept", remedy
+        )
 
 
 def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[str, At] = NEWEST) -> OpenedLake:
     """Open the lake of a configuration, or in a folder: at the newest cuts, or at the newest ones that do not go past `at`.
 
-    `at` is `newest`, a position (an `Lsn` or its text), a cut's number (that very cut), or a time: then nothing is in it
-    that the source committed later, by the source's clock. It may be given per source; sources that it does not name are
-    opened at their newest cut. A position or number belongs to one source: with several sources it must say which. Raises
-    ConfigError for an ambiguous `at`, LakeError where there is no such cut.
+    `at` is `newest`, a position (an `Lsn` or its text), a cut's number (that very cut), or a time: then the cut has nothing
+    that the source committed later, by the source's clock. It may be a mapping from sources; sources that it does not name
+    are opened at their newest cut. A position or number belongs to one source: with several sources give a mapping. Raises
+    ConfigError for an ambiguous `at`, LakeError if there is no such cut.
     """
     place = str(lake.lake if isinstance(lake, Config) else lake)
     store = open_store(place)
     names = sources_of(lake)
-    wanted = _wanted(names, at)
+    requested = _requested(names, at)
     cuts = {}
     for source in names:
-        cut = _cut(store, LakePaths(place, source), wanted.get(source, NEWEST))
+        cut = _cut(store, LakePaths(place, source), requested.get(source, NEWEST))
         if cut is not None:
             cuts[source] = cut
     return OpenedLake(spark, place, cuts)
@@ -155,7 +157,7 @@ def sources_of(lake: Config | str | Path) -> list[str]:
 
 
 def one_source(what: str, lake: Config | str | Path, source: str | None) -> LakePaths:
-    """The paths of `source`, or of the only one; raises ConfigError for `what`, where it must be named."""
+    """Return the paths of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
     names = sources_of(lake)
     if source is None and len(names) != 1:
         raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
@@ -163,7 +165,7 @@ def one_source(what: str, lake: Config | str | Path, source: str | None) -> Lake
 
 
 def check_kept(paths: LakePaths, cut: Cut) -> None:
-    """That what the cut names is still there, which a reader may have opened long ago; raises LakeError where it is not."""
+    """Raise LakeError if the cut, which a reader may have opened long ago, is no longer kept."""
     if not open_store(paths.lake).exists(paths.cut(cut.number)):
         raise LakeError(
             f"{paths.source}: cut {cut.number}",
@@ -173,7 +175,7 @@ def check_kept(paths: LakePaths, cut: Cut) -> None:
 
 
 def parsed_at(at: At) -> str | Lsn | int | datetime:
-    """`at` with a position's text as an `Lsn`; raises ConfigError for what it can't be."""
+    """Return `at` with a position's text as an `Lsn`; raises ConfigError for other texts and times without a zone."""
     if isinstance(at, datetime) and at.tzinfo is None:
         raise ConfigError("at", "a time without a zone means another time elsewhere", "give the datetime a tzinfo")
     if not isinstance(at, str) or at == NEWEST:
@@ -185,7 +187,7 @@ def parsed_at(at: At) -> str | Lsn | int | datetime:
 
 
 def table_name(table: TableName | str) -> TableName:
-    """A table as a value; raises ConfigError where the text is not `schema.table`."""
+    """Return a table as a value; raises ConfigError if the text is not `schema.table`."""
     if isinstance(table, TableName):
         return table
     schema, dot, name = table.partition(".")
@@ -194,7 +196,7 @@ def table_name(table: TableName | str) -> TableName:
     return TableName(schema, name)
 
 
-def _wanted(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, At]:
+def _requested(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, At]:
     names = list(sources)
     if isinstance(at, Mapping):
         for source in at:
@@ -208,11 +210,11 @@ def _wanted(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, A
 
 
 def _cut(store: Store, paths: LakePaths, at: At) -> Cut | None:
-    found = parsed_at(at)
-    if isinstance(found, datetime):
-        return cut_at_time(store, paths, found)
-    if isinstance(found, Lsn):
-        return cut_at(store, paths, found)
-    if isinstance(found, str):
+    place = parsed_at(at)
+    if isinstance(place, datetime):
+        return cut_at_time(store, paths, place)
+    if isinstance(place, Lsn):
+        return cut_at(store, paths, place)
+    if isinstance(place, str):
         return newest_cut(store, paths)
-    return read_cut(store, paths, CycleNumber(found))
+    return read_cut(store, paths, CycleNumber(place))

@@ -1,10 +1,10 @@
 """SQL views of a cut: a database of views over the current tables, without hidden columns, for SQL, BI and notebooks.
 
-Which cut belongs to `open`. The lake itself is not changed: views live in the session's catalog.
+Choosing the cut belongs to `open`. The lake itself is not changed: the views are in the session's catalog.
 
-Each view names the Delta version that the cut names, so all views of one `register` show one and the same position, whatever
-is written meanwhile. They are replaced one after the other: who needs the change to another cut in one step registers
-it under another schema's name.
+Each view names the Delta version that the cut names, so all views of one `register` show the same position, whatever is
+written meanwhile. They are replaced one after the other: to change to another cut in one step, register it under another
+schema's name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 
-# What Spark takes as a view's name in its own catalog.
+# Characters that Spark refuses in a view's name in its own catalog.
 _ODD = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -33,11 +33,11 @@ def register(
     source: str | None = None,
     tables: Iterable[TableName | str] | None = None,
 ) -> Mapping[TableName, str]:
-    """Make or replace a view for each table of a source (or of `tables`) in `catalog.schema`; gives their SQL names.
+    """Make or replace a view for each table of a source (or of `tables`) in `catalog.schema`; returns their SQL names.
 
-    A view is named after its table; outside of `public` the schema stands before it, and characters that SQL names don't
-    have become `_`. Raises ConfigError where two tables would have one name, LakeError for a table that the cut does not
-    have. Whether views outlive the session is the catalog's matter: Spark's own forgets them with it.
+    A view is named after its table; outside of `public` the schema is prefixed, and characters that SQL names can't have
+    become `_`. Raises ConfigError if two tables would get the same name, LakeError for a table that the cut does not have.
+    Spark's own catalog forgets the views with the session; others may keep them.
     """
     if source is None and len(opened.cuts) != 1:
         raise ConfigError("register", f"the lake has {len(opened.cuts)} sources", "name one of them")
@@ -67,16 +67,16 @@ def _names(tables: Iterable[TableName]) -> dict[TableName, str]:
 
 
 def _view(spark: SparkSession, paths: LakePaths, cut: Cut, table: TableName, view: str) -> None:
-    at = cut.table(table, paths.source)
-    columns = ", ".join(quoted(c) for c in column_names(in_lake(at.version)))
-    told = {
+    pinned = cut.table(table, paths.source)
+    columns = ", ".join(quoted(c) for c in column_names(in_lake(pinned.version)))
+    values = {
         "lakeproof.source": paths.source,
         "lakeproof.cut": str(cut.number),
-        "lakeproof.position": str(at.at_lsn),
+        "lakeproof.position": str(pinned.at_lsn),
         "lakeproof.held": str(table in cut.held).lower(),
     }
-    properties = ", ".join(f"'{key}' = '{value}'" for key, value in told.items())
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in values.items())
     spark.sql(
         f"CREATE OR REPLACE VIEW {view} TBLPROPERTIES ({properties}) AS SELECT {columns}"  # noqa: S608  every name is quoted
-        f" FROM delta.{quoted(paths.url(paths.current(table)))} VERSION AS OF {at.current_version}"
+        f" FROM delta.{quoted(paths.url(paths.current(table)))} VERSION AS OF {pinned.current_version}"
     )

@@ -1,18 +1,19 @@
 """Subscribing to a source: a Spark stream whose offsets are cuts, and which resumes from its checkpoint.
 
-What changed between two cuts belongs to `changes_between`.
+The changes between two cuts belong to `changes`.
 
     checkpoint: offsets 4 → 9      batch: `deliver(changes from cut 4 to cut 9)`, all tables of the source at once
 
 A batch is whole cuts of the whole source, never a part of one. Spark writes a batch's end to the checkpoint before the batch
 runs and the batch's end after it: so a batch that was interrupted is delivered again with the same cuts, and each cut is
-delivered at least once, in order, and again only after an interruption. Who writes with the batch's last cut (or Delta's
-`txnVersion`) beside the rows has each exactly once.
+delivered at least once, in order, and again only after an interruption. A subscriber that writes the batch's last cut beside
+its rows (or as Delta's `txnVersion`) has each cut exactly once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,21 @@ FORMAT = "lakeproof_cuts"
 CUTS_PER_BATCH = 10
 
 
+@dataclass(frozen=True, slots=True)
+class SubscribeOptions:
+    """`first`: a new stream begins after this cut (0: from the beginning). `cuts_per_batch`: the most cuts in one batch.
+
+    `available_now`: the stream ends once it has delivered the cuts that existed at its start.
+    """
+
+    first: int = 0
+    cuts_per_batch: int = CUTS_PER_BATCH
+    available_now: bool = False
+
+
+_DEFAULT_OPTIONS = SubscribeOptions()
+
+
 def subscribe(
     spark: SparkSession,
     lake: Config | str | Path,
@@ -39,21 +55,18 @@ def subscribe(
     *,
     checkpoint: str | Path,
     source: str | None = None,
-    first: int = 0,
-    cuts_per_batch: int = CUTS_PER_BATCH,
-    available_now: bool = False,
+    options: SubscribeOptions = _DEFAULT_OPTIONS,
 ) -> StreamingQuery:
     """Start a stream that calls `deliver` with each batch of new cuts, in order.
 
-    A new stream begins after cut `first` (0: from the beginning); one that has a checkpoint goes on from there. With
-    `available_now` it ends when what was there at its start is delivered. `deliver` is called on the driver; what it raises
-    ends the stream, and the batch comes again. Raises ConfigError where `source` must be named.
+    A stream that has a checkpoint goes on from there. `deliver` is called on the driver; an error that it raises ends the
+    stream, and the batch is delivered again. Raises ConfigError if `source` must be named.
     """
     paths = one_source("subscribe", lake, source)
     place, name = paths.lake, paths.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
-        lake=str(open_store(place).url("")), source=name, first=first, cuts_per_batch=cuts_per_batch
+        lake=str(open_store(place).url("")), source=name, first=options.first, cuts_per_batch=options.cuts_per_batch
     )
 
     def batch(frame: DataFrame, _: int) -> None:
@@ -62,7 +75,7 @@ def subscribe(
             deliver(changes(frame.sparkSession, place, begin, end, source=name))
 
     stream = cuts.load().writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
-    if available_now:
+    if options.available_now:
         stream = stream.trigger(availableNow=True)
     return stream.start()
 
@@ -107,13 +120,13 @@ class CutReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.until = self._newest()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802  Spark's name
-        at = int(start["cut"])
+        reached = int(start["cut"])
         end = self._newest() if self.until is None else self.until
         if isinstance(limit, ReadMaxRows):
-            end = min(end, at + limit.max_rows)
+            end = min(end, reached + limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
             raise TypeError(type(limit).__name__)
-        return {"cut": max(at, end)}
+        return {"cut": max(reached, end)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = int(start["cut"]), int(end["cut"])

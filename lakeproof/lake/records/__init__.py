@@ -1,1 +1,13 @@
-"""Room."""
+"""The lake's documents: as values, as bytes, and in the store. No Spark.
+
+When a document is written does not belong here: `lakeproof.lake.cycle` and `lakeproof.views` decide that.
+
+    documents.py      intents and cuts as values; an intent to bytes and back
+    held.py           why a table is held and what brings it back; the one place that makes sentences of it
+    history_sum.py    the checksum of a table's history
+    cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas
+    store.py          the newest intent and cut, a cut at a position or a time, and writing the next
+    lease.py          who may write to a source's lake tables now
+    outlived_jvm.py   ends a JVM that outlives its process
+    view_cuts.py      the views' cuts
+"""

@@ -1,14 +1,15 @@
-"""A cut as it is stored: what differs from a base, the base, and the tables' shapes, each in documents of their own.
+"""A cut as it is stored: its difference from a base, the base, and the tables' schemas, each in documents of their own.
 
-What a cut means belongs to `documents`, which cuts there are to `records`.
+What a cut means does not belong here but in `documents`, finding cuts in `store`.
 
     cycles/cuts/<n>      the tables and held tables that differ from the base, in full; so a cut is read with two documents
-    cycles/bases/<n>     all tables and held tables of cut n; one serves many cuts
-    cycles/shapes/<id>   a shape, by what it says: put once, and read only for the tables that are looked at
+    cycles/bases/<n>     all tables and held tables of cut n; one base serves many cuts
+    cycles/shapes/<id>   a schema, under the id of its contents: put once, and read only for tables that somebody asks for
 
 A table without changes has the same entry in each cut, so it is in none of them. A new base is put once the cuts since the
-last one have named as many tables as there are: all in all no more than twice what changed, and as few as two documents
-to read. A base is that of the cut before, which is durable already: whoever ends a cycle twice puts the same bytes.
+last base have named as many tables as there are. So all documents together are no more than twice what changed, and reading
+a cut takes two of them. A base is that of the previous cut, which is durable already: whoever ends a cycle twice puts the
+same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.records.documents import KINDS, Cut, CutTable, Held
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.held import Held
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import SchemaVersion
@@ -33,9 +35,9 @@ from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 CUT_FORMAT = "lakeproof.cut/1"
 BASE_FORMAT = "lakeproof.cutbase/1"
 SHAPE_FORMAT = "lakeproof.shape/1"
-# Below so many tables a base is not worth its document.
+# For fewer tables a base is not worth its document.
 NAMED_MIN = 200
-# What a process keeps of documents that say by their names what they hold.
+# How many documents a process keeps whose names say what they contain.
 SHAPES_KEPT = 65_536
 BASES_KEPT = 4
 _PUTS_AT_ONCE = 16
@@ -47,7 +49,7 @@ _bases: OrderedDict[str, Contents] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The entries of tables and of held tables, as JSON; None under a name in a difference: it is there no more."""
+    """The entries of tables and of held tables, as JSON; in a difference, None under a name: its entry is gone."""
 
     tables: _Entries = field(default_factory=dict)
     held: _Entries = field(default_factory=dict)
@@ -56,43 +58,43 @@ class Contents:
         return len(self.tables) + len(self.held)
 
     def since(self, base: Contents) -> Contents:
-        """What differs from `base`."""
+        """Return what differs from `base`."""
         return Contents(_since(base.tables, self.tables), _since(base.held, self.held))
 
     def after(self, changed: Contents) -> Contents:
-        """With what differs."""
+        """Return the contents with a difference applied."""
         return Contents(_after(self.tables, changed.tables), _after(self.held, changed.held))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields `tables` and `held`."""
+        """Return the fields `tables` and `held`."""
         return {"tables": {t.key: e for t, e in self.tables.items()}, "held": {t.key: e for t, e in self.held.items()}}
 
     @classmethod
     def of(cls, cut: Cut) -> Contents:
-        """All entries of a cut."""
-        tables = {t: at.to_json(cut.position, cut.incarnation) for t, at in cut.tables.items()}
+        """Return all entries of a cut."""
+        tables = {t: cut_table.to_json(cut.position, cut.incarnation) for t, cut_table in cut.tables.items()}
         return cls(tables, {t: held.to_json() for t, held in cut.held.items()})
 
     @classmethod
     def from_fields(cls, f: Fields) -> Contents:
-        """The inverse of `to_json`; what an entry says is read when it is asked for."""
-        found = {name: f.entries(name) for name in ("tables", "held")}
-        for name, entries in found.items():
+        """Read what `to_json` gives; an entry itself is read when somebody asks for it."""
+        contents = {name: f.entries(name) for name in ("tables", "held")}
+        for name, entries in contents.items():
             for table, entry in entries.items():
                 if not isinstance(entry, dict | None):
                     raise f.damaged(f"{name}[{table.key}]", "is neither an object nor null")
-        return cls(**found)
+        return cls(**contents)
 
 
 @dataclass(frozen=True, slots=True)
 class CutDoc:
-    """A cut's document: `changed` is what differs from `base` (a cut's number and its document's SHA-256).
+    """A cut's document: `changed` is the difference from `base` (a cut's number and its document's SHA-256).
 
-    `named` counts the entries of all cuts since the base, this one's among them.
+    `named` counts the entries of all cuts since the base, including this one's.
     """
 
     number: CycleNumber
-    kind: str
+    kind: CycleKind
     incarnation: Incarnation
     position: Lsn
     commit_time: str | None
@@ -104,11 +106,11 @@ class CutDoc:
     created_at: str
 
     def to_bytes(self) -> bytes:
-        """The document."""
+        """Return the document."""
         return write_document(
             CUT_FORMAT,
             number=int(self.number),
-            kind=self.kind,
+            kind=self.kind.value,
             incarnation=int(self.incarnation),
             position=str(self.position),
             commit_time=self.commit_time,
@@ -122,7 +124,7 @@ class CutDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes, thing: str) -> CutDoc:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        """Read what `to_bytes` gives; raises LakeError naming `thing` and the damaged field."""
         f = read_document(data, CUT_FORMAT, thing)
 
         def base() -> tuple[CycleNumber, str]:
@@ -131,7 +133,7 @@ class CutDoc:
 
         return cls(
             number=CycleNumber(f.count("number")),
-            kind=f.one_of("kind", KINDS),
+            kind=CycleKind.from_fields(f),
             incarnation=Incarnation(f.count("incarnation")),
             position=f.lsn("position"),
             commit_time=f.optional("commit_time", lambda: f.text("commit_time")),
@@ -144,17 +146,17 @@ class CutDoc:
         )
 
 
-class _Later(Mapping[TableName, _V], Generic[_V]):
-    """Values that are made when they are asked for, of entries that are read when the first is."""
+class _Lazy(Mapping[TableName, _V], Generic[_V]):
+    """Values made from entries when somebody asks for them; the first one reads all entries."""
 
     def __init__(self, entries: Callable[[], _Entries], make: Callable[[TableName, Any], _V]) -> None:
         self._entries, self._make = entries, make
-        self._made: dict[TableName, _V] = {}
+        self._values: dict[TableName, _V] = {}
 
     def __getitem__(self, table: TableName) -> _V:
-        if table not in self._made:
-            self._made[table] = self._make(table, self._entries()[table])
-        return self._made[table]
+        if table not in self._values:
+            self._values[table] = self._make(table, self._entries()[table])
+        return self._values[table]
 
     def __iter__(self) -> Iterator[TableName]:
         return iter(self._entries())
@@ -167,7 +169,7 @@ class _Later(Mapping[TableName, _V], Generic[_V]):
 
 
 def load_cut_doc(store: Store, paths: LakePaths, number: CycleNumber) -> CutDoc | None:
-    """One cut's document, None where there is none; raises LakeError where it is damaged."""
+    """Return one cut's document, None if there is none; raises LakeError if it is damaged."""
     key = paths.cut(number)
     try:
         data = store.get(key)
@@ -180,7 +182,7 @@ def load_cut_doc(store: Store, paths: LakePaths, number: CycleNumber) -> CutDoc 
 
 
 def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
-    """The cut of a document. What is looked up later raises LakeError where it is damaged, or not kept any more."""
+    """Return the cut of a document. A later look-up raises LakeError if the entry is damaged or not kept any more."""
     place = paths.url(paths.cut(doc.number))
     contents: list[Contents] = []
 
@@ -202,33 +204,33 @@ def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
         incarnation=doc.incarnation,
         position=doc.position,
         commit_time=doc.commit_time,
-        tables=_Later(lambda: whole().tables, table),
+        tables=_Lazy(lambda: whole().tables, table),
         next_segment=doc.next_segment,
         intent_sha256=doc.intent_sha256,
         created_at=doc.created_at,
-        held=_Later(lambda: whole().held, held),
+        held=_Lazy(lambda: whole().held, held),
     )
 
 
 def whole_contents(store: Store, paths: LakePaths, doc: CutDoc) -> Contents:
-    """All entries of a cut, from its document and its base."""
+    """Return all entries of a cut, from its document and its base."""
     base = Contents() if doc.base is None else _read_base(store, paths, *doc.base)
     return base.after(doc.changed)
 
 
 def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
-    """The document of a cut that is to be written, with its shapes and its base durable before it."""
+    """Return the document of a new cut, after putting its schemas and its base, durably."""
     contents = Contents.of(cut)
     before = load_cut_doc(store, paths, CycleNumber(cut.number - 1)) if cut.number > 1 else None
     base = None if before is None else before.base
     named = 0 if before is None else before.named
     start = Contents() if base is None else _read_base(store, paths, *base)
-    known = start if before is None else start.after(before.changed)
-    _put_shapes(store, paths, cut, contents.tables, {e["schema_id"] for e in known.tables.values()})
+    whole_before = start if before is None else start.after(before.changed)
+    _put_shapes(store, paths, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
     changed = contents.since(start)
     if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
-        base, named = _put_base(store, paths, before.number, known), 0
-        changed = contents.since(known)
+        base, named = _put_base(store, paths, before.number, whole_before), 0
+        changed = contents.since(whole_before)
     return CutDoc(
         number=cut.number,
         kind=cut.kind,
@@ -245,28 +247,28 @@ def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
 
 
 def unneeded_bases(store: Store, paths: LakePaths, oldest: CycleNumber) -> list[str]:
-    """The bases that no cut from `oldest` on has; bases grow with the cuts' numbers."""
+    """Return the bases that no cut from `oldest` on has; bases grow with the cuts' numbers."""
     doc = load_cut_doc(store, paths, oldest)
     needed = None if doc is None or doc.base is None else paths.cut_base(doc.base[0])
     return [] if needed is None else [key for key in store.list(paths.cut_bases) if key < needed]
 
 
 def read_shape(store: Store, paths: LakePaths, schema_id: str) -> SchemaVersion:
-    """A shape that some table has, or had, in a cut; raises LakeError where there is none, or it is damaged."""
-    known = _shapes.get(schema_id)
-    if known is None:
-        key = paths.cut_shape(schema_id)
+    """Return a schema that some table has, or had, in a cut; raises LakeError if there is none, or it is damaged."""
+    version = _shapes.get(schema_id)
+    if version is None:
+        key = paths.cut_schema(schema_id)
         try:
             data = store.get(key)
         except NotFoundError:
             raise LakeError(paths.url(key), "it is missing", "restore it from a backup") from None
-        known = read_document(data, SHAPE_FORMAT, paths.url(key)).version("version", schema_id)
-        _keep_shape(known, schema_id)
-    return known
+        version = read_document(data, SHAPE_FORMAT, paths.url(key)).version("version", schema_id)
+        _keep_shape(version, schema_id)
+    return version
 
 
 def shape_bytes(version: SchemaVersion) -> bytes:
-    """A shape's document."""
+    """Return a schema's document."""
     return write_document(SHAPE_FORMAT, version=version.to_json())
 
 
@@ -276,14 +278,14 @@ def _keep_shape(version: SchemaVersion, schema_id: str) -> None:
     _shapes[schema_id] = version
 
 
-def _put_shapes(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, known: set[str]) -> None:
-    new = {e["schema_id"]: cut.tables[t].version for t, e in entries.items() if e["schema_id"] not in known}
+def _put_shapes(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, existing: set[str]) -> None:
+    new = {e["schema_id"]: cut.tables[t].version for t, e in entries.items() if e["schema_id"] not in existing}
 
     def put(schema_id: str) -> None:
         with suppress(AlreadyExistsError):
-            store.put_if_absent(paths.cut_shape(schema_id), shape_bytes(new[schema_id]))
+            store.put_if_absent(paths.cut_schema(schema_id), shape_bytes(new[schema_id]))
 
-    # Each is made durable by itself; a source's first cut has as many as tables.
+    # Each is made durable by itself; a source's first cut has as many schemas as tables.
     with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:
         list(pool.map(put, new))
 
@@ -296,25 +298,25 @@ def _put_base(store: Store, paths: LakePaths, number: CycleNumber, contents: Con
 
 
 def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
-    """A base's document."""
+    """Return a base's document."""
     return write_document(BASE_FORMAT, number=int(number), **contents.to_json())
 
 
 def _read_base(store: Store, paths: LakePaths, number: CycleNumber, sha256: str) -> Contents:
-    found = _bases.get(sha256)
-    if found is None:
+    contents = _bases.get(sha256)
+    if contents is None:
         key = paths.cut_base(number)
         try:
             data = store.get(key)
         except NotFoundError:
-            reason = "it is missing, and with it what the cuts that name it say"
+            reason = "it is missing, and the cuts that name it can't be read without it"
             raise LakeError(paths.url(key), reason, "open a cut that is kept, or restore it from a backup") from None
         if hashlib.sha256(data).hexdigest() != sha256:
             raise LakeError(paths.url(key), "it is not what cuts were made of", "restore it from a backup")
-        found = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, paths.url(key)))
+        contents = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, paths.url(key)))
         while len(_bases) > BASES_KEPT:
             _bases.popitem(last=False)
-    return found
+    return contents
 
 
 def _since(base: _Entries, entries: _Entries) -> dict[TableName, Any]:

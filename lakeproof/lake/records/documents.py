@@ -1,18 +1,18 @@
-"""The lake's documents as values: source, intent and cut; the first two to bytes and back, strictly.
+"""Intents and cuts as values; an intent also to bytes and back, strictly.
 
-A cut's bytes belong to `cut_documents`, a snapshot's to `snapshot_documents`; where they lie to
-`lakeproof.storage.paths`, when they are written to `cycle`. FORMAT.md says what fields mean.
+A cut's bytes do not belong here but in `cut_documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
+`lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
-from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError
+from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -21,97 +21,76 @@ from lakeproof.storage.document_fields import Fields, read_document, write_docum
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
-    """A shape that a table is given, and what its older rows read in columns that were added (attribute number → text).
+class SchemaChange:
+    """A schema that a table gets, and what its older rows read in columns that were added (attribute number → text).
 
-    `called_for` is the consistent point of the snapshot that calls for it, None where the stream does.
+    `called_for` is the consistent point of the snapshot that calls for it, None if the stream does.
     """
 
     version: SchemaVersion
-    missing: Mapping[int, str] = field(default_factory=dict)
+    default_for_old_rows: Mapping[int, str] = field(default_factory=dict)
     called_for: Lsn | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The intent's field `reshape`."""
-        missing = {str(attnum): text for attnum, text in sorted(self.missing.items())}
+        """Return the intent's field `schema_change`."""
+        defaults = {str(attnum): text for attnum, text in sorted(self.default_for_old_rows.items())}
         called_for = None if self.called_for is None else str(self.called_for)
-        return {"version": self.version.to_json(), "missing": missing, "called_for": called_for}
+        return {"version": self.version.to_json(), "default_for_old_rows": defaults, "called_for": called_for}
 
     @classmethod
-    def from_fields(cls, f: Fields) -> Reshape:
-        """The inverse; raises LakeError for a damaged field."""
-        given = f.object("missing")
-        missing = {int(name): given.text(name) for name in given.doc if name.isdecimal()}
-        if len(missing) < len(given.doc):
-            raise f.damaged("missing", "has a name that is no attribute number")
-        # Intents of before had no such field.
-        called_for = f.optional("called_for", lambda: f.lsn("called_for")) if "called_for" in f.doc else None
-        return cls(f.schema_version("version"), missing, called_for)
+    def from_fields(cls, f: Fields) -> SchemaChange:
+        """Read what `to_json` gives; raises LakeError for a damaged field."""
+        given = f.object("default_for_old_rows")
+        defaults = {int(name): given.text(name) for name in given.doc if name.isdecimal()}
+        if len(defaults) < len(given.doc):
+            raise f.damaged("default_for_old_rows", "has a name that is no attribute number")
+        called_for = f.optional("called_for", lambda: f.lsn("called_for"))
+        return cls(f.schema_version("version"), defaults, called_for)
 
 
 INTENT_FORMAT = "lakeproof.intent/1"
-KINDS = ("apply", "repair", "maintenance", "schema")
-# `Held.named` fills SOURCE and TABLE in; by this text in a cut `pipeline.recopy` knows what a snapshot brings back.
-RESNAPSHOT = "run `lakeproof bootstrap SOURCE --tables TABLE`, then compact"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Why a table stands still, where, and what a person does about it.
+class CycleKind(Enum):
+    """The kinds of cycles; FORMAT.md has their meanings."""
 
-    `history_lost`: its history could not be read. That stays so, whatever else holds the table later, until a copy enters.
-    """
+    APPLY = "apply"
+    REPAIR = "repair"
+    MAINTENANCE = "maintenance"
+    SCHEMA = "schema"
 
-    at_lsn: Lsn
-    reason: str
-    remedy: str
-    history_lost: bool = False
-
-    def __str__(self) -> str:
-        return f"held since {self.at_lsn}: {self.reason}; {self.remedy}"
-
-    def named(self, source: str, table: TableName) -> Held:
-        """The same with its remedy's SOURCE and TABLE filled in, to be typed as it stands."""
-        typed = f"{source} --tables {shlex.quote(write_table(table))}"
-        remedy = self.remedy.replace("SOURCE --tables TABLE", typed)
-        return replace(self, remedy=remedy.replace("bootstrap SOURCE ", f"bootstrap {source} "))
-
-    def after(self, before: Held | None) -> Held:
-        """The same of a table that was held like `before`, if it was."""
-        if self.history_lost or before is None or not before.history_lost:
-            return self
-        return replace(self, reason=f"{self.reason}; its history can't be read either", history_lost=True)
-
-    def to_json(self) -> dict[str, Any]:
-        at_lsn = str(self.at_lsn)
-        return {"at_lsn": at_lsn, "reason": self.reason, "remedy": self.remedy, "history_lost": self.history_lost}
+    @property
+    def is_maintenance(self) -> bool:
+        """True if the cycle brings no changes of the source."""
+        return self in {CycleKind.REPAIR, CycleKind.MAINTENANCE}
 
     @classmethod
-    def from_fields(cls, f: Fields) -> Held:
-        return cls(f.lsn("at_lsn"), f.text("reason"), f.text("remedy"), f.flag("history_lost"))
+    def from_fields(cls, f: Fields) -> CycleKind:
+        """Read the field `kind`; raises LakeError if it is damaged."""
+        return cls(f.one_of("kind", [kind.value for kind in cls]))
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBase:
+class SegmentOrdinal:
     """A segment that a cycle reads, and the `_lp_ord` of its row 0."""
 
     number: int
-    base: int
+    first_ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
 class TableIntent:
-    """What a cycle does to a table: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
+    """One table in an intent: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
-    `reshape`, in a cycle of kind `schema`, is the shape that it is given; `history_through`, in one of maintenance, the cut
-    up to which history becomes the rows as they were then. `born` is the shape of a table that enters without a snapshot:
-    it had no row up to `from_lsn`.
+    `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `history_through`, in one of
+    maintenance, is the cut up to which history becomes the rows as they were then. `born` is the schema of a table that
+    enters without a snapshot: it had no row up to `from_lsn`.
     """
 
     from_lsn: Lsn
     schema_id: str
     snapshot: str | None = None
-    reshape: Reshape | None = None
+    schema_change: SchemaChange | None = None
     history_through: CycleNumber | None = None
     born: SchemaVersion | None = None
 
@@ -120,7 +99,7 @@ class TableIntent:
             "from_lsn": str(self.from_lsn),
             "schema_id": self.schema_id,
             "snapshot": self.snapshot,
-            "reshape": None if self.reshape is None else self.reshape.to_json(),
+            "schema_change": None if self.schema_change is None else self.schema_change.to_json(),
             "history_through": self.history_through,
             "born": None if self.born is None else self.born.to_json(),
         }
@@ -131,7 +110,7 @@ class TableIntent:
             f.lsn("from_lsn"),
             f.text("schema_id"),
             f.optional("snapshot", lambda: f.text("snapshot")),
-            f.optional("reshape", lambda: Reshape.from_fields(f.object("reshape"))),
+            f.optional("schema_change", lambda: SchemaChange.from_fields(f.object("schema_change"))),
             f.optional("history_through", lambda: CycleNumber(f.count("history_through"))),
             f.optional("born", lambda: f.schema_version("born")),
         )
@@ -139,14 +118,14 @@ class TableIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a cycle is going to do; whoever finishes it uses these values."""
+    """The values that a cycle is run with, whoever finishes it."""
 
     number: CycleNumber
-    kind: str
+    kind: CycleKind
     incarnation: Incarnation
     start_lsn: Lsn
     end_lsn: Lsn
-    segments: tuple[SegmentBase, ...]
+    segments: tuple[SegmentOrdinal, ...]
     tables: Mapping[TableName, TableIntent]
     held: Mapping[TableName, Held]
     epoch: int
@@ -157,11 +136,11 @@ class Intent:
         return write_document(
             INTENT_FORMAT,
             number=int(self.number),
-            kind=self.kind,
+            kind=self.kind.value,
             incarnation=int(self.incarnation),
             start_lsn=str(self.start_lsn),
             end_lsn=str(self.end_lsn),
-            segments=[{"number": s.number, "base": s.base} for s in self.segments],
+            segments=[{"number": s.number, "first_ordinal": s.first_ordinal} for s in self.segments],
             tables={t.key: v.to_json() for t, v in self.tables.items()},
             held={t.key: v.to_json() for t, v in self.held.items()},
             epoch=self.epoch,
@@ -171,15 +150,15 @@ class Intent:
 
     @classmethod
     def from_bytes(cls, data: bytes, thing: str) -> Intent:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        """Read what `to_bytes` gives; raises LakeError naming `thing` and the damaged field."""
         f = read_document(data, INTENT_FORMAT, thing)
         intent = cls(
             number=CycleNumber(f.count("number")),
-            kind=f.one_of("kind", KINDS),
+            kind=CycleKind.from_fields(f),
             incarnation=Incarnation(f.count("incarnation")),
             start_lsn=f.lsn("start_lsn"),
             end_lsn=f.lsn("end_lsn"),
-            segments=tuple(SegmentBase(s.count("number"), s.count("base")) for s in f.objects("segments")),
+            segments=tuple(SegmentOrdinal(s.count("number"), s.count("first_ordinal")) for s in f.objects("segments")),
             tables={t: TableIntent.from_fields(v) for t, v in f.tables("tables").items()},
             held={t: Held.from_fields(v) for t, v in f.tables("held").items()},
             epoch=f.count("epoch"),
@@ -193,7 +172,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLow:
-    """Where a table's history begins, since older changes were removed: its rows as they were at cut `cut`, at `at_lsn`.
+    """The beginning of a table's history whose older changes were removed: its rows as of cut `cut`, at `at_lsn`.
 
     `archived`: the archive has everything that was ever removed, so history can be made whole again.
     """
@@ -212,13 +191,12 @@ class HistoryLow:
 
 @dataclass(frozen=True, slots=True)
 class CutTable:
-    """A table at a cut: where it stands, the Delta versions that say so, and its shape (the source's names).
+    """A table at a cut: its position, its two Delta versions there, and its schema (with the source's names).
 
-    `at_lsn` is a position of `incarnation`, the cut's own but for a held table; `snapshot_lsn`, one of
-    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or has been tried. History is
-    whole where `history_low` is None; `history_sum` is what its rows come to. No row has had more octets than
-    `row_bytes`, about. `exact_from`: the changes before this position, since the cut before it, are not in history: a copy
-    brought what they came to.
+    `at_lsn` is a position of `incarnation`, the cut's own unless the table is held; `snapshot_lsn`, one of
+    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or was tried. History is whole
+    if `history_low` is None; `history_sum` is the checksum of its rows. No row has had more octets than `row_bytes`, about.
+    `exact_from`: the changes before this position, since the previous cut, are not in history: a copy brought their result.
     """
 
     at_lsn: Lsn
@@ -234,7 +212,7 @@ class CutTable:
     exact_from: Lsn | None = None
 
     def to_json(self, position: Lsn, incarnation: Incarnation) -> dict[str, Any]:
-        """The entry in a cut at `position` of `incarnation`: where the table stands there too, null says so.
+        """Return the entry in a cut at `position` of `incarnation`; if the table stands there too, null says so.
 
         So the entry of a table without changes is the same in every cut.
         """
@@ -257,7 +235,7 @@ class CutTable:
     def from_fields(
         cls, f: Fields, position: Lsn, incarnation: Incarnation, shape: Callable[[str], SchemaVersion]
     ) -> CutTable:
-        """The inverse; `shape` gives the shape of an id."""
+        """Read what `to_json` gives; `shape` gives the schema of an id."""
         at_lsn = f.optional("at_lsn", lambda: f.lsn("at_lsn"))
         own = f.optional("incarnation", lambda: Incarnation(f.count("incarnation")))
         return cls(
@@ -279,11 +257,11 @@ class CutTable:
 class Cut:
     """The end of a cycle: every table of the source, each at a Delta version, all at `position` but the held ones.
 
-    Of a cut that was read, `tables` and `held` are looked up when they are asked for (`cut_documents`).
+    In a cut that was read from the store, `tables` and `held` are looked up when somebody asks for them (`cut_documents`).
     """
 
     number: CycleNumber
-    kind: str
+    kind: CycleKind
     incarnation: Incarnation
     position: Lsn
     commit_time: str | None
@@ -294,9 +272,14 @@ class Cut:
     held: Mapping[TableName, Held] = field(default_factory=dict)
 
     def table(self, table: TableName, source: str) -> CutTable:
-        """Where `table` stands; raises LakeError where this cut does not have it."""
-        found = self.tables.get(table)
-        if found is None:
+        """Return the table at this cut; raises LakeError if the cut does not have it."""
+        cut_table = self.tables.get(table)
+        if cut_table is None:
             reason = f"cut {self.number} does not have this table"
             raise LakeError(f"{source}: {table}", reason, "bootstrap the table, or ask for a later cut")
-        return found
+        return cut_table
+
+
+def next_number(cut: Cut | None) -> CycleNumber:
+    """Return the number of the cycle after `cut`."""
+    return CycleNumber(1 if cut is None else cut.number + 1)

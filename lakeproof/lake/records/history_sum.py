@@ -1,4 +1,7 @@
-"""The checksum of a table's history as a value in a cut."""
+"""The checksum of a table's history as a value in a cut.
+
+Computing it from rows does not belong here but in `lakeproof.lake.rows.history_sum`.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,20 @@ class HistorySum:
     total: int = 0
 
     def plus(self, other: HistorySum) -> HistorySum:
-        """With the rows of another one."""
+        """Return the sum with the rows of another sum."""
         return HistorySum(self.rows + other.rows, (self.total + other.total) % (1 << _BITS))
 
     def minus(self, other: HistorySum) -> HistorySum:
-        """Without them."""
+        """Return the sum without the rows of another sum."""
         return HistorySum(self.rows - other.rows, (self.total - other.total) % (1 << _BITS))
 
     def to_json(self) -> dict[str, Any]:
-        """The field `history_sum` of a cut's entry."""
+        """Return the field `history_sum` of a cut's entry."""
         return {"rows": self.rows, "total": f"{self.total:015x}"}
 
     @classmethod
     def from_fields(cls, f: Fields) -> HistorySum:
-        """The inverse; raises LakeError for a damaged field. After damage there may be less rows than none."""
+        """Read what `to_json` gives; raises LakeError for a damaged field. After damage `rows` may be negative."""
         rows = f.value("rows")
         if type(rows) is not int:
             raise f.damaged("rows", "is not a whole number")

@@ -1,10 +1,11 @@
 """The source's one exclusive lease: who may write to its lake tables now (invariant one-writer).
 
-What is written under it belongs to `cycle`.
+Writing under it does not belong here but in `lakeproof.lake.cycle`.
 
-An epoch is taken by putting its document where none is; the newest epoch is the lease. On a local lake the holder also keeps
-an exclusive `flock`, which a killed process gives up at once: so a second compaction is refused while the first one lives
-and needs no timeout once it is dead. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived`).
+A process takes an epoch by putting its document if there is none; the newest epoch is the lease. On a local lake the holder
+also keeps an exclusive `flock`, which a killed process gives up at once: so a second compaction is refused while the first
+one lives, and needs no timeout once it is dead. Its JVM may live on for seconds: the next holder on the same host ends it
+(`outlived_jvm`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import AlreadyExistsError, Store, make_root
 
 if TYPE_CHECKING:
-    # Who only looks at leases starts no Spark.
+    # A process that only reads leases starts no Spark.
     from pyspark.sql import SparkSession
 
 LEASE_FORMAT = "lakeproof.lease/1"
@@ -43,7 +44,7 @@ class Lease:
     writer: str
 
     def check(self) -> None:
-        """Raise TransientError where someone else has taken a newer epoch since."""
+        """Raise TransientError if someone else has taken a newer epoch since."""
         newest = newest_epoch(self.store, self.paths)
         if newest != self.epoch:
             raise TransientError(
@@ -54,7 +55,7 @@ class Lease:
 
 
 def newest_epoch(store: Store, paths: LakePaths) -> int:
-    """The epoch of the newest lease ever taken, 0 where there was none; raises LakeError for a foreign file."""
+    """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file."""
     keys = store.list(paths.leases)
     if not keys:
         return 0
@@ -66,7 +67,7 @@ def newest_epoch(store: Store, paths: LakePaths) -> int:
 
 @contextmanager
 def hold_lease(store: Store, paths: LakePaths, session: SparkSession | None = None) -> Iterator[Lease]:
-    """Take the next epoch and keep it for the block; raises TransientError when a living process holds the lease.
+    """Take the next epoch and keep it for the block; raises TransientError if a living process holds the lease.
 
     `session` is that of the JVM that will write.
     """
@@ -79,7 +80,7 @@ def hold_lease(store: Store, paths: LakePaths, session: SparkSession | None = No
 
 
 def lease_holder(store: Store, paths: LakePaths) -> str | None:
-    """`host`, process and time of the newest lease, for messages; None where there was none."""
+    """Return host, process and time of the newest lease, for messages; None if there was none."""
     epoch = newest_epoch(store, paths)
     if epoch == 0:
         return None
@@ -89,7 +90,7 @@ def lease_holder(store: Store, paths: LakePaths) -> str | None:
 
 
 def _end_jvm_of_last_holder(store: Store, paths: LakePaths) -> None:
-    """Where that holder's process is gone: one that lives has given the lease back, and its JVM has nothing in hand."""
+    """End it if that holder's process is gone: a living process gave the lease back, and its JVM is idle."""
     epoch = newest_epoch(store, paths)
     if epoch == 0:
         return
@@ -109,8 +110,8 @@ def _take(store: Store, paths: LakePaths, jvm: Process | None) -> Lease:
         epoch=epoch,
         writer=writer,
         host=socket.gethostname(),
-        process=_told(process(os.getpid()) or Process(os.getpid(), 0)),
-        jvm=None if jvm is None else _told(jvm),
+        process=_as_json(process(os.getpid()) or Process(os.getpid(), 0)),
+        jvm=None if jvm is None else _as_json(jvm),
         created_at=now_text(),
     )
     try:
@@ -122,5 +123,5 @@ def _take(store: Store, paths: LakePaths, jvm: Process | None) -> Lease:
     return Lease(store, paths, epoch, writer)
 
 
-def _told(one: Process) -> dict[str, int]:
+def _as_json(one: Process) -> dict[str, int]:
     return {"pid": one.pid, "started": one.started}

@@ -1,7 +1,7 @@
-"""A JVM that outlives its process: it may still commit beside the next holder of the lease, so it is ended first.
+"""Ends a JVM that outlives its process: it might still commit while the next process holds the lease.
 
-Whose lease it was belongs to `lease`. A process is known by its number and the time of its start: a number is given again.
-Where the system does not tell of processes (no `/proc`) nothing is done.
+Whose lease it was does not belong here but in `lease`. A process is identified by its number and the time of its start,
+since the system gives a number again. If the system has no `/proc`, nothing is done.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lakeproof.errors import TransientError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PATIENCE_S = 30.0
-_LOOK_S = 0.05
+_TIMEOUT_S = 30.0
+_POLL_S = 0.05
 # Of what follows the command's name in /proc/<pid>/stat.
 _STATE, _STARTED = 0, 19
 
@@ -34,31 +34,31 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        """Whether it is still there."""
+        """True if the process still runs."""
         return process(self.pid) == self
 
     def end(self, thing: str) -> None:
-        """Kill it, and wait until it is gone; raises TransientError about `thing` when it does not go."""
+        """Kill it, and wait until it is gone; raises TransientError about `thing` if it does not go."""
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _TIMEOUT_S
         while self.lives:
             if time.monotonic() > until:
                 raise TransientError(thing, f"the JVM of its last holder still runs (process {self.pid})", "end it")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def process(pid: int) -> Process | None:
-    """The process of this number, None when there is none, or nobody knows."""
+    """Return the process of this number, None if there is none, or if the system does not say."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if told[_STATE] in ("Z", "X") else Process(pid, int(told[_STARTED]))
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[_STATE] in ("Z", "X") else Process(pid, int(fields[_STARTED]))
     except (OSError, IndexError, ValueError):
         return None
 
 
 def jvm_of(session: SparkSession | None) -> Process | None:
-    """The session's JVM, when it runs on this machine as a process of this one."""
+    """Return the session's JVM if this process started it on this machine, else None."""
     gateway: Any = None if session is None else session.sparkContext._gateway  # noqa: SLF001  PySpark has no public name for its JVM
     child = getattr(gateway, "proc", None)
     return None if child is None else process(child.pid)

@@ -1,6 +1,6 @@
-"""Intents and cuts in a store: the newest ones, and writing the next.
+"""Intents and cuts in the store: the newest ones, those at a position or a time, and writing the next.
 
-What the documents say belongs to `documents`; when they are written to `cycle`; snapshots to `snapshots`.
+What the documents say does not belong here but in `documents`; snapshots in `lakeproof.snapshot.folder`.
 """
 
 from __future__ import annotations
@@ -15,80 +15,81 @@ from lakeproof.lake.records.cut_documents import document_of, load_cut_doc, open
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.storage.fields import time_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
-# Before every commit: a cut without one.
+# Earlier than every commit: the time of a cut without one.
 _EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
 def newest_number(store: Store, folder: str) -> CycleNumber:
-    """The greatest number in a folder of intents or cuts, 0 where it is empty; raises LakeError for a foreign file."""
+    """Return the greatest number in a folder of intents or cuts, 0 if it is empty; raises LakeError for a foreign file."""
     keys = store.list(folder)
     return CycleNumber(_number(keys[-1]) if keys else 0)
 
 
 def read_cut(store: Store, paths: LakePaths, number: CycleNumber) -> Cut:
-    """One cut, at the price of one small document; raises LakeError where it is missing or damaged."""
+    """Read one cut, at the price of one small document; raises LakeError if it is missing or damaged."""
     doc = load_cut_doc(store, paths, number)
     if doc is None:
-        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for another one")
+        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for a cut that exists")
     return opened(store, paths, doc)
 
 
 def newest_cut(store: Store, paths: LakePaths) -> Cut | None:
-    """The source's frontier; None where no cycle has ended."""
+    """Return the source's newest cut; None if no cycle has ended."""
     number = newest_number(store, paths.cuts)
     return read_cut(store, paths, number) if number else None
 
 
 def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
-    """The newest cut at or before `position`; raises LakeError where there is none. Reads O(log n) cuts.
+    """Return the newest cut at or before `position`; raises LakeError if there is none. Reads O(log n) cuts.
 
-    Positions grow with the numbers within an incarnation; only the newest incarnation's cuts are looked at.
+    Positions grow with the numbers within an incarnation; only the newest incarnation's cuts count.
     """
     numbers = cut_numbers(store, paths)
     newest = read_cut(store, paths, numbers[-1]) if numbers else None
     if newest is not None:
         places = [_Place(store, paths, n, newest.incarnation) for n in numbers]
-        found = bisect_right(places, int(position), key=lambda p: p.position())
-        if found and places[found - 1].position() >= 0:
-            return read_cut(store, paths, numbers[found - 1])
+        index = bisect_right(places, int(position), key=lambda p: p.position())
+        if index and places[index - 1].position() >= 0:
+            return read_cut(store, paths, numbers[index - 1])
     remedy = "ask for a later position, or compact first"
     if newest is not None and newest.incarnation > 1:
         remedy = f"positions are those of incarnation {newest.incarnation}; open a cut of an older one by its number"
     raise LakeError(f"{paths.source}: cuts", f"there is no cut at or before {position}", remedy)
 
 
-def cut_at_time(store: Store, paths: LakePaths, at: datetime) -> Cut:
-    """The newest cut with no transaction that committed after `at`; raises LakeError where there is none.
+def cut_at_time(store: Store, paths: LakePaths, time: datetime) -> Cut:
+    """Return the newest cut with no transaction that committed after `time`; raises LakeError if there is none.
 
     A cut's commit time is the greatest so far, so it grows with the numbers. Reads O(log n) cuts.
     """
     numbers = cut_numbers(store, paths)
-    found = bisect_right(numbers, at, key=lambda n: _commit_time(read_cut(store, paths, n)))
-    if found:
-        return read_cut(store, paths, numbers[found - 1])
+    index = bisect_right(numbers, time, key=lambda n: _commit_time(read_cut(store, paths, n)))
+    if index:
+        return read_cut(store, paths, numbers[index - 1])
     raise LakeError(
         f"{paths.source}: cuts",
-        f"there is no cut at or before {at.isoformat()}",
+        f"there is no cut at or before {time.isoformat()}",
         "ask for a later time, or compact first",
     )
 
 
 def cut_numbers(store: Store, paths: LakePaths) -> list[CycleNumber]:
-    """The numbers of the cuts that are kept, ascending and without holes; raises LakeError for a foreign file."""
+    """Return the numbers of the cuts that are kept, ascending and without holes; raises LakeError for a foreign file."""
     return [CycleNumber(_number(key)) for key in store.list(paths.cuts)]
 
 
 def cut_after(store: Store, paths: LakePaths, cut: Cut | None) -> Cut | None:
-    """The cut that follows `cut`, the very first one after None; None where there is none yet."""
+    """Return the cut that follows `cut`, the very first one after None; None if there is none yet."""
     number = CycleNumber(1 if cut is None else cut.number + 1)
     return read_cut(store, paths, number) if store.exists(paths.cut(number)) else None
 
 
 def read_intent(store: Store, paths: LakePaths, number: CycleNumber) -> tuple[Intent, str] | None:
-    """One intent and its SHA-256; None where there is none."""
+    """Read one intent; returns it and its SHA-256, None if there is none."""
     key = paths.intent(number)
     try:
         data = store.get(key)
@@ -101,7 +102,7 @@ def read_intent(store: Store, paths: LakePaths, number: CycleNumber) -> tuple[In
 
 
 def write_intent(store: Store, paths: LakePaths, intent: Intent) -> str:
-    """Put the intent, durably; its SHA-256. Raises TransientError where another process has taken the number."""
+    """Put the intent, durably, and return its SHA-256. Raises TransientError if another process has taken the number."""
     data = intent.to_bytes()
     try:
         store.put_if_absent(paths.intent(intent.number), data)
@@ -111,7 +112,7 @@ def write_intent(store: Store, paths: LakePaths, intent: Intent) -> str:
 
 
 def write_cut(store: Store, paths: LakePaths, cut: Cut) -> None:
-    """Put the cut, durably, after what it names. Raises TransientError where another process has ended the cycle."""
+    """Put the cut, durably, after what it names. Raises TransientError if another process has ended the cycle."""
     data = document_of(store, paths, cut).to_bytes()
     try:
         store.put_if_absent(paths.cut(cut.number), data)
@@ -132,7 +133,7 @@ class _Place:
 
 
 def _commit_time(cut: Cut) -> datetime:
-    return _EARLIEST if cut.commit_time is None else datetime.fromisoformat(cut.commit_time)
+    return _EARLIEST if cut.commit_time is None else time_of(cut.commit_time)
 
 
 def _number(key: str) -> int:

@@ -1,9 +1,9 @@
-"""The views' cuts: which Delta version of a view is its answer at which cuts of the sources it reads.
+"""The views' cuts: which Delta version of a view is its answer at which cuts of the sources that it reads.
 
-Computing and committing belongs to `lakeproof.views.refresh`; the document's fields are in `lakeproof/lake/FORMAT.md`.
+Computing and committing a view does not belong here but in `lakeproof.views.refresh`; FORMAT.md has the document's fields.
 
-One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent; it may leave a gap, where a
-refresh was killed between its Delta commit and its cut: the next one of that view takes a number past both.
+One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent. The sequence may have a gap, if
+a refresh was killed between its Delta commit and its cut: the next refresh of that view takes a number past both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LOCK = "refresh.lock"
 class ViewCut:
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
-    `inserted` and `retracted` are rows; where both are 0, `delta_version` is the version that was there before, or has the
-    same rows in other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
+    `inserted` and `retracted` are rows; if both are 0, `delta_version` is the previous version, or has the same rows in
+    other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
     """
 
     number: CycleNumber
@@ -42,7 +42,7 @@ class ViewCut:
     refresh: int
 
     def to_bytes(self) -> bytes:
-        """The document."""
+        """Return the document."""
         return write_document(
             VIEW_CUT_FORMAT,
             number=int(self.number),
@@ -58,7 +58,7 @@ class ViewCut:
 
     @classmethod
     def from_bytes(cls, data: bytes, thing: str) -> ViewCut:
-        """The inverse; raises LakeError naming `thing` and the damaged field."""
+        """Read what `to_bytes` gives; raises LakeError naming `thing` and the damaged field."""
         f = read_document(data, VIEW_CUT_FORMAT, thing)
         sources = f.doc.get("sources")
         if not isinstance(sources, dict) or not all(type(n) is int and n >= 0 for n in sources.values()):
@@ -77,12 +77,12 @@ class ViewCut:
 
 
 def view_path(lake: str, view: str) -> str:
-    """Return where a view's Delta table is; raises ConfigError for a name that could be none of a view's."""
+    """Return the path of a view's Delta table; raises ConfigError for a name that no view can have."""
     return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
 
 
 def newest_number(store: Store) -> CycleNumber:
-    """The number of the newest cut of any view, 0 where there is none; raises LakeError for a foreign file."""
+    """Return the number of the newest cut of any view, 0 if there is none; raises LakeError for a foreign file."""
     keys = store.list(LakePaths.view_cuts())
     if not keys:
         return CycleNumber(0)
@@ -90,27 +90,27 @@ def newest_number(store: Store) -> CycleNumber:
 
 
 def newest_cut(store: Store, view: str) -> ViewCut | None:
-    """The view's newest cut, None where it has none; raises LakeError where a document is damaged.
+    """Return the view's newest cut, None if it has none; raises LakeError if a document is damaged.
 
-    Cost: reads documents backwards until it meets one of this view.
+    Cost: reads documents backwards up to the first of this view.
     """
     return next((cut for cut in newest_first(store) if cut.view == view), None)
 
 
 def newest_first(store: Store) -> Iterator[ViewCut]:
-    """The cuts of all views, newest first; raises LakeError where a document is damaged."""
+    """Yield the cuts of all views, newest first; raises LakeError if a document is damaged."""
     for key in reversed(store.list(LakePaths.view_cuts())):
         yield _read(store, key)
 
 
 def cuts_in_order(store: Store) -> Iterator[ViewCut]:
-    """The cuts of all views, oldest first; raises LakeError where a document is damaged."""
+    """Yield the cuts of all views, oldest first; raises LakeError if a document is damaged."""
     for key in store.list(LakePaths.view_cuts()):
         yield _read(store, key)
 
 
 def put_cut(store: Store, cut: ViewCut) -> None:
-    """Write a cut; raises TransientError where its number is taken."""
+    """Write a cut; raises TransientError if its number is taken."""
     try:
         store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
     except AlreadyExistsError:
@@ -121,7 +121,7 @@ def put_cut(store: Store, cut: ViewCut) -> None:
 
 @contextmanager
 def one_refresh(lake: str) -> Iterator[None]:
-    """Keep other processes from refreshing views in this lake; raises TransientError where one is at it.
+    """Keep other processes from refreshing views in this lake; raises TransientError if another one is refreshing.
 
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """

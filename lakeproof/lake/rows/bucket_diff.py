@@ -1,12 +1,12 @@
-"""Where two states of one table differ, roughly and cheaply: the buckets of rows whose sums of hashes are not equal.
+"""The buckets of rows in which two states of one table differ, found cheaply by sums of hashes.
 
-What must go and come within those buckets is `correction`'s, which compares exact forms.
+Choosing the rows to delete and insert within those buckets belongs to `correction`, which compares exact forms.
 
-A correction reads both sides several times and makes a digest of exact forms of each row, by far the dearest part. Most
-rows of a table that is copied again are equal, so each side is first added up in one look: a row belongs to the bucket of
-its key (of itself, in a bag) and has a 64-bit hash of its values; a bucket is a count and the sums of both halves of the
-hashes. The hash is of everything that an exact form depends on, so rows with equal hashes differ with a chance of 2**-64
-for each row that differs, less than what the proof itself leaves open. Rows in other buckets are then read by nobody.
+A correction reads both sides several times and computes a digest of the exact forms of each row, by far its largest cost.
+Most rows of a table that is copied again are equal, so each side is first summed up in one pass: a row belongs to the bucket
+of its key (of itself, in a bag) and has a 64-bit hash of its values; a bucket is a count and the sums of both halves of the
+hashes. The hash covers everything that an exact form depends on, so the chance that different rows have equal hashes is
+2**-64 for each row that differs, less than what the proof itself leaves open. Rows in equal buckets are not read again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import TEXT
+from lakeproof.hidden_columns import TEXT, scratch
 from lakeproof.lake.columns import merge_key
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.exact import exact_form
@@ -25,20 +25,21 @@ from lakeproof.lake.rows.memory import keep
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.types import element_kind, spark_type
 
-# One partial sum per bucket and task is shuffled: few enough to be cheap, and a thousand rows that differ in a table of ten
-# million leave 1.5 % of it to be compared.
+# One partial sum per bucket and task is shuffled: few enough to be cheap, and if a thousand rows differ in a table of ten
+# million, 1.5 % of it remains to be compared.
 BUCKETS = 1 << 16
-# Beyond this share of the buckets the whole table is compared: keeping the rows aside would cost more than it spares.
+# If more than this share of the buckets differs, the whole table is compared: persisting the rows would cost more than it
+# saves.
 _SHARE_KEPT = 0.25
-_BUCKET = "_lp_bucket"
-_LOW, _HIGH, _ROWS = "_lp_low", "_lp_high", "_lp_rows"
+_BUCKET = scratch("bucket")
+_LOW, _HIGH, _ROWS = scratch("low"), scratch("high"), scratch("rows")
 _HALF = 32
 _FLAGS = 62  # in a long
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
-    """The rows of both sides that lie in a bucket that differs (all rows, if those are many); `buckets` of them differ."""
+class BucketDiff:
+    """The rows of both sides in differing buckets (all rows, if many buckets differ); `buckets` is their number."""
 
     desired: DataFrame
     persisted: DataFrame
@@ -51,7 +52,7 @@ class Narrowed:
             frame.unpersist()
 
 
-def narrow(shape: SchemaVersion, desired: DataFrame, persisted: DataFrame) -> Narrowed:
+def bucket_diff(shape: SchemaVersion, desired: DataFrame, persisted: DataFrame) -> BucketDiff:
     """Both frames (current's columns) without the buckets that are equal on both sides; all rows of a key stay together.
 
     Cost: one look at both sides here, one more when the narrowed frames are read first.
@@ -61,17 +62,17 @@ def narrow(shape: SchemaVersion, desired: DataFrame, persisted: DataFrame) -> Na
     differing = added.where((F.col(_ROWS) != 0) | (F.col(_LOW) != 0) | (F.col(_HIGH) != 0))
     buckets = [int(row[0]) for row in differing.select(_BUCKET).collect()]
     if len(buckets) > BUCKETS * _SHARE_KEPT:
-        return Narrowed(desired, persisted, len(buckets))
-    here, there = (_within(shape, side, buckets) for side in (desired, persisted))
-    return Narrowed(here, there, len(buckets), (here, there))
+        return BucketDiff(desired, persisted, len(buckets))
+    left, right = (_within(shape, side, buckets) for side in (desired, persisted))
+    return BucketDiff(left, right, len(buckets), (left, right))
 
 
 def _within(shape: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:
     if not buckets:
         return rows.limit(0)
-    wanted = rows.sparkSession.createDataFrame([(bucket,) for bucket in buckets], f"{_BUCKET} bigint")
-    found = rows.join(F.broadcast(wanted), _bucket(shape) == F.col(_BUCKET), "left_semi")
-    return keep(found)
+    chosen = rows.sparkSession.createDataFrame([(bucket,) for bucket in buckets], f"{_BUCKET} bigint")
+    rows = rows.join(F.broadcast(chosen), _bucket(shape) == F.col(_BUCKET), "left_semi")
+    return keep(rows)
 
 
 def _sums(shape: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:
@@ -91,7 +92,7 @@ def _bucket(shape: SchemaVersion) -> SparkColumn:
 
 
 def row_hash(shape: SchemaVersion) -> SparkColumn:
-    """A hash of all that the row's exact form depends on; Spark's own leaves out NULLs and takes -0.0 for 0.0."""
+    """Return a hash of all that the row's exact form depends on; Spark's own leaves out NULLs and takes -0.0 for 0.0."""
     nulls = []
     for first in range(0, len(shape.columns), _FLAGS):
         flags = [
@@ -106,7 +107,7 @@ def row_hash(shape: SchemaVersion) -> SparkColumn:
 def _values(column: Column) -> list[SparkColumn]:
     value = col(column.name)
     if element_kind(column.kind) is not None:
-        # Spark hashes an array's elements without their number and without its NULLs.
+        # Spark's hash of an array leaves out the number of its elements and its NULLs.
         return [exact_form(column, column.name)]
     value = value.cast(spark_type(column))
     if column.kind in ("float4", "float8"):

@@ -1,10 +1,10 @@
 """Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
 
-What the columns hold belongs to `exact`, `history` and `net_change`.
+Computing the columns' values belongs to `exact` and to `lakeproof.lake.fold`.
 
-A source column keeps its name, unless Spark could not tell it from another (names that differ in case only), from a hidden
-column (`_lp_…`) or from one that Spark and Delta have for themselves: then it is `#<attribute number>#<name>`. Names with
-characters that Parquet refuses need column mapping.
+A source column keeps its name, unless Spark could not distinguish it from another (names that differ in case only), from a
+hidden column (`_lp_…`), from a scratch column (`__lp_…`) or from one that Spark and Delta have for themselves: then it
+is `#<attribute number>#<name>`. Names with characters that Parquet refuses need column mapping.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from lakeproof.values.exact_kinds import needs_key_text
 
 
 def col(name: str) -> SparkColumn:
-    """A column by its exact name, whatever characters that has."""
+    """Return a column by its exact name, which may have any characters."""
     return F.col(quoted(name))
 
 
 def key_value(shape: SchemaVersion) -> SparkColumn:
-    """What `_lp_key` holds for a row: a bag's digest, the key's text, or null where the key's columns do."""
+    """Return the value of `_lp_key`: a bag's digest, the key's text, or null if the key's columns compare exactly."""
     if shape.is_bag:
         return row_digest(row_forms(shape))
     return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
 
 
 def row_key(shape: SchemaVersion) -> SparkColumn:
-    """The digest of a whole row by exact forms."""
+    """Return the digest of a whole row by exact forms."""
     return row_digest(row_forms(shape))
 
 
 def named(shape: SchemaVersion) -> list[SparkColumn]:
-    """`c0`, `c1`, … under the columns' names."""
+    """Return `c0`, `c1`, … under the columns' names."""
     return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
 
 
 def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """The columns by exact name, in this order."""
+    """Return the columns by exact name, in this order."""
     return frame.select(*(col(n) for n in names))

@@ -1,10 +1,10 @@
-"""Corrections: what must go and come so that what is persisted becomes what is desired, and nothing more.
+"""Corrections: the fewest rows to delete and insert so that what is persisted becomes what is desired.
 
-Where desired and persisted come from belongs to `snapshot_entry`, the proof's repair and the views; writing to `apply`.
+Computing the two sides belongs to `cycle.snapshot_entry` and the views; committing the correction to `delta.apply`.
 
 Invariant self-correcting: persisted + correction = desired, as multisets; the correction is minimal. Rows are compared by
 the digest of their exact forms, since Spark's own grouping makes -0.0 and 0.0 one value. Cost: one shuffle of both sides'
-digests, and a second look at both sides for the differing rows only.
+digests, and a second read of both sides for the differing rows only.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import ORD
+from lakeproof.hidden_columns import ORD, scratch
 from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.matching import NET, multiset_difference
 from lakeproof.lake.rows.memory import keep
 
-_NET = "_lp_net"
-_SIDE = "_lp_side"
-_RANK = "_lp_rank"
-_PARTITION = "_lp_partition"
-_INDEX = "_lp_index"
-# What `monotonically_increasing_id` keeps for a row's number within its partition.
+_SIDE = scratch("side")
+_RANK = scratch("rank")
+_PARTITION, _INDEX, _START = scratch("partition"), scratch("index"), scratch("start")
+# The bits that `monotonically_increasing_id` gives to a row's number within its partition.
 _INDEX_BITS = 33
 
 
@@ -33,7 +32,7 @@ _INDEX_BITS = 33
 class Correction:
     """`retractions` are rows of persisted, `insertions` rows of desired, each with its side's columns.
 
-    `net` is what both are found by; `release` gives it back when the correction is written.
+    Both are selected by `net`; `release` unpersists it once the correction is written.
     """
 
     retractions: DataFrame
@@ -57,33 +56,30 @@ class Numbered:
 def correct(
     desired: DataFrame, persisted: DataFrame, digest: str, retract_first: SparkColumn | None = None
 ) -> Correction:
-    """Desired minus persisted as multisets of `digest`, a column of both.
+    """Return desired minus persisted as multisets of `digest`, a column of both.
 
-    Among equal persisted rows the first by `retract_first` go. Both frames are evaluated twice.
+    Among equal persisted rows the first by `retract_first` are retracted. Both frames are evaluated twice.
     """
-    sides = desired.select(col(digest).alias(_SIDE), F.lit(1).alias("n")).unionAll(
-        persisted.select(col(digest), F.lit(-1))
-    )
-    net = sides.groupBy(_SIDE).agg(F.sum("n").alias(_NET)).where(F.col(_NET) != 0)
+    net = multiset_difference(desired, persisted, digest).withColumnRenamed(digest, _SIDE)
     net = net.persist(StorageLevel.MEMORY_AND_DISK)
-    missing = net.where(F.col(_NET) > 0)
-    surplus = net.where(F.col(_NET) < 0).withColumn(_NET, -F.col(_NET))
+    missing = net.where(F.col(NET) > 0)
+    surplus = net.where(F.col(NET) < 0).withColumn(NET, -F.col(NET))
     order = F.lit(0) if retract_first is None else retract_first
-    return Correction(_some(persisted, surplus, digest, order), _some(desired, missing, digest, F.lit(0)), net)
+    return Correction(_first(persisted, surplus, digest, order), _first(desired, missing, digest, F.lit(0)), net)
 
 
 def left_over(persisted: DataFrame, correction: Correction, digest: str) -> DataFrame:
-    """The persisted rows that do not go, of some or all digests; among equal ones any."""
-    gone = correction.net.where(F.col(_NET) < 0).withColumn(_NET, -F.col(_NET))
+    """Return the persisted rows that are not retracted, of some or all digests; among equal rows any."""
+    retracted = correction.net.where(F.col(NET) < 0).withColumn(NET, -F.col(NET))
     ranked = persisted.withColumn(_RANK, F.row_number().over(Window.partitionBy(col(digest)).orderBy(F.lit(0))))
-    joined = ranked.join(gone, col(digest) == F.col(_SIDE), "left")
-    return joined.where(F.col(_RANK) > F.coalesce(F.col(_NET), F.lit(0))).drop(_SIDE, _NET, _RANK)
+    joined = ranked.join(retracted, col(digest) == F.col(_SIDE), "left")
+    return joined.where(F.col(_RANK) > F.coalesce(F.col(NET), F.lit(0))).drop(_SIDE, NET, _RANK)
 
 
 def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
-    """`rows` with `_lp_ord` from `first` on without holes. Persists them: they must not change between two looks.
+    """Return `rows` with `_lp_ord` counting from `first` without holes.
 
-    Cost: one job that counts each partition.
+    Persists them, since they must not change between two evaluations. Cost: one job that counts each partition.
     """
     rows = keep(rows.withColumn(_INDEX, F.monotonically_increasing_id()))
     partition = F.shiftright(F.col(_INDEX), _INDEX_BITS)
@@ -92,15 +88,15 @@ def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
     for number, count in sorted((int(r[0]), int(r[1])) for r in counts):
         starts.append((number, first + total))
         total += count
-    table = session.createDataFrame(starts, f"{_PARTITION} bigint, _lp_start bigint")
-    within = F.col(_INDEX).bitwiseAND(F.lit((1 << _INDEX_BITS) - 1))
+    table = session.createDataFrame(starts, f"{_PARTITION} bigint, {_START} bigint")
+    in_partition = F.col(_INDEX).bitwiseAND(F.lit((1 << _INDEX_BITS) - 1))
     joined = rows.join(F.broadcast(table), partition == F.col(_PARTITION))
-    numbers = joined.withColumn(ORD, F.col("_lp_start") + within).drop(_INDEX, _PARTITION, "_lp_start")
+    numbers = joined.withColumn(ORD, F.col(_START) + in_partition).drop(_INDEX, _PARTITION, _START)
     return Numbered(numbers, total, rows)
 
 
-def _some(rows: DataFrame, wanted: DataFrame, digest: str, order: SparkColumn) -> DataFrame:
-    """As many rows of each digest as `wanted` says."""
-    found = rows.join(wanted, col(digest) == F.col(_SIDE), "inner")
-    ranked = found.withColumn(_RANK, F.row_number().over(Window.partitionBy(_SIDE).orderBy(order)))
-    return ranked.where(F.col(_RANK) <= F.col(_NET)).drop(_SIDE, _NET, _RANK)
+def _first(rows: DataFrame, counts: DataFrame, digest: str, order: SparkColumn) -> DataFrame:
+    """Return as many rows of each digest as `counts` says, the first by `order`."""
+    matched = rows.join(counts, col(digest) == F.col(_SIDE), "inner")
+    ranked = matched.withColumn(_RANK, F.row_number().over(Window.partitionBy(_SIDE).orderBy(order)))
+    return ranked.where(F.col(_RANK) <= F.col(NET)).drop(_SIDE, NET, _RANK)

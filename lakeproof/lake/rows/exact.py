@@ -1,18 +1,17 @@
-"""The exact form of a row's values as Spark expressions: what the digests of bags, corrections and proofs are made of.
+"""The exact form of a row's values as Spark expressions: digests of bags, corrections and proofs are computed from it.
 
-The same forms in PostgreSQL's SQL are in `lakeproof.proof.source_form`; what is done with a digest belongs to callers.
+The same forms in PostgreSQL's SQL are in `lakeproof.proof.source_form`; using a digest belongs to the callers.
 
-One text per value, equal on both sides (`FORMAT.md`, last section), so framed that the concatenation of a row's values
-reads back in one way only: NULL is `~`, any other value `<octets>:<text>`. In a row, values of kinds whose text is never
-empty and never has a `|` in it are ended by one instead, NULL by that alone: counting octets costs PostgreSQL as much as
-all the rest, since it makes each text twice. Everything here is SQL text over public,
-deterministic functions: it may stand in a join, an aggregate or a MERGE, and does not depend on the session's time zone
-or ANSI mode.
+One text per value, equal on both sides (`FORMAT.md`, last section), framed so that the concatenation of a row's values can
+be read back in one way only: NULL is `~`, any other value `<octets>:<text>`. In a row, a value whose kind never has an empty
+text or a `|` in its text is ended by `|` instead, and NULL is `|` alone: counting octets costs PostgreSQL as much as all the
+rest, since it computes each text twice. Everything here is SQL text over public, deterministic functions: it can be used in
+a join, an aggregate or a MERGE, and does not depend on the session's time zone or ANSI mode.
 
-Floats go by their bits, because Java's decimal digits are not PostgreSQL's. Spark has no function from a float to its
-bits; `format_string('%a', x)` gives Java's hexadecimal float, which has the bits in it, at six times the cost of a plain
-cast to text. `jvm_functions` has a cheaper road with internal names and no SQL text, which proofs take; `reflect` counts as
-non-deterministic and is refused in aggregates.
+Floats are represented by their bits, because Java's decimal digits are not PostgreSQL's. Spark has no function from a float
+to its bits; `format_string('%a', x)` gives Java's hexadecimal float, which contains the bits, at six times the cost of a
+plain cast to text. `lakeproof.proof.jvm_functions` has a cheaper way with internal names and without SQL text, which proofs
+use; `reflect` counts as non-deterministic and is refused in aggregates.
 """
 
 from __future__ import annotations
@@ -32,36 +31,37 @@ from lakeproof.values.cast import beside_patterns
 from lakeproof.values.exact_kinds import _STRINGS, WHOLE_KINDS, is_ended, key_columns
 from lakeproof.values.types import element_kind, precision_scale
 
-# A text with one of these in it stands in quotes in an array's text, and there has backslashes.
+# A text that contains one of these is quoted in an array's text, with backslashes.
 _QUOTED_FOR = r'[{}",\\ \t\n\x0B\f\r]'
 _ESCAPED, _ESCAPE = r'(["\\])', r"\\$1"
 END = "|"
-# Begins what a text and a value that contradict each other are written as; no text of a kind that has hidden ones does.
+# The first character of the form of a text and a value that contradict each other; no text of a kind with hidden texts
+# begins with it.
 _WRONG = "~"
-# An array of one dimension, counted from 1: the lake has it as an array where it holds each element.
+# An array of one dimension, counted from 1: the lake has it as an array if the element type holds each element.
 _PLAIN_ARRAY = r"\A\{[^{]"
-_PLAIN_SCALE_MAX = 6  # Java writes a BigDecimal of a larger scale as 0E-7 where it is small
+_PLAIN_SCALE_MAX = 6  # Java writes a small BigDecimal of a larger scale as 0E-7
 
 
 def exact_form(column: Column, name: str, text_column: str | None = TEXT) -> SparkColumn:
-    """The framed exact form of the value of `column` that stands in the Spark column `name`.
+    """Return the framed exact form of the value of `column` in the Spark column `name`.
 
-    `text_column` names the row's `_lp_text`; None where the rows have none.
+    `text_column` names the row's `_lp_text`; None if the rows have none.
     """
     return F.expr(exact_sql(column, name, text_column))
 
 
 def exact_sql(column: Column, name: str, text_column: str | None = TEXT) -> str:
-    """The same as Spark SQL text.
+    """Return the same as Spark SQL text.
 
-    A hidden text counts where the column is null and its type does not hold the value; any other contradicts what readers
-    see, and makes a form that no value of the source has.
+    A hidden text counts if the column is null and its type does not hold the value; any other hidden text contradicts what
+    readers see, and gives a form that no value of the source has.
     """
     return framed(_text_sql(column, name, text_column))
 
 
 def exact_text(column: Column, name: str, text_column: str | None = TEXT) -> SparkColumn:
-    """The exact text alone, not framed; null for NULL."""
+    """Return the exact text alone, not framed; null for NULL."""
     return F.expr(_text_sql(column, name, text_column))
 
 
@@ -78,7 +78,7 @@ def _text_sql(column: Column, name: str, text_column: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """The SQL of a value's hidden text, of whether there is none, and of whether the type does not hold such a value."""
+    """SQL: a value's hidden text; the condition that there is none; the condition that the type can't hold such a value."""
 
     text: str
     none: str
@@ -86,9 +86,9 @@ class _Beside:
 
 
 def _beside(column: Column, text_column: str | None) -> _Beside | None:
-    """The hidden text of the column's value, None where the type holds all values.
+    """Return the hidden text of the column's value, None if the type holds all values.
 
-    A text beside a value, or in place of one that readers should see, is no text that a writer of ours has put there.
+    Our writers never put a text beside a value, or in place of a value that readers should see.
     """
     if text_column is None or column.attnum <= 0 or column.kind in WHOLE_KINDS:
         return None
@@ -109,7 +109,7 @@ def ended_form(
 ) -> SparkColumn:
     """`<text>|`, NULL as `|`; `typed` is another text of the typed value than the kind's own.
 
-    A hidden text that is none of the kind's does not look like another row's values.
+    A hidden text that the kind can't have does not look like another row's values.
     """
     text = F.expr(_text_of_kind(column, quoted(name))) if typed is None else typed
     beside = _beside(column, text_column)
@@ -133,7 +133,7 @@ def framed(text: str) -> str:
 def row_forms(
     version: SchemaVersion, names: Sequence[str] | None = None, text_column: str | None = TEXT
 ) -> list[SparkColumn]:
-    """The exact forms of all columns of `version`, in its order, as they stand in a row.
+    """The exact forms of all columns of `version`, in its order, framed as in a row.
 
     `names` are the Spark columns that hold them (`c0`, `c1`, … in the landing); the columns' own names by default.
     """
@@ -162,15 +162,15 @@ def key_text(version: SchemaVersion, names: Sequence[str] | None = None, text_co
     if version.is_bag:
         raise InvariantError(str(version.table), "has no key to make a text of", "use the row's digest")
     spark_names = [c.name for c in version.columns] if names is None else list(names)
-    where = dict(zip((c.name for c in version.columns), spark_names, strict=True))
-    return F.concat(*(exact_form(c, where[c.name], text_column) for c in key_columns(version)))
+    spark_name = dict(zip((c.name for c in version.columns), spark_names, strict=True))
+    return F.concat(*(exact_form(c, spark_name[c.name], text_column) for c in key_columns(version)))
 
 
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     """The framed exact form of a Spark value by its own type: for views, whose columns have no PostgreSQL type.
 
-    Arrays and structs go by their elements, maps by their sorted entries. Raises ConfigError for a type that has no
-    exact form (variant, intervals, user-defined types).
+    Arrays and structs are represented by their elements, maps by their sorted entries. Raises ConfigError for a type
+    that has no exact form (variant, intervals, user-defined types).
     """
     return F.expr(framed(_text_of_type(data_type, quoted(name), name, 0)))
 
@@ -196,7 +196,7 @@ def _text_of_kind(column: Column, x: str) -> str:
 
 
 def _element_text(column: Column, x: str) -> str:
-    """The SQL of an element's text as it stands in its array's: quoted where PostgreSQL quotes it; NULL for NULL."""
+    """Return the SQL of an element's text within its array's text: quoted as PostgreSQL quotes it; NULL for NULL."""
     text = _text_of_kind(column, x)
     if column.kind in ("timestamp", "timestamptz"):  # there is a blank in each
         return f"concat('\"', {text}, '\"')"
@@ -263,7 +263,7 @@ def _timestamptz_text(x: str) -> str:
 
 
 def _float8_text(x: str) -> str:
-    """16 hexadecimal digits out of `0x1.8p3`: sign and exponent make three digits, the fraction is as it stands."""
+    """16 hexadecimal digits out of `0x1.8p3`: sign and exponent are three digits, the fraction is copied."""
     java = f"format_string('%a', {x})"
     mantissa = f"substring_index({java}, 'p', 1)"
     exponent = f"if(contains({mantissa}, '0x1.'), {_exponent(java)} + 1023, 0)"

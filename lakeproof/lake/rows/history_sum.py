@@ -1,17 +1,18 @@
-"""The checksum of a table's history: how many rows it has, and the sum of their hashes, which a cut carries.
+"""The checksum of a table's history: the number of its rows, and the sum of their hashes, which a cut carries.
 
-What history's rows are belongs to `history`, comparing sums with files to `lakeproof.proof.history`.
+Making history's rows belongs to `lakeproof.lake.fold.history`, comparing sums with files to `lakeproof.proof.history`.
 
-A sum adds up: a cycle takes that of the rows that it appends, on their way into the commit, and adds it to the cut's before.
-So what stands in the cut was never read from history's files, and a row that was altered, doubled or lost there shows.
+Sums can be added: a cycle computes the sum of the rows that it appends while it writes them, and adds it to the sum in the
+cut before. So the sum in a cut was never read from history's files, and it shows any row there that was altered, doubled or
+lost.
 
-A row's hash is the same however the table's shape has changed since: a value goes by its column's attribute number (a hidden
-one's by its name), in that order, NULL is left out, and a number counts at the widest type of its kind. So columns that
-were added, renamed, put away, widened or stand elsewhere change no hash. Where a column's number itself changes (a table
-made anew), the cut's sum goes over to the new numbers by the difference that this makes to what the files say: damage
-stays visible.
+A row's hash stays the same when the table's schema changes: a value is tagged with its column's attribute number (a hidden
+column's with its name), in that order, NULL is left out, and a number counts at the widest type of its kind. So columns that
+are added, renamed, put away, widened or moved change no hash. If a column's number itself changes (a table created anew),
+the cut's sum is converted to the new numbers by the difference that this makes to the sum of the files: damage stays
+visible.
 
-Known weakness: 60 bits of xxHash64 stand against accidents, not against somebody who wants two rows to have one hash.
+Known weakness: 60 bits of xxHash64 protect against accidents, not against somebody who wants two rows to have one hash.
 """
 
 from __future__ import annotations
@@ -35,47 +36,47 @@ from pyspark.sql.types import (
     ShortType,
 )
 
-from lakeproof.hidden_columns import PUT_AWAY
-from lakeproof.lake.planning.schema_change import Evolution
+from lakeproof.hidden_columns import HIDDEN_PREFIX, PUT_AWAY
+from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.history_sum import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
-from lakeproof.schema import HIDDEN_PREFIX, SchemaVersion
+from lakeproof.schema import SchemaVersion
 
 _HALF = 30  # bits of a hash in each of its two sums: 2**33 rows fit into a long
 _AWAY = re.compile(re.escape(PUT_AWAY) + r"[0-9]+_([0-9]+)(_[0-9]+)?")
 _WAIT_S = 10.0
-_LOOK_S = 0.002
+_POLL_S = 0.002
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _DECIMAL_DIGITS = 38
 
 
 class Summing:
-    """The sum of rows on their way into a commit; `sum` is asked for after it."""
+    """The sum of rows while they are written; `sum` is called after the commit."""
 
     def __init__(self, shape: SchemaVersion, rows: DataFrame) -> None:
         self._observation = Observation()
         self.rows = rows.observe(self._observation, *_sums(shape, rows))
 
     def sum(self) -> HistorySum | None:
-        """What has gone through, to be asked for after the rows were written; None where Spark does not say."""
-        told = self._observation._jo.future()  # type: ignore[union-attr]  # noqa: SLF001  `get` waits without an end
+        """Return the sum of the rows that were written, to be called afterwards; None if Spark does not report it."""
+        report = self._observation._jo.future()  # type: ignore[union-attr]  # noqa: SLF001  `get` waits without an end
         deadline = time.monotonic() + _WAIT_S
-        # Spark tells it right after the write, from another thread.
-        while not told.isCompleted():
+        # Spark reports it right after the write, from another thread.
+        while not report.isCompleted():
             if time.monotonic() > deadline:
                 return None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return _read(self._observation.get)
 
 
 def sum_of(shape: SchemaVersion, rows: DataFrame) -> HistorySum:
-    """The sum of rows of history under `shape` (the lake's names); one pass over them."""
+    """Return the sum of rows of history under `shape` (the lake's names); one pass over them."""
     return _read(rows.agg(*_sums(shape, rows)).collect()[0].asDict())
 
 
-def keeps_hashes(found: Evolution) -> bool:
-    """Whether rows from before have the same hashes under the new shape: columns that carry on keep their numbers."""
-    return all(a.attnum == b.attnum != 0 for a, b in found.carried) and all(c.attnum for c in found.dropped)
+def keeps_hashes(change: SchemaDifference) -> bool:
+    """True if older rows have the same hashes under the new schema: the columns carried over keep their numbers."""
+    return all(a.attnum == b.attnum != 0 for a, b in change.carried) and all(c.attnum for c in change.dropped)
 
 
 def _sums(shape: SchemaVersion, rows: DataFrame) -> list[Column]:
@@ -96,7 +97,7 @@ def _hash(shape: SchemaVersion, types: Mapping[str, DataType]) -> Column:
 
 
 def _tag(name: str, numbers: Mapping[str, int]) -> str:
-    """What a column goes by in all shapes; of one that the catalog did not know any more, its name."""
+    """Return a column's tag, the same under all schemas; its name if the catalog no longer knew the column."""
     away = _AWAY.fullmatch(name)
     number = int(away[1]) if away is not None else numbers.get(name, 0)
     return f"{number:05d}" if number and not _is_hidden(name, away) else name
@@ -107,13 +108,13 @@ def _is_hidden(name: str, away: object) -> bool:
 
 
 def _parts(tag: str, value: Column, kind: DataType) -> Iterator[Column]:
-    """A value with its column's tag; of NULL nothing, which the hash passes over."""
+    """Give a value with its column's tag; nothing for NULL, which the hash passes over."""
     yield F.when(value.isNotNull(), F.lit(tag))
     yield from _normal(value, kind)
 
 
 def _normal(value: Column, kind: DataType) -> Iterable[Column]:
-    """The value at its kind's widest type."""
+    """Return the value at its kind's widest type."""
     if isinstance(kind, _WHOLE):
         return [value.cast("bigint")]
     if isinstance(kind, FloatType | DoubleType):
@@ -123,7 +124,7 @@ def _normal(value: Column, kind: DataType) -> Iterable[Column]:
     if isinstance(kind, DecimalType):
         return [value.cast(f"decimal({_DECIMAL_DIGITS},{kind.scale})")]
     if isinstance(kind, ArrayType):
-        # NULL elements are told from none; of a NULL array some settings say that its size is -1.
+        # NULL elements differ from missing ones; under some settings a NULL array has the size -1.
         element = kind.elementType
         return [
             F.when(value.isNotNull(), F.size(value)),

@@ -1,6 +1,6 @@
-"""Refusing data in the middle of a Spark plan, and telling such a refusal from any other failure.
+"""Refusing data in the middle of a Spark plan, and distinguishing such a refusal from any other failure.
 
-Which data are refused belongs to the modules that compute with them.
+Deciding which data to refuse belongs to the modules that compute with them.
 
 A check that needed its own Spark job would cost as much as the work it guards, so checks are expressions that raise: the
 first commit that would contain a wrong row fails before it commits.
@@ -17,38 +17,40 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-from lakeproof.errors import InvariantError, TableError
-from lakeproof.lake.records.documents import RESNAPSHOT
+from lakeproof.errors import InvariantError
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 
 _MARK = re.compile(r"\[lp-(table|invariant)\|([^|\]]*)\|([^|\]]*)\]")
 
 
-def refuse_table(reason: str | SparkColumn, spark_type: str, remedy: str = RESNAPSHOT) -> SparkColumn:
-    """An expression that ends the query: this table's data can't be applied. `spark_type` is what stands around it.
+def refuse_table(reason: str | SparkColumn, spark_type: str, way_out: WayOut = WayOut.SNAPSHOT) -> SparkColumn:
+    """Return an expression that ends the query: this table's data can't be applied. `spark_type`: the expression's type.
 
-    Neither reason nor remedy may have a `|` or `]` in it.
+    The reason may contain no `|` or `]`.
     """
-    return _raise("table", F.lit(reason), remedy, spark_type)
+    return _raise("table", F.lit(reason), way_out.value, spark_type)
 
 
 def refuse_invariant(reason: str, spark_type: str) -> SparkColumn:
-    """An expression that ends the query: the stream is not what PostgreSQL promises, or we are wrong."""
-    return _raise("invariant", F.lit(reason), "report this", spark_type)
+    """Return an expression that ends the query: the stream is not what PostgreSQL promises, or we are wrong."""
+    return _raise("invariant", F.lit(reason), "", spark_type)
 
 
 @contextmanager
 def refusals(thing: str) -> Iterator[None]:
-    """Turn a refusal that surfaces in the block into TableError or InvariantError about `thing`."""
+    """Turn a refusal that surfaces in the block into TableHeldError or InvariantError about `thing`."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        found = _MARK.search(str(error))
-        if found is None:
+        refusal = _MARK.search(str(error))
+        if refusal is None:
             raise
-        kind = TableError if found[1] == "table" else InvariantError
-        raise kind(thing, found[2], found[3]) from None
+        if refusal[1] == "invariant":
+            raise InvariantError(thing, refusal[2], "report this") from None
+        problem = {"problem": refusal[2]}
+        raise TableHeldError(thing, HeldCause.DATA_REFUSED, WayOut(refusal[3]), problem) from None
 
 
-def _raise(kind: str, reason: SparkColumn, remedy: str, spark_type: str) -> SparkColumn:
-    told = F.concat(F.lit(f"[lp-{kind}|"), reason, F.lit(f"|{remedy}]"))
-    return F.raise_error(told).cast(spark_type)
+def _raise(kind: str, reason: SparkColumn, way_out: str, spark_type: str) -> SparkColumn:
+    message = F.concat(F.lit(f"[lp-{kind}|"), reason, F.lit(f"|{way_out}]"))
+    return F.raise_error(message).cast(spark_type)

@@ -1,6 +1,6 @@
-"""The circumstances in which Spark's driver is started: its log, its scratch folder, its environment, what it says of it.
+"""The environment in which Spark's driver is started: its log, its scratch folder, its variables, and its output.
 
-Which settings its session has belongs to `session.py`.
+The session's settings belong to `session`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-# Of the JVM itself, about modules that Spark asks for; none is anything that a person can act on.
+# Lines of the JVM itself about modules that Spark asks for; nobody can act on them.
 _NOISE = ("WARNING: ", "Using Spark's default log4j profile", "Setting default log level", "To adjust logging level")
 _LINES_KEPT = 20
 _STDERR = 2
 
 
 def log_option() -> str:
-    """Return the JVM's option for what it logs; none if Spark's own configuration folder has something to say of it."""
+    """Return the JVM's option for its log; none if Spark's own configuration folder configures the log."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder and (Path(folder) / "log4j2.properties").exists():
         return ""
@@ -56,7 +56,7 @@ def without(variables: Collection[str]) -> Iterator[None]:
 def filtered_stderr() -> Iterator[deque[str]]:
     """Let what is started in the block write to a pipe that passes all but noise on to stderr; gives the last lines.
 
-    Whoever was started keeps the pipe for life, a thread of this process reads it.
+    A started process keeps the pipe for its life; a thread of this process reads it.
     """
     last: deque[str] = deque(maxlen=_LINES_KEPT)
     ours = os.dup(_STDERR)

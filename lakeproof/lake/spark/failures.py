@@ -1,20 +1,22 @@
-"""What an error of Spark, Delta or their JVM means: one line for people, and whom it concerns.
+"""The meaning of an error of Spark, Delta or their JVM: one line for people, and the tables that it concerns.
 
-What is done about it belongs to the callers; refusals of our own in a Spark plan to `refusal`.
+Reacting to it belongs to the callers; our own refusals in a Spark plan to `rows.refusal`.
 
-A message of Spark's may have values of rows in it: its condition (or class) and the file that it names are all that is told.
+A message of Spark's may contain values of rows: only its condition (or class) and the file that it names are reported.
 """
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -31,12 +33,12 @@ _MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in one line without a value of a row."""
+    """Return the reason in one line, without any value of a row."""
     if isinstance(error, LakeproofError):
         return f"{error.thing}: {error.reason}"
     if isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror or type(error).__name__}{where}"
+        file_name = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or type(error).__name__}{file_name}"
     if not isinstance(error, PySparkException | Py4JError):
         return f"an error of lakeproof's own ({type(error).__name__})"
     text = _text(error)
@@ -44,21 +46,21 @@ def reason_of(error: BaseException) -> str:
         return f"Spark was out of memory; {_MORE_MEMORY}"
     file, conditions = unreadable_file(error), _CONDITION.findall(text)
     causes = [c for c in conditions if c.startswith(_UNREADABLE)] or conditions or _CLASS.findall(text)[-1:]
-    told = causes[0] if causes else type(error).__name__
-    return f"Spark fails with {told}" + (f" reading {file}" if file else "")
+    cause = causes[0] if causes else type(error).__name__
+    return f"Spark fails with {cause}" + (f" reading {file}" if file else "")
 
 
 def unreadable_file(error: BaseException) -> str | None:
-    """The data file that could not be read, when it was that."""
+    """Return the data file that could not be read, None if the error is another."""
     text = _text(error) if isinstance(error, PySparkException | Py4JError) else ""
     if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:
         return None
-    found = _FILE.search(text)
-    return None if found is None else unquote("/" + found[1].lstrip("/"))
+    match = _FILE.search(text)
+    return None if match is None else unquote("/" + match[1].lstrip("/"))
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Whether it is no matter of the table that was written: the lease, a lost race, a full disk."""
+    """True if the error does not concern the table alone that was written: the lease, a lost race, a full disk."""
     if isinstance(error, TransientError | NoRoomError):
         return True
     if isinstance(error, OSError):
@@ -67,23 +69,41 @@ def concerns_all(error: BaseException) -> bool:
 
 
 def jvm_is_gone(session: SparkSession | None, error: BaseException) -> bool:
-    """Whether nothing more can be done in the session: its driver has ended, or has no memory left."""
+    """True if nothing more can be done in the session: its driver has ended, or has no memory left."""
     if session is None or not isinstance(error, PySparkException | Py4JError | OSError | EOFError):
         return False
     return why_lost(session, error) is not None
 
 
 def raise_unless_about_the_data(session: SparkSession | None, error: BaseException) -> None:
-    """Raise `error` if it says nothing of what was read or written: a full disk, a lost race, a driver that is gone.
+    """Raise `error` if it is not about the data that was read or written: a full disk, a lost race, a lost driver.
 
-    Whoever takes an error for damage asks here first.
+    Call this before taking an error for damage.
     """
     if concerns_all(error) or jvm_is_gone(session, error):
         raise error
 
 
+@dataclass(slots=True)
+class ReadAttempt:
+    """The error that ended a `reading` block, None if it went through."""
+
+    error: BaseException | None = None
+
+
+@contextmanager
+def reading(session: SparkSession | None, *others: type[BaseException]) -> Iterator[ReadAttempt]:
+    """Keep an error of Spark's, or one of `others`, that is about the data read or written in the block; raise any other."""
+    attempt = ReadAttempt()
+    try:
+        yield attempt
+    except (PySparkException, Py4JJavaError, *others) as error:
+        raise_unless_about_the_data(session, error)
+        attempt.error = error
+
+
 def as_error(thing: str, error: BaseException) -> LakeproofError:
-    """The same as an error of ours."""
+    """Return the same as an error of ours."""
     if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL):
         return NoRoomError(thing, "writing it failed: no space left on device", "make room, then run it again")
     if isinstance(error, Py4JNetworkError | OSError | EOFError):
@@ -96,9 +116,9 @@ def as_error(thing: str, error: BaseException) -> LakeproofError:
 
 
 def without_java(thing: Callable[..., str]) -> Callable[[F], F]:
-    """A decorator: whatever Spark or its JVM raises in the function is raised as an error of ours about `thing`.
+    """Return a decorator: an error of Spark or its JVM in the function is raised as an error of ours about `thing`.
 
-    `thing` is given the function's arguments.
+    `thing` gets the function's arguments.
     """
 
     def decorate(function: F) -> F:
@@ -121,7 +141,7 @@ def without_java(thing: Callable[..., str]) -> Callable[[F], F]:
 
 
 def _text(error: BaseException) -> str:
-    """Everything that the error says; nothing more when its JVM can't be asked."""
+    """Return the error's whole text; its class alone if its JVM can't be asked."""
     try:
         return str(error)
     except (Py4JError, OSError, EOFError):

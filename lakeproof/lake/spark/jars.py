@@ -21,7 +21,7 @@ from pathlib import Path
 from lakeproof.errors import LakeError
 from lakeproof.lake.spark.java import check_java
 
-# A folder with the jars; where there is none they are fetched into it.
+# A folder with the jars; if it does not exist, they are fetched into it.
 VARIABLE = "LAKEPROOF_JARS"
 # Maven coordinate → SHA-256.
 JARS: Mapping[str, str] = {
@@ -57,7 +57,7 @@ _REMEDY = "run `lakeproof fetch-jars FOLDER` on a machine with a network, and na
 
 
 def folder() -> Path:
-    """Return where the jars are, or will be: LAKEPROOF_JARS, else a folder of this user's cache."""
+    """Return the folder of the jars, which may not exist yet: LAKEPROOF_JARS, else a folder of this user's cache."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)

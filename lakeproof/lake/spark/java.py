@@ -1,6 +1,6 @@
-"""Which Java Spark will start, and whether it is one that Spark runs on.
+"""The check that Spark will find a Java that it runs on.
 
-Starting the session belongs to `session.py`. Spark itself says the same of a missing Java, an old one and a bad heap.
+Starting the session belongs to `session`. Spark itself gives the same message for a missing Java, an old one and a bad heap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HO
 def check_java() -> int:
     """Return the major version of the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
 
-    Costs one start of it, 0.1 s.
+    Costs one start of Java, 0.1 s.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")

@@ -1,6 +1,6 @@
-"""The Spark session, with the settings that Delta on a small machine needs, and what is said where its driver is lost.
+"""The Spark session, with the settings that Delta on a small machine needs, and the error of a lost driver.
 
-What is computed in it does not belong here.
+Computing in the session belongs to the rooms above.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ _SETTINGS = {
 
 # A connection may be seen to break before the process is seen to have ended.
 _LAST_BREATH_S = 5.0
-# What a call hears of while the driver is on its way out.
+# The message of a call while the driver is ending.
 _GOING = "SparkContext was shut down"
 _NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY")
 
 
 class DriverLostError(TransientError):
-    """Spark's driver has ended, or has no memory left: the session is of no more use."""
+    """Spark's driver has ended, or has no memory left: the session can no longer be used."""
 
 
 def session(config: Config | str | Path | None = None, app_name: str = "lakeproof") -> SparkSession:
@@ -102,9 +102,11 @@ def build_session(spark: SparkConfig, app_name: str, *, secrets: Collection[str]
         try:
             session: SparkSession = builder.getOrCreate()
         except PySparkRuntimeError as error:
-            said = next((line for line in lines if "rror" in line), None) or error.getCondition() or "it gave no reason"
+            message = (
+                next((line for line in lines if "rror" in line), None) or error.getCondition() or "it gave no reason"
+            )
             remedy = "see spark.driver_memory and spark.conf in the configuration"
-            raise DefiniteError("Spark", f"its driver did not start ({said[:300]})", remedy) from None
+            raise DefiniteError("Spark", f"its driver did not start ({message[:300]})", remedy) from None
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -123,7 +125,7 @@ def _all_settings(spark: SparkConfig) -> dict[str, str]:
 
 @contextmanager
 def driver_lives(session: SparkSession) -> Iterator[None]:
-    """Turn into DriverLostError whatever comes of a driver that is gone, at whichever call it is seen, or out of memory."""
+    """Turn any error that a lost driver, or one out of memory, causes in the block into DriverLostError."""
     memory = "not known"
     try:
         memory = str(session.sparkContext.getConf().get("spark.driver.memory", "Spark's default"))
@@ -137,7 +139,7 @@ def driver_lives(session: SparkSession) -> Iterator[None]:
         raise DriverLostError(
             "Spark's driver",
             f"{reason} (spark.driver_memory is {memory})",
-            "run it again; where it comes again raise spark.driver_memory, or lower compaction.cycle_rows or"
+            "run it again; if it happens again raise spark.driver_memory, or lower compaction.cycle_rows or"
             " compaction.threads",
         ) from None
 
@@ -152,10 +154,10 @@ def stop_session(session: SparkSession) -> None:
 
 
 def why_lost(session: SparkSession, error: BaseException) -> str | None:
-    """Why the session is of no more use, as far as this error tells; None when it still is."""
+    """Return why the session can no longer be used, judging by this error; None if it still can."""
     from_java = isinstance(error, PySparkException | Py4JJavaError)
     broken = isinstance(error, OSError | EOFError | Py4JError) and not from_java
-    # Only what may follow from a broken connection is waited for.
+    # Wait only if the error may come from a broken connection.
     if _has_ended(session, _LAST_BREATH_S if broken else 0.0):
         return "its process has ended, most often for want of memory"
     if from_java and _GOING in str(error):
@@ -168,7 +170,7 @@ def why_lost(session: SparkSession, error: BaseException) -> str | None:
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    """Whether Spark has ended in a driver that lives."""
+    """True if Spark has ended in a driver that still runs."""
     context: Any = getattr(session.sparkContext, "_jsc", None)
     try:
         return context is not None and bool(context.sc().isStopped())
@@ -190,7 +192,7 @@ def _has_ended(session: SparkSession, wait_s: float) -> bool:
 
 @contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a caller's own session for as long as the block runs; they are unset afterwards."""
+    """Change settings of a caller's own session while the block runs; they are unset afterwards."""
     for name, value in settings.items():
         session.conf.set(name, value)
     try:

@@ -18,7 +18,7 @@ PHYSICAL = "standby"
 PRIMARY_CONF = {"fsync": "off", "wal_level": "logical", "hot_standby": "on"}
 
 
-def make_standby(primary: EmbeddedPostgres, made: Callable[..., EmbeddedPostgres], *, sync: bool) -> EmbeddedPostgres:
+def make_standby(primary: EmbeddedPostgres, result: Callable[..., EmbeddedPostgres], *, sync: bool) -> EmbeddedPostgres:
     """A running standby of `primary`; the caller stops it. `made` makes a server that is not started."""
     with psycopg.connect(primary.dsn(), autocommit=True) as conn:
         conn.execute("SELECT pg_create_physical_replication_slot(%s, true)", (PHYSICAL,))
@@ -34,7 +34,7 @@ def make_standby(primary: EmbeddedPostgres, made: Callable[..., EmbeddedPostgres
         **({"sync_replication_slots": "on", "synchronized_standby_slots": ""} if sync else {}),
     }
     # Its roles are copies of the primary's.
-    standby = made(conf=conf, port=free_port(), password=primary.password)
+    standby = result(conf=conf, port=free_port(), password=primary.password)
     primary.run("pg_basebackup", "-D", str(standby.data), "-X", "stream", "--checkpoint=fast")
     (standby.data / "standby.signal").touch()
     _give_all(standby.data)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from lakeproof.snapshot.rate_limit import Pace
+from lakeproof.snapshot.rate_limit import RateLimiter
 
 
 class _Clock:
     def __init__(self) -> None:
-        self.at = 0.0
+        self.now = 0.0
 
     def __call__(self) -> float:
-        return self.at
+        return self.now
 
     def sleep(self, seconds: float) -> None:
-        self.at += seconds
+        self.now += seconds
 
 
 def test_no_more_than_the_limit_on_average() -> None:
     """Whatever the sizes; and time in which nothing was read is not saved up."""
     clock = _Clock()
-    pace = Pace(1000, clock, clock.sleep)
+    limiter = RateLimiter(1000, clock, clock.sleep)
     for size in (500, 10, 3000, 1490):
-        pace.take(size, lambda: False)
-    assert abs(clock.at - 5.0) < 1e-6
-    clock.at = 100.0
-    pace.take(2000, lambda: False)
-    assert abs(clock.at - 102.0) < 1e-6
+        limiter.acquire(size, lambda: False)
+    assert abs(clock.now - 5.0) < 1e-6
+    clock.now = 100.0
+    limiter.acquire(2000, lambda: False)
+    assert abs(clock.now - 102.0) < 1e-6
 
 
 def test_a_limit_of_0_is_none() -> None:
     """Nobody waits."""
     clock = _Clock()
-    Pace(0, clock, clock.sleep).take(1 << 40, lambda: False)
-    assert clock.at == 0.0
+    RateLimiter(0, clock, clock.sleep).acquire(1 << 40, lambda: False)
+    assert clock.now == 0.0
 
 
 def test_who_is_asked_to_stop_does_not_wait_on() -> None:
     """Within half a second."""
     clock = _Clock()
-    Pace(1, clock, clock.sleep).take(1000, lambda: clock.at > 3)
-    assert clock.at < 4
+    RateLimiter(1, clock, clock.sleep).acquire(1000, lambda: clock.now > 3)
+    assert clock.now < 4

@@ -1,4 +1,4 @@
-"""Slot and landing compared while another drain is at work: a newer slot is no gap where the chain has followed."""
+"""Slot and landing compared while another drain is at work: a newer slot is no gap if the chain has followed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _slot(confirmed: int) -> SlotState:
     )
 
 
-def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_end: int) -> gap.Meeting:
+def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_end: int) -> gap.SlotAndChain:
     server = ServerIdentity(
         HEAD.system_id, HEAD.timeline, HEAD.database, HEAD.database_oid, 180006, Lsn(server_end), in_recovery=False
     )
@@ -58,7 +58,7 @@ def test_a_slot_that_another_drain_moved_meanwhile_is_no_gap(tmp_path: Path, mon
 
 
 def test_a_slot_beyond_all_that_has_landed_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the chain has gone on a little since it was read."""
+    """Also if the chain has gone on a little since it was read."""
     chain = new_chain(tmp_path / "lake")
     add_segment(reopen(chain), 2000)
     with pytest.raises(GapError, match="it was moved to 0/7D1, the landing ends at 0/7D0"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode, message_of
 from lakeproof.pgoutput.message_buffer import Frame
@@ -38,10 +39,9 @@ from lakeproof.pgoutput.rows import (
     TRUNCATE,
     UPDATE,
     Batch,
-    ChangeCounts,
     HiddenColumns,
-    Note,
     SchemaInForce,
+    StreamMessage,
     TableChanges,
     TransactionInfo,
     has_position,
@@ -72,7 +72,7 @@ class _Assembler:
     runs: list[tuple[SchemaVersion, list[_Row]]] = field(default_factory=list)
     newest: dict[Oid, int] = field(default_factory=dict)
     schemas: list[tuple[SchemaVersion, int, int]] = field(default_factory=list)
-    said: list[tuple[LogicalMessage | Origin, int | None, int]] = field(default_factory=list)
+    messages: list[tuple[LogicalMessage | Origin, int | None, int]] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
         """One message of the stream."""
@@ -89,7 +89,7 @@ class _Assembler:
                 if message.transactional and self.begun is None:
                     raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
                 place = len(self.transactions) if message.transactional else None
-                self.said.append((message, place, 0 if place is None else self.seq))
+                self.messages.append((message, place, 0 if place is None else self.seq))
             case _:
                 if self.begun is None:
                     raise ProtocolError(b"", 0, "the message stands outside a transaction")
@@ -122,7 +122,7 @@ class _Assembler:
                     self._emit(oid, ((TRUNCATE, None),))
                     self.seq += 1
             case Origin():
-                self.said.append((message, len(self.transactions), self.seq))
+                self.messages.append((message, len(self.transactions), self.seq))
             case TypeName():
                 pass
             case _:
@@ -192,21 +192,24 @@ def _batch(done: _Assembler) -> Batch:
         first_commit_time_us=min(times, default=None),
         last_commit_time_us=max(times, default=None),
         schemas=[SchemaInForce(version, transactions[t].end_lsn, seq) for version, t, seq in done.schemas],
-        notes=[Note(said, None if at is None else transactions[at], seq) for said, at, seq in done.said],
+        logical_messages=[
+            StreamMessage(message, None if place is None else transactions[place], seq)
+            for message, place, seq in done.messages
+        ],
         next_seq=done.seq,
     )
 
 
 def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableChanges:
-    places = [transactions[row.transaction] for row in rows]
+    positions = [transactions[row.transaction] for row in rows]
     marks = [[i for i, value in enumerate(row.values) if value is UNCHANGED] for row in rows]
     hidden = HiddenColumns(
-        lsn=pa.array([place.end_lsn.value for place in places], pa.int64()),
+        lsn=pa.array([place.end_lsn.value for place in positions], pa.int64()),
         seq=pa.array([row.seq for row in rows], pa.int64()),
         row=pa.array([row.row for row in rows], pa.int64()),
         operation=operations(pa.array([row.operation for row in rows], pa.int8())),
-        xid=pa.array([place.xid for place in places], pa.int64()),
-        commit_time=pa.array([place.commit_time_us for place in places], pa.timestamp("us", "UTC")),
+        xid=pa.array([place.xid for place in positions], pa.int64()),
+        commit_time=pa.array([place.commit_time_us for place in positions], pa.timestamp("us", "UTC")),
         unchanged=pa.array([mark or None for mark in marks], pa.list_(pa.int16())),
     )
     texts = [

@@ -115,30 +115,30 @@ class Shop:
 
     def chain(self) -> Chain:
         """The newest incarnation's."""
-        found = Chain.open_newest(open_store(self.lake), self.paths)
-        assert found is not None
-        return found
+        actual = Chain.open_newest(open_store(self.lake), self.paths)
+        assert actual is not None
+        return actual
 
     def cut(self) -> Cut:
         """The newest."""
-        found = newest_cut(open_store(self.lake), self.paths)
-        assert found is not None
-        return found
+        actual = newest_cut(open_store(self.lake), self.paths)
+        assert actual is not None
+        return actual
 
     def source_rows(self) -> Mapping[TableName, Rows]:
-        """What PostgreSQL has."""
+        """PostgreSQL's rows."""
         return source_rows(self.dsn, TABLES)
 
     def lake_rows(self) -> Mapping[TableName, Rows]:
-        """What the newest cut has."""
-        cut, found = self.cut(), {}
+        """The newest cut's rows."""
+        cut, actual = self.cut(), {}
         assert not cut.held
         for table in TABLES:
             assert cut.tables[table].at_lsn == cut.position
             columns, attnums = table_columns(self.dsn, table)
             path = Path(self.paths.url(self.paths.current(table)))
-            found[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
-        return found
+            actual[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
+        return actual
 
     def history(self, spark: SparkSession, table: TableName) -> list[Any]:
         """All rows in their order."""

@@ -1,0 +1,351 @@
+"""Cycles of kind `apply` and `schema`: the changes of a range and the snapshots that enter, or tables' new schemas.
+
+The six steps are in `steps`; step 2 is here, table by table. Writing one table does not belong here but in `table` and
+`schema_change_commits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
+from lakeproof.lake.cycle.broken_log import on_sound_logs
+from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.schema_change_commits import commit_schema_change
+from lakeproof.lake.cycle.schema_history import (
+    HELD,
+    RecordedChange,
+    record_changes,
+    recorded_before,
+    recorded_changes,
+)
+from lakeproof.lake.cycle.snapshot_entry import files_since
+from lakeproof.lake.cycle.steps import BegunCycle, WrittenTables, run_cycle
+from lakeproof.lake.cycle.table import write_table
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.planning.plan import Plan
+from lakeproof.lake.planning.range_counts import last_commit
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.held import Held, TableHeldError
+from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.rows.memory import fit, largest_row, refuse_too_large
+from lakeproof.lake.spark.failures import concerns_all
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import Slice, slices, verify, verify_file
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.snapshot.folder import read_snapshot
+from lakeproof.snapshot.state import SnapshotTable
+from lakeproof.storage.fields import now_text, text_of, time_of
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """A finished cycle: its cut, what it wrote to each table, and the schemas that changed.
+
+    `not_recorded` is why those changes are not in `schema_history`, None if they are.
+    """
+
+    cut: Cut
+    written: Mapping[TableName, TableResult]
+    schema_changes: tuple[RecordedChange, ...] = ()
+    not_recorded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSettings:
+    """The settings of a cycle with changes: tables at a time, the strategy of writing, and who hears of each table.
+
+    `on_table` is called for each table of the intent that is over, with its changes, from any thread.
+    """
+
+    threads: int
+    strategy: WriteStrategy = WriteStrategy.AUTO
+    on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
+
+
+_Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
+
+
+def make_intent(plan: Plan, number: CycleNumber, chain: Chain, lease: Lease) -> Intent:
+    """Return the intent of a plan under a lease."""
+    return Intent(
+        number=number,
+        kind=plan.kind,
+        incarnation=chain.incarnation,
+        start_lsn=plan.start,
+        end_lsn=plan.end,
+        segments=plan.segments,
+        tables=plan.tables,
+        held=plan.held,
+        epoch=lease.epoch,
+        writer=lease.writer,
+        created_at=now_text(),
+    )
+
+
+def apply_cycle(
+    spark: SparkSession, chain: Chain, lease: Lease, begun: BegunCycle, settings: CycleSettings
+) -> CycleResult:
+    """Run steps 2 to 6 of a cycle of kind `apply` or `schema`, whoever wrote its intent.
+
+    A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
+    error that concerns all tables ends the cycle without a cut.
+    """
+    context = CycleContext(chain, begun.intent, lease, settings.strategy)
+
+    def write_tables() -> tuple[WrittenTables, _Written]:
+        intent, previous = begun.intent, begun.previous
+        written, refused = _write_tables(spark, context, _tasks(context, previous), settings)
+        changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
+        not_recorded = record_changes(spark.newSession(), lease, intent, changes)
+        tables, held = _tables_at_end(intent, previous, written, refused)
+        versions = _versions_before(context, previous, written, schemas=not_recorded is None)
+        next_segment = chain.number_after(intent.end_lsn)
+        tables_at_end = WrittenTables(tables, held, versions, _commit_time(context, previous), next_segment)
+        return tables_at_end, (written, tuple(changes), not_recorded)
+
+    cut, (written, changes, not_recorded) = run_cycle(lease, begun, write_tables)
+    return CycleResult(cut, written, changes, not_recorded)
+
+
+def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
+    intent, lease = context.intent, context.lease
+    tables = {} if previous is None else previous.tables
+    files: dict[TableName, list[Slice]] = {t: [] for t in intent.tables}
+    idle = (
+        [] if intent.kind is not CycleKind.APPLY else sorted(tables.keys() - intent.tables.keys() - intent.held.keys())
+    )
+    for piece in slices(context.chain, intent.start_lsn, intent.end_lsn):
+        if piece.file.table in files:
+            files[piece.file.table].append(piece)
+    keys = {i.snapshot for i in intent.tables.values() if i.snapshot is not None}
+    snapshots = {key: read_snapshot(lease.store, lease.paths, key) for key in keys}
+    tasks = []
+    for table, table_intent in intent.tables.items():
+        entry = None
+        if table_intent.snapshot is not None:
+            snapshot = snapshots[table_intent.snapshot]
+            entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, snapshot.tables[table])
+        elif table_intent.born is not None:
+            entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.born, 0, ()))
+        before = None if previous is None else previous.held.get(table)
+        lost = before is not None and before.history_lost
+        tasks.append(
+            TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)
+        )
+    # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
+    return [*tasks, *(TableTask(table, tables[table], None, []) for table in idle)]
+
+
+def _write_tables(
+    spark: SparkSession,
+    context: CycleContext,
+    tasks: Sequence[TableTask],
+    settings: CycleSettings,
+) -> tuple[dict[TableName, TableResult], dict[TableName, TableHeldError]]:
+    """Run step 2; the first error that concerns all tables is raised when all running tables have ended.
+
+    Tables whose attempt ended with its process are written after all others, one at a time: if the process ends again, the
+    table at fault is known.
+    """
+    earlier = earlier_attempts(context.lease, context.intent)
+    outcome = _Outcome()
+
+    def write(task: TableTask, attempts: Sequence[Attempt]) -> TableResult:
+        changes = 0
+        try:
+            written = _write_table(spark, context, task, attempts)
+            changes = written.counts.changes
+            return written
+        finally:
+            if task.table in context.intent.tables:
+                settings.on_table(task.table, changes)
+
+    with ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="lp-table") as pool:
+        futures = {w.table: pool.submit(write, w, ()) for w in tasks if w.table not in earlier}
+        try:
+            for table, future in futures.items():
+                outcome.take(table, future.result)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    for task in tasks:
+        if task.table in earlier:
+            outcome.take(task.table, partial(write, task, earlier[task.table]))
+    return outcome.written, outcome.refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The tables that were written, and those that are to be held."""
+
+    written: dict[TableName, TableResult] = field(default_factory=dict)
+    refused: dict[TableName, TableHeldError] = field(default_factory=dict)
+
+    def take(self, table: TableName, write: Callable[[], TableResult]) -> None:
+        try:
+            self.written[table] = write()
+        except TableHeldError as error:
+            self.refused[table] = error
+
+
+def _write_table(
+    spark: SparkSession, context: CycleContext, task: TableTask, earlier: Sequence[Attempt]
+) -> TableResult:
+    """Write one table, as often as it may be tried; raises TableHeldError if it is to be held.
+
+    After a failed attempt to enter a snapshot, the next attempt reads none of the table's rows.
+    """
+    if _is_carried(context, task):
+        # Nothing is to be written: as long as nothing is wrong, no attempt is counted, which would cost a document.
+        try:
+            return _write_table_once(spark, context, task)
+        except Exception as error:
+            if isinstance(error, TableHeldError) or concerns_all(error):
+                raise
+
+    def once(*, anew: bool) -> TableResult:
+        return _write_table_once(spark, context, replace(task, anew=anew))
+
+    return tried(spark, context.lease, context.intent, task.table, earlier, once)
+
+
+def _write_table_once(spark: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    """Write one table on nothing but what the previous cut names; a foreign commit is taken back if a snapshot enters."""
+    # A MERGE's transaction and the size of its rows are settings of a session, so a table needs its own; of thousands of
+    # tables most have nothing to be written.
+    session = spark if _is_carried(context, task) else spark.newSession()
+    carried = task.before
+    task = on_sound_logs(session, context, task)
+    with hold_for_foreign_commits(task.table):
+        before = without_foreign_commits(
+            session,
+            context.lease,
+            context.intent,
+            task.table,
+            task.before,
+            take_back=task.entry is not None or task.table in context.intent.held,
+        )
+        written = _write_verified(session, context, replace(task, before=before))
+    return written if before == carried else replace(written, touched=True)
+
+
+def _is_carried(context: CycleContext, task: TableTask) -> bool:
+    """True if there is nothing to do but to look for foreign commits."""
+    return not (task.files or task.entry or task.schema_change or task.table in context.intent.held)
+
+
+def _write_verified(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    """Write one table from files that are verified first: a flipped bit may well be a readable, other value."""
+    change = task.schema_change
+    if change is not None:
+        task = replace(task, row_bytes=largest_row(task.before, None, ()))
+        _make_room(session, task)
+        return commit_schema_change(session, context, task, change)
+    pieces, entry = task.files, task.entry
+    if entry is not None:
+        store, paths = context.lease.store, context.lease.paths
+        for chunk in entry.table.chunks:
+            key = f"{entry.key}/{chunk.path}"
+            verify(store, key, f"snapshot file {paths.url(key)}", chunk.bytes, chunk.sha256)
+        pieces = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+    for piece in pieces:
+        verify_file(context.chain, piece.file)
+    task = replace(task, row_bytes=largest_row(task.before, None if entry is None else entry.table, pieces))
+    if not _is_carried(context, task):
+        _make_room(session, task)
+    return write_table(session, context, task)
+
+
+def _make_room(session: SparkSession, task: TableTask) -> None:
+    """Fit the session to the table's rows; raises TableHeldError if they are too large for the driver."""
+    refuse_too_large(session, task.table, task.row_bytes)
+    fit(session, task.row_bytes)
+
+
+def _versions_before(
+    context: CycleContext, previous: Cut | None, written: Mapping[TableName, TableResult], *, schemas: bool
+) -> dict[str, int]:
+    """Return the last durable version of each Delta table that the cycle wrote, by its place."""
+    paths = context.lease.paths
+    tables_before = {} if previous is None else previous.tables
+    versions = {}
+    for table, result in written.items():
+        if result.touched:
+            before = tables_before.get(table)
+            versions[paths.url(paths.history(table))] = NO_VERSION if before is None else before.history_version
+            versions[paths.url(paths.current(table))] = NO_VERSION if before is None else before.current_version
+    if schemas:
+        versions[paths.url(paths.schema_history)] = recorded_before(paths, context.intent)
+    return versions
+
+
+def _tables_at_end(
+    intent: Intent,
+    previous: Cut | None,
+    written: Mapping[TableName, TableResult],
+    refused: Mapping[TableName, TableHeldError],
+) -> tuple[dict[TableName, CutTable], dict[TableName, Held]]:
+    """Return what the cut says of each table, and the tables that it holds."""
+    tables = {} if previous is None else _carried(previous, intent, refused)
+    tables |= {table: result.cut_table for table, result in written.items()}
+    held = dict(intent.held)
+    for table, error in refused.items():
+        cut_table = tables.get(table)
+        before = None if previous is None else previous.held.get(table)
+        held[table] = error.held(intent.end_lsn if cut_table is None else cut_table.at_lsn).after(before)
+        point = _snapshot_point(intent.tables.get(table))
+        if cut_table is not None and point is not None:
+            # The snapshot was tried: it is not tried again, a newer one is.
+            tables[table] = replace(cut_table, snapshot_lsn=point, snapshot_incarnation=intent.incarnation)
+    return tables, held
+
+
+def _snapshot_point(table: TableIntent | None) -> Lsn | None:
+    """Return the consistent point of the snapshot that the cycle applies, or changes a schema for; None without one."""
+    if table is None:
+        return None
+    if table.snapshot is not None or table.born is not None:
+        return table.from_lsn
+    return None if table.schema_change is None else table.schema_change.called_for
+
+
+def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> dict[TableName, CutTable]:
+    """Return the previous cut's tables: those that the cycle neither writes nor holds stand at its end, without changes."""
+    still = intent.tables.keys() | intent.held.keys() | set(refused)
+    end, incarnation = intent.end_lsn, intent.incarnation
+    return {
+        t: cut_table if t in still else replace(cut_table, at_lsn=end, incarnation=incarnation)
+        for t, cut_table in previous.tables.items()
+    }
+
+
+def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
+    """Return the greatest commit time so far: commit times are not in commit order.
+
+    If a segment goes on after the range, its files are read for it; if they can't be read, the whole segment's time counts.
+    """
+    intent = context.intent
+    times = [] if previous is None or previous.commit_time is None else [time_of(previous.commit_time)]
+    for manifest in context.chain.between(intent.start_lsn, intent.end_lsn):
+        if manifest.last_commit_us is not None:
+            last: datetime | None = datetime.fromtimestamp(manifest.last_commit_us / 1e6, timezone.utc)
+            if manifest.end_lsn > intent.end_lsn:
+                files = slices(context.chain, intent.start_lsn, intent.end_lsn)
+                partly = [s for s in files if s.number == manifest.number]
+                with suppress(OSError, pa.ArrowException):
+                    last = last_commit(partly, intent.start_lsn, intent.end_lsn)
+            times += [] if last is None else [last]
+    return text_of(max(times)) if times else None

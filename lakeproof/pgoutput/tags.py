@@ -1,0 +1,109 @@
+"""One table of pgoutput's messages: which tag stands for which class, and what the tag alone says about a message.
+
+Every set of tags in the package is derived from this table, so that a new message is added here and read in `decoder.py`.
+The formats are those of section 55.9, "Logical Replication Message Formats", of PostgreSQL 16's manual (53.9 in 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from lakeproof.pgoutput.messages import (
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Prepare,
+    Relation,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    TypeName,
+    Update,
+)
+
+
+class Change(Enum):
+    """The object that a message changes."""
+
+    ROW = "row"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A message's first byte, and what follows from it.
+
+    `in_chunk`: the message may stand between Stream Start and Stream Stop. `has_xid_in_chunk`: there its tag is followed by
+    the xid of its (sub)transaction. `change` is None for a message that changes no data.
+    """
+
+    octet: bytes
+    message: type[Message]
+    in_chunk: bool = False
+    has_xid_in_chunk: bool = False
+    change: Change | None = None
+
+
+TAGS = (
+    Tag(b"B", Begin),
+    Tag(b"C", Commit),
+    Tag(b"O", Origin, in_chunk=True),
+    Tag(b"R", Relation, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"Y", TypeName, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"I", Insert, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
+    Tag(b"U", Update, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
+    Tag(b"D", Delete, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
+    Tag(b"T", Truncate, in_chunk=True, has_xid_in_chunk=True, change=Change.TABLE),
+    Tag(b"M", LogicalMessage, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"S", StreamStart),
+    Tag(b"E", StreamStop),
+    Tag(b"c", StreamCommit),
+    Tag(b"A", StreamAbort),
+    Tag(b"b", BeginPrepare),
+    Tag(b"P", Prepare),
+    Tag(b"K", CommitPrepared),
+    Tag(b"r", RollbackPrepared),
+    Tag(b"p", StreamPrepare),
+)
+
+_OCTETS: Mapping[type[Message], bytes] = MappingProxyType({tag.message: tag.octet for tag in TAGS})
+
+
+def tag_of(message: type[Message]) -> bytes:
+    """Return the tag of a class of messages."""
+    return _OCTETS[message]
+
+
+def tags_of(*messages: type[Message]) -> bytes:
+    """Return the tags of some classes of messages, in their order."""
+    return b"".join(map(tag_of, messages))
+
+
+def _tags_with(condition: Callable[[Tag], bool]) -> bytes:
+    return b"".join(tag.octet for tag in TAGS if condition(tag))
+
+
+# Insert, Update and Delete: messages with tuples, of one table each.
+ROW_CHANGES = _tags_with(lambda tag: tag.change is Change.ROW)
+# The same and Truncate.
+CHANGES = _tags_with(lambda tag: tag.change is not None)
+# What may stand in a chunk of a streamed transaction, and what of that has an xid behind its tag there: all but the origin.
+IN_CHUNK = _tags_with(lambda tag: tag.in_chunk)
+WITH_XID_IN_CHUNK = _tags_with(lambda tag: tag.has_xid_in_chunk)
+# What frames ordinary transactions.
+TRANSACTION_ENDS = tags_of(Begin, Commit)
+# What is no part of an ordinary transaction: what begins and ends chunks, streamed transactions and prepared ones.
+SPECIAL = _tags_with(lambda tag: not tag.in_chunk and tag.octet not in TRANSACTION_ENDS)

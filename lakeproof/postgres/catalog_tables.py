@@ -1,0 +1,104 @@
+"""A published table as a value: its schema version, its leaves, and what its publications send of it.
+
+Reading it from the catalog does not belong here (`catalog_published.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import Identity, LeftOutColumn, SchemaVersion, identity_fits
+
+ACTIONS = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One relation with rows of its own: the table itself, or a partition.
+
+    `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` is the catalog's estimate
+    of its blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number after `with_sizes`, with
+    `toast_pages` for values stored out of line. A relation of another access method than `heap` may have no pages to
+    cut it by. `identity_columns` are those of its identity's index.
+    """
+
+    oid: Oid
+    table: TableName
+    identity: Identity
+    relfilenode: int
+    pages: int
+    heap: bool = True
+    toast_pages: int = 0
+    identity_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as its publications have it.
+
+    `row_filter` is SQL over its columns, None if all rows are sent; `actions` are some of insert, update, delete, truncate;
+    `leaves` hold its rows (of a partitioned root: the partitions); `outside` are partitions that send nothing, with their
+    kind; `left_out` are its columns that are not sent. Three fields are about publications of its updates or deletes:
+    `uncovered` are unpublished columns of its identity, `filtered_beyond` are columns that a filter reads beyond its
+    identity, `column_list` is true if there is one.
+    """
+
+    version: SchemaVersion
+    row_filter: str | None
+    actions: frozenset[str]
+    leaves: tuple[Leaf, ...]
+    partitioned: bool
+    unlogged: bool
+    publications: tuple[str, ...]
+    uncovered: tuple[str, ...] = ()
+    filtered_beyond: tuple[str, ...] = ()
+    column_list: bool = False
+    outside: Mapping[TableName, str] = field(default_factory=dict)
+    left_out: tuple[LeftOutColumn, ...] = ()
+
+    @property
+    def table(self) -> TableName:
+        """The table's name."""
+        return self.version.table
+
+    @property
+    def pages(self) -> int:
+        """Blocks of all leaves together: a hint, not a bound."""
+        return sum(leaf.pages for leaf in self.leaves)
+
+    @property
+    def kept(self) -> str:
+        """Its state in the lake: `keyed` or `bag` (current equals the source), `history only`, or `refused`."""
+        if "insert" not in self.actions or not self.version.columns or self.changes_refused or self.unfit_leaves:
+            return "refused"
+        if self.actions != frozenset(ACTIONS):
+            return "history only"
+        return "keyed" if self.version.key else "bag"
+
+    @property
+    def changes_refused(self) -> bool:
+        """True if PostgreSQL refuses the application's updates and deletes in it because of its publication."""
+        if not self.actions & {"update", "delete"}:
+            return False
+        # FULL is every column; PostgreSQL allows no list for it, not even of all columns.
+        listed = self.column_list and self.version.identity is Identity.FULL
+        return listed or bool(self.uncovered or self.filtered_beyond) or not self.has_identity
+
+    @property
+    def unfit_leaves(self) -> tuple[Leaf, ...]:
+        """The partitions whose updates and deletes, published under the table's name, would not identify their row."""
+        if not self.partitioned or self.changes_refused or not self.actions & {"update", "delete"}:
+            return ()
+        own = [c.name for c in self.version.columns if c.identity]
+        return tuple(
+            leaf
+            for leaf in self.leaves
+            if not identity_fits(self.version.identity, own, leaf.identity, leaf.identity_columns)
+        )
+
+    @property
+    def has_identity(self) -> bool:
+        """True if the source can identify the row of an update or a delete."""
+        return self.version.identity is Identity.FULL or any(c.identity for c in self.version.columns)

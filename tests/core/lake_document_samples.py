@@ -1,0 +1,101 @@
+"""One document of each kind that a lake has, with every field set.
+
+The bytes that each must have are in `golden/`; `test_lake_formats.py` compares them.
+"""
+
+from __future__ import annotations
+
+from lakeproof.lake.records.cut_documents import Contents, CutDoc, base_bytes, shape_bytes
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
+from lakeproof.lake.records.held import Held, HeldCause, WayOut
+from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.ownership import SourceDoc
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
+
+TABLE = TableName("public", "order lines")
+VERSION = SchemaVersion(
+    TABLE, Oid(16384), Identity.DEFAULT, (Column("id", Oid(23), -1, "int4", "int4", 1, identity=True),), ("id",)
+)
+HELD = {
+    TableName("s", "t"): Held(
+        Lsn(5),
+        HeldCause.SCHEMA_CHANGE,
+        WayOut.SNAPSHOT,
+        {"change": "its schema changed", "why_not_in_place": "the table was made anew"},
+    )
+}
+SOURCE = SourceDoc("shop", "7300000000000000001", "app", 16384, "2026-01-01T00:00:00+00:00")
+CHUNK = SnapshotFile("x/0.parquet", 3, 99, "0" * 64, Decoded(999, 400), (0, None), "public.order lines")
+SNAPSHOT = SnapshotDoc(
+    Incarnation(1), Lsn(4096), "a", "b", "slot",
+    {TABLE: SnapshotTable(VERSION, 3, (CHUNK,), None, {16384: 16390})},
+)  # fmt: skip
+INTENT = Intent(
+    number=CycleNumber(2),
+    kind=CycleKind.APPLY,
+    incarnation=Incarnation(1),
+    start_lsn=Lsn(4096),
+    end_lsn=Lsn(1 << 40),
+    segments=(SegmentOrdinal(7, 2 << 36),),
+    tables={TABLE: TableIntent(Lsn(4096), VERSION.id, "shop/snapshots/000001/0000000000001000")},
+    held=HELD,
+    epoch=3,
+    writer="0" * 32,
+    created_at="2026-01-01T00:00:00+00:00",
+)
+SUM = HistorySum(3, 0xABC)
+CUT = Cut(
+    number=CycleNumber(2),
+    kind=CycleKind.APPLY,
+    incarnation=Incarnation(1),
+    position=Lsn(1 << 40),
+    commit_time=None,
+    tables={TABLE: CutTable(Lsn(1 << 40), Lsn(4096), 0, 12, VERSION, Incarnation(1), Incarnation(2), None, 400, SUM)},
+    next_segment=8,
+    intent_sha256="0" * 64,
+    created_at="2026-01-01T00:00:00+00:00",
+    held=HELD,
+)
+CUT_DOC = CutDoc(
+    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.commit_time, (CycleNumber(1), "1" * 64), 7, Contents.of(CUT),
+    CUT.next_segment, CUT.intent_sha256, CUT.created_at,
+)  # fmt: skip
+REQUEST = SnapshotRequest(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
+END = SnapshotEnd(
+    Lsn(4096),
+    "b",
+    {TABLE: "its column has a bad text"},
+    (TableName("s", "t"),),
+    (TableName("shop", "gone"),),
+    "it was stopped",
+)
+
+
+VIEW_CUT = ViewCut(
+    number=CycleNumber(3),
+    view="revenue",
+    delta_version=2,
+    definition_sha256="0" * 64,
+    sources={"shop": CycleNumber(7)},
+    inserted=4,
+    retracted=1,
+    created_at="2026-01-01T00:00:00+00:00",
+    refresh=2,
+)
+DOCUMENTS = {
+    "source": SOURCE.to_bytes(),
+    "snapshot": SNAPSHOT.to_bytes(),
+    "snapshotend": END.to_bytes(),
+    "snapshotrequest": REQUEST.to_bytes(),
+    "intent": INTENT.to_bytes(),
+    "cut": CUT_DOC.to_bytes(),
+    "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
+    "shape": shape_bytes(VERSION),
+    "viewcut": VIEW_CUT.to_bytes(),
+}

@@ -1,0 +1,32 @@
+"""The table of pgoutput's tags: complete, and the sets derived from it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from lakeproof.pgoutput import tags
+from lakeproof.pgoutput.decoder import _READERS
+from lakeproof.pgoutput.messages import Commit, Message, StreamAbort
+
+
+def test_every_class_of_messages_has_one_tag() -> None:
+    """A class without a tag could not be told from the others, and one tag can't stand for two."""
+    assert {tag.message for tag in tags.TAGS} == set(get_args(Message))
+    assert len({tag.octet for tag in tags.TAGS}) == len(tags.TAGS) == len(get_args(Message))
+
+
+def test_every_tag_is_one_byte_and_is_read() -> None:
+    """The decoder reads every message of the table, and nothing else."""
+    assert {len(tag.octet) for tag in tags.TAGS} == {1}
+    assert set(_READERS) == {tag.octet for tag in tags.TAGS}
+
+
+def test_the_derived_sets() -> None:
+    """As the protocol's documentation has them."""
+    assert tags.ROW_CHANGES == b"IUD"
+    assert tags.CHANGES == b"IUDT"
+    assert tags.IN_CHUNK == b"ORYIUDTM"
+    assert tags.WITH_XID_IN_CHUNK == b"RYIUDTM"
+    assert tags.TRANSACTION_ENDS == b"BC"
+    assert set(tags.SPECIAL) == set(b"SEcAbPKrp")
+    assert tags.tags_of(Commit, StreamAbort) == b"CA"

@@ -1,0 +1,45 @@
+"""The comparison of a table's exact forms in PostgreSQL with those in the lake.
+
+Which types are compared belongs to the tests; their values are in `exact_values.py`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakeproof.lake.rows import exact
+from lakeproof.postgres.connection import Connection
+from lakeproof.proof import source_form
+from lakeproof.proof.jvm_functions import jvm_functions
+from lakeproof.proof.lake_form import proof_forms
+from lakeproof.schema import SchemaVersion
+
+
+def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str, str]:
+    """Each row's digest and its framed text."""
+    return {str(digest): str(text) for digest, text in conn.execute(source_form.digest_query(relation))}
+
+
+def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
+    """The same digests on both sides, by both roads; names the first values that differ."""
+    functions = jvm_functions(lake.sparkSession)
+    assert functions is not None, "they do what they should in the Spark that is locked"
+    for road in (functions, None):
+        assert_same_digests(source, lake, proof_forms(version, road))
+    hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
+    assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)
+
+
+def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:
+    """The digests of `forms` in the lake are those of the source's rows."""
+    actual = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
+    wrong = [
+        sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
+        for side, other in ((source, actual), (actual, source))
+    ]
+    for ours, theirs in list(zip(*wrong, strict=False))[:6]:
+        position = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0)
+        here = slice(max(0, position - 40), position + 60)
+        print(f"source {ours[here]!r}, lake {theirs[here]!r}")  # noqa: T201  (shown on failure)
+    assert actual == source

@@ -1,0 +1,52 @@
+"""The steps of a test of cycles over a simulated source: a configuration, a compaction, the comparison.
+
+The changes are in `lake_workload.py`; a step of one test alone stays with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakeproof.commands.compact import compact
+from lakeproof.config.model import CompactionConfig, Config, SourceConfig
+from lakeproof.events import Stop, silent
+from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from tests.lake_workload import SEED
+from tests.simulated_rows import rows_of
+from tests.simulated_source import SOURCE, SimulatedSource
+
+
+def make_config(lake: Path, cycle_rows: int = 2_000_000, strategy: Literal["auto", "merge"] = "auto") -> Config:
+    """One source, whose server is never asked."""
+    source = SourceConfig(
+        name=SOURCE,
+        dsn=SecretStr("host=nowhere"),
+        publication="shop",
+        slot="shop",
+        compaction=CompactionConfig(cycle_rows=cycle_rows, apply=strategy),
+    )
+    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
+
+
+def check(spark: SparkSession, config: Config, source: SimulatedSource, names: list[str]) -> None:
+    """Every table at the newest cut equals the source's state at the cut's position."""
+    lake = open_lake(spark, config)
+    cut = lake.cuts[SOURCE]
+    state = source.state_at(cut.position)
+    for name in names:
+        table = TableName("app", name)
+        version = source.tables[table].version
+        actual = rows_of(lake.table(SOURCE, table, hidden=True), version)
+        assert actual == state[table], f"{name} at cut {cut.number}, {cut.position}, seed {SEED}"
+
+
+def run_compact(spark: SparkSession, config: Config, end: Lsn | None = None) -> list[CutReport]:
+    """Compact without telling anyone."""
+    return compact(config, SOURCE, spark, silent, Stop(), end)
