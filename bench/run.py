@@ -15,7 +15,7 @@ _BENCHMARKS = (
     ("bench.bootstrap",),
     ("bench.resnapshot",),
     ("bench.cycle", "--rows", "100000", "10000000"),
-    ("bench.reshape", "--rows", "100000"),
+    ("bench.schema_change", "--rows", "100000"),
 )
 
 

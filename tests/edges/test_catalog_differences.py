@@ -1,6 +1,6 @@
 """The differences that an ALTER makes in the catalog, as the chain records them: a real server, no row changed.
 
-How a record is read by the lake is in `test_lake_trust.py`; random ALTERs between random changes in
+How a record is read by the lake is in `test_catalog_drift.py`; random ALTERs between random changes in
 `tests/properties/test_catalog_random.py`.
 """
 

@@ -1,6 +1,6 @@
 """Changes that PostgreSQL does not send, all the way: the table is held, others go on, a new snapshot makes it equal.
 
-Which difference calls for what is held to its table in `test_lake_trust.py` and `test_catalog_differences.py`; one
+Which difference calls for what is held to its table in `test_catalog_drift.py` and `test_catalog_differences.py`; one
 difference goes all the way in `make test` too (`test_proof_whole.py`).
 """
 

@@ -1,6 +1,6 @@
 """A table as a Python dictionary, and random batches for it: what the apply contract's strategies are compared with.
 
-Choosing strategies and surroundings belongs to `test_apply_makes.py`.
+Choosing strategies and surroundings belongs to `test_write_strategies.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The lake is not what the changes follow on: a row lost, left, doubled or moved is told at its key's next change.
 
 Seen once: a partition of another identity sent old keys of NULLs, which met no row, and nobody knew until a proof. Both ways
-of committing are held against each other in `tests/properties/test_apply_makes.py`.
+of committing are held against each other in `tests/properties/test_write_strategies.py`.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.paths import LakePaths
+from tests.foreign_commits import begun, write
 from tests.lake_steps import check, make_config, run_compact
 from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import rows_of, shape
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from tests.stray_commits import begun, write
 
 pytestmark = pytest.mark.spark
 BAD, GOOD = "bag", "good"

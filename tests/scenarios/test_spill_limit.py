@@ -1,6 +1,6 @@
 """A source sends more than may wait on disk: the drain goes on, or says what is too large.
 
-How spills are counted is in `tests/core/test_drain_streams.py`.
+How spills are counted is in `tests/core/test_drain_streamed_transactions.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run whose process was killed is told from one that works, and keeps nobody waiting.
 
-What is decided from that, case by case, is in `test_schedules.py` and `test_recopying.py`.
+What is decided from that, case by case, is in `test_schedules.py` and `test_copy_policy.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures a schema change of a table with N rows: seconds until it is in a cut, and data files written or removed.
 
-    python -m bench.reshape [--rows 100000]
+    python -m bench.schema_change [--rows 100000]
 
 Each change comes with one inserted row; its cycles are an empty one before it, the change's own, and that of the row. The
 files counted are those of the change's own commits to current and history. No test belongs here.

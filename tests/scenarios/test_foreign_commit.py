@@ -27,11 +27,11 @@ from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from tests.crashing_delta import Crash
 from tests.fix_postgres import Database
+from tests.foreign_commits import NAMES, begun, place, stray, write
 from tests.lake_steps import check, run_compact
 from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
-from tests.stray_commits import NAMES, begun, place, stray, write
 
 pytestmark = pytest.mark.spark
 TWO = ("deleted", "good")
