@@ -14,12 +14,13 @@ from tests.fix_drain import SOURCE, Drained
 pytestmark = pytest.mark.postgres
 
 
-def test_a_large_transaction_is_told_of_before_it_is_durable(drained: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_transaction_is_reported_before_it_is_durable(drained: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes while they come or while they are decoded; all of it lands."""
     monkeypatch.setattr(large, "INTERVAL_S", 0.0)
     drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
     drained.begin()
-    drained.database.execute("INSERT INTO big SELECT n, repeat('x', 300) FROM generate_series(1, 150000) n")
+    # Large enough to be decoded for longer than the drain waits between two looks.
+    drained.database.execute("INSERT INTO big SELECT n, repeat('x', 300) FROM generate_series(1, 350000) n")
     events = list[Event]()
     drain(drained.config(), SOURCE, Until.caught_up(), events.append)
     kinds = [event.kind for event in events]
