@@ -14,7 +14,9 @@ from tests.fix_drain import SOURCE, Drained
 pytestmark = pytest.mark.postgres
 
 
-def test_a_large_transaction_is_reported_before_it_is_durable(drained: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_transaction_is_reported_before_it_is_durable(
+    drained: Drained, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its bytes while they come or while they are decoded; all of it lands."""
     monkeypatch.setattr(large, "INTERVAL_S", 0.0)
     drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
