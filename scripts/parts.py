@@ -134,11 +134,7 @@ def main() -> int:
 @contextmanager
 def _files_in_memory(which: str) -> Iterator[None]:
     """Let temporary files lie in memory while the block runs, if there is enough of it and the run is not test-all's."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if which == "test-all" or "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK) or free < _MEMORY_FREE_MIN:
-        yield
-        return
-    if shutil.disk_usage(_MEMORY).free < _MEMORY_FREE_MIN:
+    if which == "test-all" or "TMPDIR" in os.environ or not _has_room_in_memory():
         yield
         return
     with tempfile.TemporaryDirectory(prefix="lakeproof-", dir=_MEMORY, ignore_cleanup_errors=True) as folder:
@@ -149,6 +145,11 @@ def _files_in_memory(which: str) -> Iterator[None]:
             yield
         finally:
             del os.environ["TMPDIR"]
+
+
+def _has_room_in_memory() -> bool:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return os.access(_MEMORY, os.W_OK) and min(free, shutil.disk_usage(_MEMORY).free) >= _MEMORY_FREE_MIN
 
 
 def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
