@@ -9,7 +9,7 @@ A check of correctness does not belong here (`tests`), nor goals and their histo
     decoder.py    pgoutput to Arrow, by kind of column   tls.py             drain and copy over TLS
     bounds.py     peak memory of a drain                 stress.py          peak memory of the whole pipeline
     apply.py      one commit, against MERGE              cycle.py           one cycle, against MERGE
-    many_tables.py  one cycle over many tables           reshape.py         schema changes
+    many_tables.py  one cycle over many tables           schema change.py         schema changes
     history_sum.py  the checksum of history              unchanged.py       unchanged large values
     proof.py      a proof, against a plain checksum      resnapshot.py      copying a table again
     lake.py       the pipeline as a whole

@@ -29,8 +29,8 @@ from lakeproof.schema import SchemaVersion
 class Bare:
     """A replacement for `Summing` that computes no sum."""
 
-    def __init__(self, shape: SchemaVersion, rows: DataFrame) -> None:
-        del shape
+    def __init__(self, schema: SchemaVersion, rows: DataFrame) -> None:
+        del schema
         self.rows = rows
 
     def sum(self) -> HistorySum | None:

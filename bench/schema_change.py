@@ -55,14 +55,14 @@ CHANGES: dict[str, Callable[[SchemaVersion], SchemaVersion]] = {
 }
 
 
-class ReshapeBench(Bench):
+class SchemaChangeBench(Bench):
     """A lake with one table, whose schema changes."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         super().__init__(spark, folder, rows)
         self.version = VERSION
 
-    def land_shape(self, version: SchemaVersion) -> None:
+    def land_schema(self, version: SchemaVersion) -> None:
         """Land one inserted row with a new schema, and a reading of the catalog that has the new columns."""
         new = [c for c in version.columns if c.attnum not in {k.attnum for k in self.version.columns}]
         lsn = int(self.chain.end) + 1000
@@ -119,9 +119,9 @@ def main() -> None:
     spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")
     meter = Meter(spark)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as folder:
-        bench = ReshapeBench(spark, Path(folder), options.rows)
+        bench = SchemaChangeBench(spark, Path(folder), options.rows)
         for name, change in CHANGES.items():
-            bench.land_shape(change(bench.version))
+            bench.land_schema(change(bench.version))
             spent = meter.measure(bench.cycle)
             files = bench.files_of_the_change()
             line = f"{spent.wall:.2f} s, CPU {spent.cpu:.2f} s, data files added or removed: {files}"

@@ -79,7 +79,7 @@ class Altering:
                 seen(cursor)
 
     def touch(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
-        """One row more, so that the newest shape is sent."""
+        """One row more, so that the newest schema is sent."""
         cursor.execute(self._insert())
 
     def _ddl(self) -> Composed:

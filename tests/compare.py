@@ -91,7 +91,7 @@ def _form(name: str, kind: str) -> sql.Composed:
     column = sql.Identifier(name)
     send = {"real": "float4send", "double precision": "float8send"}.get(kind.removesuffix("[]"))
     if send is not None and kind.endswith("[]"):
-        # Arrays of another shape stand in `_lp_text`, as PostgreSQL prints them.
+        # Arrays of another form stand in `_lp_text`, as PostgreSQL prints them.
         return sql.SQL(
             "CASE WHEN array_lower({c}, 1) = 1 AND array_ndims({c}) = 1 THEN (SELECT concat('{{', string_agg(coalesce("
             "CASE WHEN e = 'NaN' THEN 'NaN' ELSE encode({send}(e), 'hex') END, 'NULL'), ',' ORDER BY n), '}}')"

@@ -169,7 +169,7 @@ def drained(database: Database, tmp_path: Path) -> Drained:
 
 
 def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
-    """Every landed row with its table's shape, in stream order; checks positions, ordinals and checksums on the way."""
+    """Every landed row with its table's schema, in stream order; checks positions, ordinals and checksums on the way."""
     versions: dict[str, SchemaVersion] = {}
     actual: list[tuple[SchemaVersion, dict[str, Any]]] = []
     for manifest in chain.manifests():

@@ -16,7 +16,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from tests.lake_steps import make_config
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import SimulatedSource, SimulatedTable
 
 NAMES = ("deleted", "told", "bag", "good")
@@ -27,7 +27,7 @@ def begun(lake: Path, names: tuple[str, ...] = NAMES) -> tuple[SimulatedSource, 
     """Tables with ten rows each, in a lake."""
     columns = {"id": "int4", "v": "text"}
     tables = [
-        SimulatedTable(shape(name, columns, () if bag else ("id",), Identity.FULL if bag else Identity.DEFAULT, oid))
+        SimulatedTable(schema(name, columns, () if bag else ("id",), Identity.FULL if bag else Identity.DEFAULT, oid))
         for oid, name in enumerate(names, start=1)
         for bag in (name == "bag",)
     ]

@@ -10,7 +10,7 @@ import random
 from decimal import Decimal
 
 from lakeproof.schema import Identity
-from tests.simulated_rows import Cell, Exact, Row, shape
+from tests.simulated_rows import Cell, Exact, Row, schema
 from tests.simulated_source import SimulatedSource, SimulatedTable
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -29,13 +29,13 @@ def make_tables() -> list[SimulatedTable]:
         "x": "float8",
     }
     return [
-        SimulatedTable(shape("order lines", items, ("region", "id"), Identity.DEFAULT, 1001), large=(2, 3, 4)),
+        SimulatedTable(schema("order lines", items, ("region", "id"), Identity.DEFAULT, 1001), large=(2, 3, 4)),
         SimulatedTable(
-            shape("rates", {"at": "numeric:6,2", "Odd, name": "text"}, ("at",), Identity.INDEX, 1002), large=(1,)
+            schema("rates", {"at": "numeric:6,2", "Odd, name": "text"}, ("at",), Identity.INDEX, 1002), large=(1,)
         ),
-        SimulatedTable(shape("bag", {"a": "text", "x": "float8"}, (), Identity.FULL, 1003)),
-        SimulatedTable(shape("full", {"id": "int8", "v": "text"}, ("id",), Identity.FULL, 1004)),
-        SimulatedTable(shape("log", {"line": "text"}, (), Identity.NOTHING, 1005)),
+        SimulatedTable(schema("bag", {"a": "text", "x": "float8"}, (), Identity.FULL, 1003)),
+        SimulatedTable(schema("full", {"id": "int8", "v": "text"}, ("id",), Identity.FULL, 1004)),
+        SimulatedTable(schema("log", {"line": "text"}, (), Identity.NOTHING, 1005)),
     ]
 
 

@@ -151,16 +151,16 @@ class _Assembler:
         self._emit(update.relation, ((BEFORE, update.old), (UPDATE, (*new, *update.new[len(new) :]))))
 
     def _emit(self, oid: Oid, rows: Sequence[tuple[int, Values | None]]) -> None:
-        shape = self.relations.get(oid)
-        if shape is None:
+        schema = self.relations.get(oid)
+        if schema is None:
             raise ProtocolError(b"", 1, f"relation {oid} was never announced")
         for operation, values in rows:
-            if values is not None and len(values) != len(shape.relation.columns):
+            if values is not None and len(values) != len(schema.relation.columns):
                 raise ProtocolError(b"", 6, "a tuple does not have the columns of its relation")
-            if shape.version is None:
+            if schema.version is None:
                 continue
-            cells = (None,) * len(shape.version.columns) if values is None else values
-            self._run(oid, shape.version).append(_Row(len(self.transactions), self.seq, self.rows, operation, cells))
+            cells = (None,) * len(schema.version.columns) if values is None else values
+            self._run(oid, schema.version).append(_Row(len(self.transactions), self.seq, self.rows, operation, cells))
             self.rows += 1
 
     def _run(self, oid: Oid, version: SchemaVersion) -> list[_Row]:

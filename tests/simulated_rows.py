@@ -33,7 +33,7 @@ Row: TypeAlias = tuple[Cell, ...]
 _OIDS = {"int4": 23, "int8": 20, "text": 25, "numeric": 1700, "float8": 701, "exact_text": 3802, "timestamptz": 1184}
 
 
-def shape(name: str, columns: Mapping[str, str], key: Sequence[str], identity: Identity, oid: int) -> SchemaVersion:
+def schema(name: str, columns: Mapping[str, str], key: Sequence[str], identity: Identity, oid: int) -> SchemaVersion:
     """A schema version; a column's kind may carry a typmod (`numeric:10,2`)."""
     result = []
     for attnum, (column, kind) in enumerate(columns.items(), start=1):

@@ -34,7 +34,7 @@ from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from tests.simulated_rows import Cell, Row, canonical, column_array, shape, text_entries
+from tests.simulated_rows import Cell, Row, canonical, column_array, schema, text_entries
 
 SOURCE = "shop"
 WRITER = "0123456789abcdef0123456789abcdef"
@@ -298,7 +298,7 @@ def _sent(event: Event, width: int) -> Row:
 def two_tables(folder: Path) -> SimulatedSource:
     """Return a source with the tables `a` and `b`, snapshotted at the chain's head."""
     tables = [
-        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
+        SimulatedTable(schema(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
         for name, oid in (("a", 1), ("b", 2))
     ]
     result = SimulatedSource(folder, tables)

@@ -251,12 +251,12 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     cut_table = _in_lake(proof, table, side.table, cut)
     if isinstance(cut_table, TableProof):
         return replace(cut_table, source_rows=source)
-    shape = in_lake(cut_table.version)
+    schema = in_lake(cut_table.version)
     session = proof.spark.newSession()
     fit(session, cut_table.row_bytes)
     try:
         current = read_layer(session, proof.paths, table, cut_table)
-        lake = lake_buckets(current, shape, proof.source.buckets)
+        lake = lake_buckets(current, schema, proof.source.buckets)
     except (PySparkException, Py4JError, LogGapError) as error:
         raise_unless_about_the_data(proof.spark, error)
         # Nobody can read these rows: a repair writes them anew.
@@ -273,7 +273,7 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     try:
         with proof.session.guard(proof.conn, proof.source, side.table):
             rows = source_rows(proof.conn, side.table, proof.source.buckets, narrowed)
-            lake_side = lake_rows(current, shape, proof.source.buckets, narrowed)
+            lake_side = lake_rows(current, schema, proof.source.buckets, narrowed)
             if unsent:
                 judged = judge(
                     differences(names, rows, lake_side), side.table.actions, new_file=_new_file(proof, cut_table)

@@ -95,7 +95,7 @@ class CatalogWatch:
         self._rules: Mapping[str, int] = {}
         self._visibility = CommitVisibility(chain.newest.catalog_lsn or Lsn.ZERO)
         self._waiting: dict[Oid, _Waiting] = {}
-        self._shapes: dict[Oid, str] = {}
+        self._schemas: dict[Oid, str] = {}
         self._due_at = 0.0
         self._retry_at = 0.0
         self._read_at = 0.0
@@ -119,8 +119,8 @@ class CatalogWatch:
 
     def saw(self, version: SchemaVersion) -> None:
         """Note a Relation message's version; if it is new, or of a new table, a reading is due soon."""
-        before = self._shapes.get(version.oid)
-        self._shapes[version.oid] = version.id
+        before = self._schemas.get(version.oid)
+        self._schemas[version.oid] = version.id
         if before is not None and before != version.id:
             self._due_at = 0.0
         elif before is None and self._previous is not None and version.oid not in self._previous.tables:
@@ -189,7 +189,7 @@ class CatalogWatch:
             _marked_as_born(self._unread(change, reading.fingerprint), reading)
             for change in compare(self._previous, reading.fingerprint, existing_tables)
         ]
-        changes = [self._shaped(change, reading.fingerprint) for change in changes]
+        changes = [self._with_schema(change, reading.fingerprint) for change in changes]
         now, later = self._judge_files(changes, reading)
         fingerprint = reading.fingerprint
         if later:
@@ -211,7 +211,7 @@ class CatalogWatch:
             return change
         return replace(change, differences=(*change.differences, Difference.UNREAD))
 
-    def _shaped(self, change: TableChange, now: Fingerprint) -> TableChange:
+    def _with_schema(self, change: TableChange, now: Fingerprint) -> TableChange:
         """Add the table's new schema to the change if that is all that differs."""
         if change.verdict is not Verdict.APPLY or self._conn is None:
             return change

@@ -38,85 +38,85 @@ def in_lake(version: SchemaVersion) -> SchemaVersion:
     return replace(version, columns=columns, key=tuple(names[k] for k in version.key))
 
 
-def column_names(shape: SchemaVersion) -> list[str]:
+def column_names(schema: SchemaVersion) -> list[str]:
     """The names of the table's own columns, in order."""
-    return [c.name for c in shape.columns]
+    return [c.name for c in schema.columns]
 
 
-def has_old_rows(shape: SchemaVersion) -> bool:
+def has_old_rows(schema: SchemaVersion) -> bool:
     """True if updates and deletes bring the whole old row (identity FULL)."""
-    return shape.identity is Identity.FULL
+    return schema.identity is Identity.FULL
 
 
-def keeps_key(shape: SchemaVersion) -> bool:
+def keeps_key(schema: SchemaVersion) -> bool:
     """True if current and history have `_lp_key` filled: bags, and keys that Spark does not compare exactly."""
-    return shape.is_bag or needs_key_text(shape)
+    return schema.is_bag or needs_key_text(schema)
 
 
-def key_may_be_null(shape: SchemaVersion) -> bool:
+def key_may_be_null(schema: SchemaVersion) -> bool:
     """True if NULL is a key value like any other: a configured key may have it."""
-    return has_old_rows(shape) and not keeps_key(shape)
+    return has_old_rows(schema) and not keeps_key(schema)
 
 
-def merge_key(shape: SchemaVersion) -> tuple[str, ...]:
+def merge_key(schema: SchemaVersion) -> tuple[str, ...]:
     """The columns of current that tell its rows apart."""
-    if shape.is_bag:
+    if schema.is_bag:
         return (KEY, DUP)
-    return (KEY,) if needs_key_text(shape) else shape.key
+    return (KEY,) if needs_key_text(schema) else schema.key
 
 
-def large_columns(shape: SchemaVersion) -> list[int]:
+def large_columns(schema: SchemaVersion) -> list[int]:
     """The ordinals of the columns whose values may be stored out of line, so that an update may leave them out."""
-    return [i for i, c in enumerate(shape.columns) if c.kind not in NEVER_TOASTED]
+    return [i for i, c in enumerate(schema.columns) if c.kind not in NEVER_TOASTED]
 
 
-def current_columns(shape: SchemaVersion) -> list[str]:
+def current_columns(schema: SchemaVersion) -> list[str]:
     """The columns of the current table, in order."""
-    names = [*column_names(shape), TEXT]
-    if keeps_key(shape):
+    names = [*column_names(schema), TEXT]
+    if keeps_key(schema):
         names.append(KEY)
-    if shape.is_bag:
+    if schema.is_bag:
         names.append(DUP)
-    if large_columns(shape):
-        names += [FROM] if shape.is_bag else [ORD, FROM]
+    if large_columns(schema):
+        names += [FROM] if schema.is_bag else [ORD, FROM]
     return names
 
 
-def history_columns(shape: SchemaVersion) -> list[str]:
+def history_columns(schema: SchemaVersion) -> list[str]:
     """The columns of the history table, in order."""
-    return [*column_names(shape), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
+    return [*column_names(schema), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
 
 
-def history_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+def history_statistics(schema: SchemaVersion) -> tuple[str, ...]:
     """Return the columns by which files of history are pruned: a change's position, time and key.
 
     Delta would take the first 32 columns, and the hidden ones are last.
     """
-    return (ORD, LSN, COMMIT_TIME, *_bounded(shape, shape.key))
+    return (ORD, LSN, COMMIT_TIME, *_bounded(schema, schema.key))
 
 
-def current_statistics(shape: SchemaVersion) -> tuple[str, ...]:
+def current_statistics(schema: SchemaVersion) -> tuple[str, ...]:
     """Return the same for current: none if Delta's choice includes the key; else the key, then the columns in order."""
-    names = column_names(shape)
-    if all(k in names[:STATISTICS_COLUMNS] for k in shape.key):
+    names = column_names(schema)
+    if all(k in names[:STATISTICS_COLUMNS] for k in schema.key):
         return ()
-    others = [n for n in names if n not in shape.key]
-    return _bounded(shape, [*shape.key, *others])[:STATISTICS_COLUMNS]
+    others = [n for n in names if n not in schema.key]
+    return _bounded(schema, [*schema.key, *others])[:STATISTICS_COLUMNS]
 
 
-def _bounded(shape: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
-    types = {c.name: spark_type(c) for c in shape.columns}
+def _bounded(schema: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
+    types = {c.name: spark_type(c) for c in schema.columns}
     return tuple(n for n in names if types[n] in _BOUNDED or types[n].startswith("decimal"))
 
 
-def landing_schema(shape: SchemaVersion, hidden: Sequence[str]) -> str:
+def landing_schema(schema: SchemaVersion, hidden: Sequence[str]) -> str:
     """The DDL of a landing or snapshot file: `hidden` columns (with types), then `c0`, `c1`, … ."""
-    return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(shape.columns))])
+    return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(schema.columns))])
 
 
-def placed(shape: SchemaVersion) -> list[str]:
+def placed(schema: SchemaVersion) -> list[str]:
     """Return the columns of current, and `_lp_ord` if it is not among them."""
-    names = current_columns(shape)
+    names = current_columns(schema)
     return names if ORD in names else [*names, ORD]
 
 

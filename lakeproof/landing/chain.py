@@ -207,7 +207,7 @@ class Chain:
             raise LakeError(
                 self.paths.url(key),
                 f"its manifest would have {len(data)} bytes, and {BYTES_MAX} can be read",
-                "nothing was acknowledged; report this, with how many tables changed their shape at once",
+                "nothing was acknowledged; report this, with how many tables changed their schema at once",
             )
         try:
             self.store.put_if_absent(key, data)

@@ -26,7 +26,7 @@ FORMAT = "lakeproof.manifest/1"
 _WRITER = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
-# Above this a document is not a manifest: 10 000 tables of 100 columns that all change shape at once need 150 MB.
+# Above this a document is not a manifest: 10 000 tables of 100 columns that all change schema at once need 150 MB.
 BYTES_MAX = 256 << 20
 
 

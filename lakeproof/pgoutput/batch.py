@@ -21,7 +21,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
 from lakeproof.pgoutput.messages import Update
-from lakeproof.pgoutput.relations import RelationCache, Shape
+from lakeproof.pgoutput.relations import RelationCache, RelationSchema
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, TransactionInfo
 from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
@@ -98,8 +98,8 @@ class BatchDecoder:
         for table in controls.truncated:
             truncated.setdefault(table.oid, []).append(table)
         for oid, of_table in _by_table(messages, oids, truncated):
-            shapes = controls.shapes.get(oid) or [(-1, self.relations.get(oid))]
-            yield from _split(buffer, shapes, of_table, truncated.get(oid, []))
+            relation_schemas = controls.relation_schemas.get(oid) or [(-1, self.relations.get(oid))]
+            yield from _split(buffer, relation_schemas, of_table, truncated.get(oid, []))
 
 
 def _by_table(messages: Ints, oids: Ints, truncated: dict[Oid, list[TruncatedTable]]) -> Iterator[tuple[Oid, Ints]]:
@@ -113,29 +113,32 @@ def _by_table(messages: Ints, oids: Ints, truncated: dict[Oid, list[TruncatedTab
 
 
 def _split(
-    buffer: MessageBuffer, shapes: list[tuple[int, Shape | None]], messages: Ints, truncated: list[TruncatedTable]
+    buffer: MessageBuffer,
+    relation_schemas: list[tuple[int, RelationSchema | None]],
+    messages: Ints,
+    truncated: list[TruncatedTable],
 ) -> Iterator[Run]:
     """Yield a table's changes under each of its schemas; neighbours of one version are joined."""
     from lakeproof.pgoutput.table_rows import Run
 
     open_run: Run | None = None
-    for position, (start, shape) in enumerate(shapes):
-        stop = shapes[position + 1][0] if position + 1 < len(shapes) else len(buffer)
+    for position, (start, schema) in enumerate(relation_schemas):
+        stop = relation_schemas[position + 1][0] if position + 1 < len(relation_schemas) else len(buffer)
         low, high = np.searchsorted(messages, (start, stop))
         mine = messages[low:high]
         cut = [table for table in truncated if start < table.message < stop]
-        if shape is None:
+        if schema is None:
             if mine.size:
                 buffer.refuse(int(mine[0]), "its relation was never announced")
             continue
-        if shape.version is None or not (mine.size or cut):
+        if schema.version is None or not (mine.size or cut):
             continue
-        if open_run is not None and open_run.version == shape.version:
-            open_run = Run(shape.version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
+        if open_run is not None and open_run.version == schema.version:
+            open_run = Run(schema.version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
             continue
         if open_run is not None:
             yield open_run
-        open_run = Run(shape.version, mine, cut)
+        open_run = Run(schema.version, mine, cut)
     if open_run is not None:
         yield open_run
 

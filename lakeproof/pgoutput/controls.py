@@ -14,7 +14,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
-from lakeproof.pgoutput.relations import RelationCache, Shape
+from lakeproof.pgoutput.relations import RelationCache, RelationSchema
 from lakeproof.pgoutput.rows import SchemaInForce, StreamMessage, has_position
 from lakeproof.pgoutput.tags import ROW_CHANGES, TRANSACTION_ENDS, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions
@@ -38,13 +38,13 @@ class TruncatedTable:
 class Controls:
     """The contents of one batch's control messages, by message index.
 
-    For each table that got a new schema in this batch, `shapes` lists its schemas with the index from which each is in
-    force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs that each
-    message takes.
+    For each table that got a new schema in this batch, `relation_schemas` lists its schemas with the index from which each
+    is in force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs
+    that each message takes.
     """
 
     weights: Ints
-    shapes: dict[Oid, list[tuple[int, Shape | None]]] = field(default_factory=dict)
+    relation_schemas: dict[Oid, list[tuple[int, RelationSchema | None]]] = field(default_factory=dict)
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
     messages: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def _learn(controls: Controls, index: int, relation: Relation, relations: Relati
     after = relations.learn(relation, position)
     if after is before:
         return
-    controls.shapes.setdefault(relation.oid, [(-1, before)]).append((index, after))
+    controls.relation_schemas.setdefault(relation.oid, [(-1, before)]).append((index, after))
     if after.version is not None and (before is None or before.version != after.version):
         controls.brought.append((index, after.version))
 
@@ -104,9 +104,9 @@ def _truncate(controls: Controls, index: int, truncate: Truncate, relations: Rel
     controls.weights[index] = len(truncate.relations)
     row = 0
     for ordinal, oid in enumerate(truncate.relations):
-        shape = relations.get(oid)
-        if shape is None:
+        schema = relations.get(oid)
+        if schema is None:
             raise ProtocolError(tag_of(Truncate), 6 + 4 * ordinal, f"relation {oid} was never announced")
-        if shape.version is not None:
+        if schema.version is not None:
             controls.truncated.append(TruncatedTable(index, ordinal, row, oid))
             row += 1

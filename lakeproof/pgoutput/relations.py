@@ -31,7 +31,7 @@ Arrival: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RelationSchema:
     """A Relation message and its schema version; the version is None for a table that the caller leaves out."""
 
     relation: Relation
@@ -52,15 +52,15 @@ class RelationCache:
     def __init__(self, resolve: Resolver, outer: RelationCache | None = None) -> None:
         self._resolve = resolve
         self._outer = outer
-        self._shapes: dict[Oid, Shape] = {}
+        self._schemas: dict[Oid, RelationSchema] = {}
         self._arrivals: dict[Oid, Arrival] = {}
         self.arrival: Arrival | None = None
 
-    def get(self, oid: Oid) -> Shape | None:
+    def get(self, oid: Oid) -> RelationSchema | None:
         """Return the schema in force, None before the first Relation message of this OID."""
-        return self._shapes.get(oid)
+        return self._schemas.get(oid)
 
-    def learn(self, relation: Relation, position: Lsn = Lsn.ZERO) -> Shape:
+    def learn(self, relation: Relation, position: Lsn = Lsn.ZERO) -> RelationSchema:
         """Apply a Relation message of the transaction that ends at `position`.
 
         Returns the schema in force from then on, the same object if nothing changed.
@@ -70,13 +70,13 @@ class RelationCache:
         before = self._in_force(relation.oid)
         version = self._resolve(relation, position, None if before is None else before.version)
         if before is not None and before.relation == relation and version == before.version:
-            self._shapes[relation.oid] = before
+            self._schemas[relation.oid] = before
             return before
         if version is not None:
             _check(version, relation)
-        shape = Shape(relation, version)
-        self._shapes[relation.oid] = shape
-        return shape
+        schema = RelationSchema(relation, version)
+        self._schemas[relation.oid] = schema
+        return schema
 
     def streamed(self) -> RelationCache:
         """Return a cache for one streamed transaction, which has announced nothing yet."""
@@ -88,18 +88,18 @@ class RelationCache:
         Returns the versions that are in force again after it because the transaction's own differed.
         """
         again: list[SchemaVersion] = []
-        for oid, shape in streamed._shapes.items():
+        for oid, schema in streamed._schemas.items():
             arrival = streamed._arrivals[oid]
-            current = self._shapes.get(oid)
+            current = self._schemas.get(oid)
             if current is None or arrival > self._arrivals[oid]:
-                self._shapes[oid], self._arrivals[oid] = shape, arrival
-            elif current.version is not None and current.version != shape.version:
+                self._schemas[oid], self._arrivals[oid] = schema, arrival
+            elif current.version is not None and current.version != schema.version:
                 again.append(current.version)
         return again
 
-    def _in_force(self, oid: Oid) -> Shape | None:
-        shape = self._shapes.get(oid)
-        return shape if shape is not None or self._outer is None else self._outer.get(oid)
+    def _in_force(self, oid: Oid) -> RelationSchema | None:
+        schema = self._schemas.get(oid)
+        return schema if schema is not None or self._outer is None else self._outer.get(oid)
 
 
 def _check(version: SchemaVersion, relation: Relation) -> None:

@@ -94,7 +94,7 @@ def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
         typed = cast_spans(spans, column)
         if typed is None:
             texts = spans.texts().cast(pa.string())
-            cast = cast_column(texts, column).refuse_misshapen(column)
+            cast = cast_column(texts, column).refuse_malformed(column)
             typed = cast.values
             unfit.append((column, texts, cast))
         values.append(typed)

@@ -70,16 +70,16 @@ def prove_history(
     proof = check_history(spark, paths, table, cut_table)
     if proof.status != "equal" or len(open_store(paths.lake).list(paths.schema_versions(table))) > 1:
         return proof
-    shape, session = in_lake(cut_table.version), spark.newSession()
+    schema, session = in_lake(cut_table.version), spark.newSession()
     fit(session, cut_table.row_bytes)
     history = read_layer(session, paths, table, cut_table, "history")
-    state = rows_of_state(shape, history, completing(cut_table, history))
+    state = rows_of_state(schema, history, completing(cut_table, history))
     with reading(spark, LogGapError) as attempt:
-        current = lake_buckets(read_layer(session, paths, table, cut_table), shape, buckets)
+        current = lake_buckets(read_layer(session, paths, table, cut_table), schema, buckets)
     if attempt.error is not None:
         reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
         return HistoryProof("differs", proof.rows, f"{reason}; {_look(paths)}")
-    wrong = differing(lake_buckets(state, shape, buckets), current)
+    wrong = differing(lake_buckets(state, schema, buckets), current)
     if not wrong:
         return proof
     reason = f"its rows are whole, but current is not what they add up to: {len(wrong)} of {buckets} buckets differ"

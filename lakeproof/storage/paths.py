@@ -143,9 +143,9 @@ class LakePaths:
         """All tables of cut `number`, for later cuts to refer to."""
         return f"{self.cut_bases}/{number:012d}.json"
 
-    def cut_schema(self, schema_id: str) -> str:
+    def table_schema(self, schema_id: str) -> str:
         """A schema version that tables have in cuts."""
-        return f"{self.source}/cycles/shapes/{schema_id}.json"
+        return f"{self.source}/cycles/table_schemas/{schema_id}.json"
 
     @property
     def attempts(self) -> str:

@@ -2,9 +2,9 @@
 
 `types.py` has a column's type. The stream and COPY share this caster, so a value can't depend on how it arrived.
 
-Invariant nothing-guessed: a text is cast if it has exactly the shape PostgreSQL prints and the type holds it exactly. A text
+Invariant nothing-guessed: a text is cast if it has exactly the form PostgreSQL prints and the type holds it exactly. A text
 that PostgreSQL prints and the type can't hold (NaN in a decimal, infinity or a year outside 1 to 9999 in a date, an array of
-two dimensions) is an *overflow*: NULL in the column, the text itself in `_lp_text`. Every other text is *misshapen*, as are
+two dimensions) is an *overflow*: NULL in the column, the text itself in `_lp_text`. Every other text is *malformed*, as are
 bytes that are not UTF-8: NULL in the column, and in `_lp_text` under a key that marks it (`MARK`), so that applying the row
 is refused: it was read with a wrong schema, or the settings are not the pinned ones.
 """
@@ -49,7 +49,7 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# Begins the key of a misshapen text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
+# Begins the key of a malformed text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
 # written in hexadecimal digits, `{"!x3":"ff"}`.
 MARK = "!"
 _MARK_OCTETS = "!x"
@@ -58,12 +58,12 @@ _MARK_OCTETS = "!x"
 class CastError(ValueError):
     """Texts that PostgreSQL does not print for the column's type; the message has no value in it.
 
-    Raised by callers that can't keep a misshapen text.
+    Raised by callers that can't keep a malformed text.
     """
 
     def __init__(self, column: Column, count: int) -> None:
         super().__init__(
-            f"column {column.name}: {count} text(s) are not of the shape of {column.kind} ({column.type_name})"
+            f"column {column.name}: {count} text(s) are not of the form of {column.kind} ({column.type_name})"
         )
         self.column = column
         self.count = count
@@ -73,23 +73,23 @@ class CastError(ValueError):
 class Cast:
     """A column's typed values, and which texts did not fit.
 
-    `values` has the column's Arrow type and the length of the texts; `overflow` and `misshapen` are boolean arrays of that
+    `values` has the column's Arrow type and the length of the texts; `overflow` and `malformed` are boolean arrays of that
     length without nulls, or None if no text is one; no text is both.
     """
 
     values: pa.Array
     overflow: pa.Array | None
-    misshapen: pa.Array | None = None
+    malformed: pa.Array | None = None
 
     @property
     def fits(self) -> bool:
         """True if every text fitted."""
-        return self.overflow is None and self.misshapen is None
+        return self.overflow is None and self.malformed is None
 
-    def refuse_misshapen(self, column: Column) -> Cast:
-        """Return this cast; raises CastError if a text is misshapen."""
-        if self.misshapen is not None:
-            raise CastError(column, pc.sum(self.misshapen).as_py())
+    def refuse_malformed(self, column: Column) -> Cast:
+        """Return this cast; raises CastError if a text is malformed."""
+        if self.malformed is not None:
+            raise CastError(column, pc.sum(self.malformed).as_py())
         return self
 
 
@@ -142,7 +142,7 @@ def cast_column(texts: pa.Array, column: Column) -> Cast:
     except pa.ArrowInvalid:
         undecodable = _refused(texts, pa.string())
     cast = _cast(_without(texts, undecodable).cast(pa.string()), column)
-    return Cast(cast.values, cast.overflow, _either(cast.misshapen, undecodable))
+    return Cast(cast.values, cast.overflow, _either(cast.malformed, undecodable))
 
 
 def text_overflow(columns: Sequence[tuple[Column, pa.Array, Cast]], length: int | None = None) -> pa.Array:
@@ -155,7 +155,7 @@ def text_overflow(columns: Sequence[tuple[Column, pa.Array, Cast]], length: int 
     # Marked ones first, so that the first key shows if there are any.
     for column, texts, cast in columns:
         length = len(texts)
-        for row, text in _texts_where(texts, cast.misshapen):
+        for row, text in _texts_where(texts, cast.malformed):
             rows.setdefault(row, {}).update([_marked(column, text)])
     for column, texts, cast in columns:
         for row, text in _texts_where(texts, cast.overflow):
@@ -175,7 +175,7 @@ def _texts_where(texts: pa.Array, chosen: pa.Array | None) -> Iterator[tuple[int
 
 
 def _marked(column: Column, text: str | bytes) -> tuple[str, str]:
-    """Return the key and text of a misshapen text; a column no longer in the catalog has only its name."""
+    """Return the key and text of a malformed text; a column no longer in the catalog has only its name."""
     name = str(column.attnum or column.name)
     if isinstance(text, str):
         return MARK + name, text
@@ -198,9 +198,9 @@ def _cast(texts: pa.Array, column: Column) -> Cast:
     pattern = _OVERFLOWS.get(column.kind)
     printed = None if pattern is None else pc.match_substring_regex(texts, _whole(pattern))
     overflow = None if printed is None else pc.and_(beyond, pc.fill_null(printed, False))
-    misshapen = beyond if overflow is None else pc.and_not(beyond, overflow)
+    malformed = beyond if overflow is None else pc.and_not(beyond, overflow)
     cast = _typed(_without(texts, beyond), column)
-    return Cast(cast.values, _some(overflow), _either(cast.misshapen, misshapen))
+    return Cast(cast.values, _some(overflow), _either(cast.malformed, malformed))
 
 
 def _arrays(texts: pa.Array, column: Column, of: str) -> Cast:
@@ -208,20 +208,20 @@ def _arrays(texts: pa.Array, column: Column, of: str) -> Cast:
     elements = split_arrays(texts)
     cast = _cast(elements.texts, replace(column, kind=of))
     values, counts = cast.values, np.diff(elements.offsets)
-    misshapen: Flags = elements.unknown
+    malformed: Flags = elements.unknown
     overflow: Flags = elements.other
     if not cast.fits:
         row = np.repeat(np.arange(len(texts)), counts)
-        misshapen = _with_rows(misshapen, row, cast.misshapen)
-        overflow = _with_rows(overflow, row, cast.overflow) & ~misshapen
+        malformed = _with_rows(malformed, row, cast.malformed)
+        overflow = _with_rows(overflow, row, cast.overflow) & ~malformed
         # Parquet's writer refuses elements in a NULL.
-        values = values.filter(pa.array(~(misshapen | overflow)[row]))
-        counts = np.where(misshapen | overflow, 0, counts)
+        values = values.filter(pa.array(~(malformed | overflow)[row]))
+        counts = np.where(malformed | overflow, 0, counts)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    null = texts.is_null().to_numpy(zero_copy_only=False) | misshapen | overflow
+    null = texts.is_null().to_numpy(zero_copy_only=False) | malformed | overflow
     mask = pa.array(null) if null.any() else None
     lists = pa.ListArray.from_arrays(pa.array(offsets), values, type=arrow_type(column), mask=mask)
-    return Cast(lists, _some(pa.array(overflow)), _some(pa.array(misshapen)))
+    return Cast(lists, _some(pa.array(overflow)), _some(pa.array(malformed)))
 
 
 def _with_rows(rows: Flags, row: Ints, elements: pa.Array | None) -> Flags:
@@ -297,7 +297,7 @@ def _decimal_pattern(typmod: int) -> str:
 
 
 def _typed(texts: pa.Array, column: Column) -> Cast:
-    """Cast texts of the right form; those that are no values all the same (2023-02-30, 40000 as int2) are misshapen."""
+    """Cast texts of the right form; those that are no values all the same (2023-02-30, 40000 as int2) are malformed."""
     if column.kind == "bool":
         return Cast(pc.equal(texts, "t"), None)
     if column.kind == "bytea":

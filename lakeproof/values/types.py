@@ -178,7 +178,7 @@ def _array_of(kind: Kind) -> Kind:
         f"array<{kind.spark_name}>",
         exact=False,
         exact_form="array output, each element " + ("by its bits" if kind.name.startswith("float") else "as above"),
-        overflows=f"another shape than one dimension from 1{beyond}",
+        overflows=f"anything but one dimension from 1{beyond}",
     )
 
 

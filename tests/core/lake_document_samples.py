@@ -5,7 +5,7 @@ The bytes that each must have are in `golden/`; `test_lake_formats.py` compares 
 
 from __future__ import annotations
 
-from lakeproof.lake.records.cut_documents import Contents, CutDoc, base_bytes, shape_bytes
+from lakeproof.lake.records.cut_documents import Contents, CutDoc, base_bytes, table_schema_bytes
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
@@ -96,6 +96,6 @@ DOCUMENTS = {
     "intent": INTENT.to_bytes(),
     "cut": CUT_DOC.to_bytes(),
     "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
-    "shape": shape_bytes(VERSION),
+    "schema": table_schema_bytes(VERSION),
     "viewcut": VIEW_CUT.to_bytes(),
 }

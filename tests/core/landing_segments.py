@@ -32,7 +32,7 @@ def version(name: str = "orders", oid: int = 16384, kind: str = "int4") -> Schem
     return SchemaVersion(TableName("public", name), Oid(oid), Identity.DEFAULT, columns, ("id",))
 
 
-def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = False) -> Batch:
+def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = False) -> Batch:
     """One transaction that inserts rows 0 to count - 1, committed at `lsn` microseconds."""
     rows = pa.record_batch(
         [
@@ -47,16 +47,16 @@ def inserts(shape: SchemaVersion, lsn: int, count: int, *, announced: bool = Fal
             pa.array(range(count), pa.int32()),
             pa.array([f"note {i}" for i in range(count)]),
         ],
-        schema=row_schema(shape),
+        schema=row_schema(schema),
     )
     return Batch(
-        changes=[TableChanges(shape, rows, ChangeCounts(count, 0, 0, 0, 0, 0))],
+        changes=[TableChanges(schema, rows, ChangeCounts(count, 0, 0, 0, 0, 0))],
         transactions=1,
         rows=count,
         end_lsn=Lsn(lsn),
         first_commit_time_us=lsn,
         last_commit_time_us=lsn,
-        schemas=[SchemaInForce(shape, Lsn(lsn), 0)] if announced else [],
+        schemas=[SchemaInForce(schema, Lsn(lsn), 0)] if announced else [],
         logical_messages=[],
         next_seq=count,
     )

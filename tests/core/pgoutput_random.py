@@ -1,6 +1,6 @@
 """Random tables, values and transactions as pgoutput messages, from a seed.
 
-They are shaped as a server shapes them: a Relation before the first change, old images where the identity asks for them.
+They come as a server sends them: a Relation before the first change, old images where the identity asks for them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ VALUES |= {f"{kind}[]": _array_of(VALUES[kind]) for kind in KIND_OIDS if kind !=
 
 @dataclass(slots=True)
 class Workload:
-    """A random stream. `tables` are the shapes announced so far; `lsn` grows with each transaction."""
+    """A random stream. `tables` are the schemas announced so far; `lsn` grows with each transaction."""
 
     rng: random.Random
     tables: dict[int, Relation] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Workload:
         rng = self.rng
         messages: list[Message] = []
         if not self.tables or rng.random() < 0.04:
-            relation = self._shape(16384 + rng.randrange(4))
+            relation = self._schema(16384 + rng.randrange(4))
             self.tables[int(relation.oid)] = relation
             messages += [TypeName(Oid(70000), "public", "mood"), relation]
         relation = rng.choice(list(self.tables.values()))
@@ -191,7 +191,7 @@ class Workload:
                 messages.append(LogicalMessage(True, Lsn(self.lsn), "note", rng.randbytes(3)))
         return messages
 
-    def _shape(self, oid: int) -> Relation:
+    def _schema(self, oid: int) -> Relation:
         rng = self.rng
         identity = rng.choice([Identity.DEFAULT, Identity.FULL])
         kinds = rng.choices(list(OIDS), k=rng.choice([0, 1, 3, 8, 20]))

@@ -126,17 +126,17 @@ def test_where_no_column_takes_the_place_of_another_every_number_is_known(
 
 
 def test_a_column_for_another_one_of_another_type_is_known() -> None:
-    """DROP b, ADD c int, more of both: each shape on the way, as long as what comes has none of the types of what goes."""
+    """DROP b, ADD c int, more of both: each schema on the way, as long as what comes has none of the types of what goes."""
     before = Columns(_numbered(INT, "1 id", "2 a") + _numbered(TEXT, "3 b", "4 c"), 4)
     after = Columns(_numbered(INT, "1 id", "2 a", "5 d", "6 b"), 6, dropped=(4, 3), as_added=frozenset({6}))
-    shapes = {
+    schemas = {
         (1, 2, 3, 4): "id a b c",
         (1, 2, 3): "id a b",
         (1, 2, 3, 5): "id a b d",
         (1, 2, 5): "id a d",
         (1, 2, 5, 6): "id a d b",
     }
-    for numbers, names in shapes.items():
+    for numbers, names in schemas.items():
         sent = [
             NamedColumn(name, TEXT if number in (3, 4) else INT)
             for name, number in zip(names.split(), numbers, strict=True)

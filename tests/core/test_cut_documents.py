@@ -49,8 +49,8 @@ class Lake:
 
     def __init__(self, folder: Path, tables: int) -> None:
         self.store, self.paths = CountingStore(folder), LakePaths(str(folder), "shop")
-        shapes = {t: replace(VERSION, table=t, oid=Oid(20_000 + i)) for i, t in enumerate(names(tables))}
-        whole = {t: CutTable(Lsn(10), Lsn(1), 0, 0, version, ONE, ONE) for t, version in shapes.items()}
+        schemas = {t: replace(VERSION, table=t, oid=Oid(20_000 + i)) for i, t in enumerate(names(tables))}
+        whole = {t: CutTable(Lsn(10), Lsn(1), 0, 0, version, ONE, ONE) for t, version in schemas.items()}
         self.written: list[int] = []
         self.cuts: list[Cut] = []
         self.end(Cut(CycleNumber(1), CycleKind.APPLY, ONE, Lsn(10), None, whole, 1, "0" * 64, DAY.isoformat()))
@@ -82,7 +82,7 @@ class Lake:
 
 
 def test_a_cycle_that_touches_one_table_of_a_thousand_writes_its_bytes(tmp_path: Path) -> None:
-    """The others stand further on too, and that is said once; their shapes are said once for ever."""
+    """The others stand further on too, and that is said once; their schemas are said once for ever."""
     lake = Lake(tmp_path, 1000)
     for _ in range(30):
         lake.cycle(1)
@@ -105,14 +105,14 @@ def test_what_all_cuts_take_follows_what_changed(tmp_path: Path) -> None:
     assert sum(lake.written[2:]) / 80 < 12_000
 
 
-def test_a_cut_is_read_with_two_documents_and_the_shapes_that_are_looked_at(
+def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who goes through many cuts reads one small document of each."""
     lake = Lake(tmp_path, 250)
     for _ in range(4):
         lake.cycle(1)
-    monkeypatch.setattr(cut_documents, "_shapes", {})
+    monkeypatch.setattr(cut_documents, "_schemas", {})
     monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
     read: list[str] = []
     get = lake.store.get
@@ -126,7 +126,7 @@ def test_a_cut_is_read_with_two_documents_and_the_shapes_that_are_looked_at(
     assert read == ["cuts"]
     cut = lake.read(lake.cuts[-1])
     assert cut.tables[names(1)[0]] == lake.cuts[-1].tables[names(1)[0]]
-    assert read == ["cuts", "cuts", "bases", "shapes"]
+    assert read == ["cuts", "cuts", "bases", "table_schemas"]
     assert len(cut.tables) == 250
     assert cut.held == {}
     assert len(read) == 4
@@ -163,7 +163,7 @@ def test_every_cut_reads_back_whatever_came_before(tmp_path: Path, seed: int, mo
 def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shapes and base are there already, and what the cut says may be another thing this time."""
+    """Schemas and base are there already, and what the cut says may be another thing this time."""
     lake = Lake(tmp_path, 250)
     put = lake.store.put_if_absent
 
@@ -181,9 +181,9 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
     assert lake.read(lake.cuts[-1]) == lake.cuts[-1]
 
 
-@pytest.mark.parametrize("folder", ["bases", "shapes"])
+@pytest.mark.parametrize("folder", ["bases", "table_schemas"])
 def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another value in a base or a shape is refused, and so is one that is gone."""
+    """Another value in a base or a schema is refused, and so is one that is gone."""
     lake = Lake(tmp_path, 250)
     lake.cycle(1)
     places = sorted((tmp_path / "shop" / "cycles" / folder).iterdir())
@@ -192,7 +192,7 @@ def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, m
             place.read_bytes().replace(b'"history_version":0', b'"history_version":1').replace(b"id", b"ix")
         )
     for gone in (False, True):
-        monkeypatch.setattr(cut_documents, "_shapes", {})
+        monkeypatch.setattr(cut_documents, "_schemas", {})
         monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
         if gone:
             for place in places:

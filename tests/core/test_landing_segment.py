@@ -40,7 +40,7 @@ def test_rows_are_numbered_over_all_batches_and_tables(chain: Chain) -> None:
 
 
 def test_one_file_holds_one_schema_version(chain: Chain) -> None:
-    """A table whose shape changes inside a segment has two files."""
+    """A table whose schema changes inside a segment has two files."""
     writer = SegmentWriter(chain, WRITER)
     writer.add(inserts(version(kind="int4"), 1100, 2, announced=True))
     writer.add(inserts(version(name="orders2"), 1200, 2, announced=True))

@@ -149,7 +149,7 @@ def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
     assert [table.version.oid for table in batch.changes] == [T1, T2]
 
 
-def test_a_new_shape_in_mid_transaction_begins_a_new_version_there() -> None:
+def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
     """A column is added between two inserts of one transaction."""
     wider = relation(T1, ("int4", "text", "bool"))
     batch = both(*transaction(3, relation(), Insert(T1, ("1", "a")), wider, Insert(T1, ("2", "b", "t"))))
@@ -160,7 +160,7 @@ def test_a_new_shape_in_mid_transaction_begins_a_new_version_there() -> None:
     ]
 
 
-def test_a_shape_without_a_change_is_told_where_it_was_noticed() -> None:
+def test_a_schema_without_a_change_is_told_where_it_was_noticed() -> None:
     """And holds for the next batch."""
     decoder = BatchDecoder(RelationCache(resolve))
     first = decoder.decode(MessageBuffer.of(frames(*transaction(1, relation()))))
@@ -169,7 +169,7 @@ def test_a_shape_without_a_change_is_told_where_it_was_noticed() -> None:
     assert (second.rows, second.schemas) == (1, [])
 
 
-def test_a_repeated_relation_is_no_new_shape() -> None:
+def test_a_repeated_relation_is_no_new_schema() -> None:
     """The server repeats them after each ANALYZE."""
     batch = both(*transaction(1, relation(), relation(), Insert(T1, ("1", "a")), relation()))
     assert [entry.version for entry in batch.schemas] == [resolve(relation())]
@@ -177,8 +177,8 @@ def test_a_repeated_relation_is_no_new_shape() -> None:
 
 def test_what_does_not_fit_its_type_stands_in_the_hidden_text() -> None:
     """By attribute number, NULL in the column."""
-    shape = relation(T1, ("int4", "date", "timestamptz"))
-    batch = both(*transaction(1, shape, Insert(T1, ("1", "infinity", "0044-03-15 12:00:00+00 BC"))))
+    schema = relation(T1, ("int4", "date", "timestamptz"))
+    batch = both(*transaction(1, schema, Insert(T1, ("1", "infinity", "0044-03-15 12:00:00+00 BC"))))
     assert picked(batch, "c1", "c2", "_lp_text") == [(None, None, '{"2":"infinity","3":"0044-03-15 12:00:00+00 BC"}')]
 
 

@@ -1,4 +1,4 @@
-"""A Relation message that repeats: the catalog says if it is the same shape, or another one behind the same words."""
+"""A Relation message that repeats: the catalog says if it is the same schema, or another one behind the same words."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tests.core.pgoutput_random import resolve
 from tests.core.pgoutput_transactions import T1, relation, transaction
 
 
-@pytest.mark.parametrize(("attnum", "shapes"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"])
-def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, shapes: int) -> None:
+@pytest.mark.parametrize(
+    ("attnum", "relation_schemas"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"]
+)
+def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, relation_schemas: int) -> None:
     """A column made again under its name is another one; if nobody can tell, it is not taken for the old one.
 
     What a server's catalog gives is tested in `tests/edges/test_numbers_of_unread_rows.py`.
@@ -35,8 +37,8 @@ def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, shape
 
     messages = transaction(1, relation(), Insert(T1, ("1", "a")), relation(), Insert(T1, ("2", "b")))
     batch = BatchDecoder(RelationCache(catalog)).decode(MessageBuffer.of(frames(*messages)))
-    assert len(batch.schemas) == shapes
-    assert len(batch.changes) == shapes
+    assert len(batch.schemas) == relation_schemas
+    assert len(batch.changes) == relation_schemas
 
 
 def _columns(count: int) -> Relation:
@@ -58,9 +60,9 @@ def test_what_arrived_last_is_in_force_behind_a_streamed_transaction(arrived: tu
     streamed.arrival = arrived
     streamed.learn(_columns(2))
     named_again = cache.absorb(streamed)
-    shape = cache.get(T1)
-    assert shape is not None
-    assert len(shape.relation.columns) == in_force
+    schema = cache.get(T1)
+    assert schema is not None
+    assert len(schema.relation.columns) == in_force
     assert [len(version.columns) for version in named_again] == ([1] if in_force == 1 else [])
 
 

@@ -43,7 +43,7 @@ def test_every_message_occurs_and_comes_back_byte_for_byte(name: str) -> None:
 def test_what_was_sent_goes_through_buffer_and_batch_decoder(name: str) -> None:
     """Ordinary and streamed transactions; of a recording with prepared ones, what comes before them.
 
-    An ordinary transaction of it relies on a shape that only a streamed one has announced.
+    An ordinary transaction of it relies on a schema that only a streamed one has announced.
     """
     buffer = TransactionBuffer(1000, 1)
     relations = RelationCache(resolve)

@@ -1,4 +1,4 @@
-"""Schema versions: equal shapes share an id, different ones don't, and the JSON form is strict."""
+"""Schema versions: equal schemas share an id, different ones don't, and the JSON form is strict."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_id_is_16_hexadecimal_digits_and_never_changes() -> None:
         replace(VERSION, columns=(ID, replace(NOTE, identity=True))),
     ],
 )
-def test_every_part_of_the_shape_is_in_the_id(other: SchemaVersion) -> None:
+def test_every_part_of_the_schema_is_in_the_id(other: SchemaVersion) -> None:
     """A difference anywhere is a different version."""
     assert other.id != VERSION.id
 

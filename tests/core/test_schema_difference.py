@@ -1,4 +1,4 @@
-"""Two shapes of a table: which columns carry on, whether that is exact in place, and what is said of it."""
+"""Two schemas of a table: which columns carry on, whether that is exact in place, and what is said of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def column(name: str, kind: str, attnum: int, typmod: int = -1) -> Column:
 ID = column("id", "int4", 1)
 
 
-def shape(*columns: Column, key: tuple[str, ...] = ("id",), identity: Identity = Identity.DEFAULT) -> SchemaVersion:
+def schema(*columns: Column, key: tuple[str, ...] = ("id",), identity: Identity = Identity.DEFAULT) -> SchemaVersion:
     """A table of `id` and these."""
     return SchemaVersion(TableName("s", "t"), Oid(7), identity, (ID, *columns), key)
 
@@ -53,15 +53,15 @@ def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
     old: Column, new: Column, carried: bool
 ) -> None:
     """Whatever its name; what does not is put away and added."""
-    actual = compare_schemas(shape(old), shape(new))
+    actual = compare_schemas(schema(old), schema(new))
     assert [(a.name, b.name) for a, b in actual.carried] == [("id", "id"), *([(old.name, new.name)] if carried else [])]
     assert (actual.dropped, actual.added) == (() if carried else (old,), () if carried else (new,))
 
 
 def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
     """Not if `_lp_text` or `_lp_from`, which go by numbers, could speak of them and the numbers differ."""
-    old = shape(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
-    new = shape(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
+    old = schema(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
+    new = schema(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
     actual = compare_schemas(old, replace(new, oid=Oid(8)))
     assert [a.name for a, _ in actual.carried] == ["id", "f", "t"]
     assert why_not_in_place(actual) == "the table was made anew"
@@ -70,31 +70,31 @@ def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
 @pytest.mark.parametrize(
     ("new", "mixed", "reason"),
     [
-        (shape(column("a", "text", 2)), True, None),
-        (shape(column("a", "int4", 2)), False, "the type of a is not a wider one"),
-        (shape(column("a", "text", 0)), False, "the catalog did not know"),
-        (shape(column("a", "text", 2), key=("a",)), False, None),
-        (shape(column("a", "text", 2), key=("a",)), True, "in the middle of a transaction"),
-        (shape(column("a", "text", 2), key=(), identity=Identity.FULL), True, "in the middle of a transaction"),
-        (shape(column("a", "text", 2), key=(), identity=Identity.FULL), False, None),
-        (shape(column("a", "text", 2), identity=Identity.FULL), False, "not known to be unique"),
-        (shape(column("a", "text", 2), identity=Identity.INDEX), True, None),
+        (schema(column("a", "text", 2)), True, None),
+        (schema(column("a", "int4", 2)), False, "the type of a is not a wider one"),
+        (schema(column("a", "text", 0)), False, "the catalog did not know"),
+        (schema(column("a", "text", 2), key=("a",)), False, None),
+        (schema(column("a", "text", 2), key=("a",)), True, "in the middle of a transaction"),
+        (schema(column("a", "text", 2), key=(), identity=Identity.FULL), True, "in the middle of a transaction"),
+        (schema(column("a", "text", 2), key=(), identity=Identity.FULL), False, None),
+        (schema(column("a", "text", 2), identity=Identity.FULL), False, "not known to be unique"),
+        (schema(column("a", "text", 2), identity=Identity.INDEX), True, None),
     ],
 )
 def test_what_can_be_given_in_place(new: SchemaVersion, mixed: bool, reason: str | None) -> None:
-    """And why what can't; `mixed`: rows of both shapes in one transaction."""
-    actual = why_not_in_place(compare_schemas(shape(column("a", "text", 2)), new), mixed=mixed)
+    """And why what can't; `mixed`: rows of both schemas in one transaction."""
+    actual = why_not_in_place(compare_schemas(schema(column("a", "text", 2)), new), mixed=mixed)
     assert actual is None if reason is None else reason in str(actual)
 
 
 def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
     """A bag's digest is of all columns, a key's text of the key's."""
-    bag = shape(column("f", "float4", 2), key=(), identity=Identity.FULL)
+    bag = schema(column("f", "float4", 2), key=(), identity=Identity.FULL)
     renamed = replace(bag, columns=(ID, column("g", "float4", 2)))
     widened = replace(bag, columns=(ID, column("f", "float8", 2)))
     dropped = replace(bag, columns=(ID,))
     assert [compare_schemas(bag, new).keeps_hidden for new in (renamed, widened, dropped)] == [True, False, False]
-    keyed = shape(column("f", "float4", 2), column("x", "text", 3), key=("f",))
+    keyed = schema(column("f", "float4", 2), column("x", "text", 3), key=("f",))
     other = replace(keyed, columns=(ID, column("f", "float4", 2)))
     wider = replace(keyed, columns=(ID, column("f", "float8", 2), column("x", "text", 3)))
     assert [compare_schemas(keyed, new).keeps_hidden for new in (other, wider, bag)] == [True, False, False]
@@ -102,8 +102,8 @@ def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
 
 def test_the_change_is_told_in_words() -> None:
     """Names and types, no values."""
-    old = shape(column("a", "int4", 2), column("b", "text", 3))
-    new = shape(column("c", "int8", 2), column("b", "text", 4))
+    old = schema(column("a", "int4", 2), column("b", "text", 3))
+    new = schema(column("c", "int8", 2), column("b", "text", 4))
     message = describe_change(old, new)
     assert message == (
         "its schema changed: a renamed to c; columns added: b; columns dropped: b; the type of c changed from int4 to int8"

@@ -44,7 +44,7 @@ def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
 
 
 def test_a_table_that_can_not_be_made_from_its_history(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Since that is damaged, or since its shape has changed."""
+    """Since that is damaged, or since its schema has changed."""
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     session: Any = None
     with pytest.raises(LakeError) as raised:

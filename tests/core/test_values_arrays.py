@@ -63,7 +63,7 @@ def test_an_array_that_no_list_holds_is_null_and_marked(kind: str, text: str) ->
     assert len(result.values[3]) == 3
     assert result.overflow is not None
     assert result.overflow.to_pylist() == [False, True, False, False]
-    assert result.misshapen is None
+    assert result.malformed is None
     # Parquet has no elements in a NULL.
     assert len(result.values.values) == 6
 
@@ -77,12 +77,12 @@ def test_an_array_that_no_list_holds_is_null_and_marked(kind: str, text: str) ->
         ("date[]", ["{2023-02-29}", "{2024-01-01,today}"]),
     ],
 )  # fmt: skip
-def test_what_is_no_array_of_the_kind_is_misshapen(kind: str, texts: list[str]) -> None:
+def test_what_is_no_array_of_the_kind_is_malformed(kind: str, texts: list[str]) -> None:
     """The braces, quotes and elements of a good one beside it stay its own."""
     good = array_text([VALUES[kind.removesuffix("[]")](random.Random(1))] * 2)
     result = cast(kind, good, *texts, None, good)
-    assert result.misshapen is not None
-    assert result.misshapen.to_pylist() == [False, *[True] * len(texts), False, False]
+    assert result.malformed is not None
+    assert result.malformed.to_pylist() == [False, *[True] * len(texts), False, False]
     assert [len(v) for v in result.values.to_pylist() if v is not None] == [2, 2]
 
 

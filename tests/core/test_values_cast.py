@@ -155,29 +155,29 @@ def test_what_the_type_can_not_hold_is_null_and_marked(kind: str, text: str) -> 
                          "2024-01-01 24:00:00+00", "1883-11-18 12:00:00-04:56:02"]),
     ],
 )  # fmt: skip
-def test_what_postgresql_does_not_print_is_misshapen(kind: str, texts: list[str]) -> None:
-    """All of them beside a good value, a NULL and one that does not fit: NULL in the column, marked as misshapen."""
+def test_what_postgresql_does_not_print_is_malformed(kind: str, texts: list[str]) -> None:
+    """All of them beside a good value, a NULL and one that does not fit: NULL in the column, marked as malformed."""
     good = VALUES[kind](random.Random(1))
     given = [good, None, *texts, good]
     result = cast(kind, *given)
-    assert result.misshapen is not None
-    assert result.misshapen.to_pylist() == [text in texts for text in given]
+    assert result.malformed is not None
+    assert result.malformed.to_pylist() == [text in texts for text in given]
     alone = cast(kind, good, None, good)
     assert [repr(v) for v in result.values.to_pylist() if v is not None] == [
         repr(v) for v in alone.values.to_pylist() if v is not None
     ]
     with pytest.raises(CastError, match=f"column a: {len(texts)} text"):
-        result.refuse_misshapen(column(kind))
+        result.refuse_malformed(column(kind))
 
 
-def test_a_misshapen_text_overflows_not_and_the_others_do() -> None:
+def test_a_malformed_text_overflows_not_and_the_others_do() -> None:
     """The three ways of a text stand beside each other."""
     result = cast("date", "2024-01-01", "infinity", "today", "2023-02-30", None)
     assert result.values.to_pylist() == [date(2024, 1, 1), None, None, None, None]
     assert result.overflow is not None
-    assert result.misshapen is not None
+    assert result.malformed is not None
     assert result.overflow.to_pylist() == [False, True, False, False, False]
-    assert result.misshapen.to_pylist() == [False, False, True, True, False]
+    assert result.malformed.to_pylist() == [False, False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_overflow_texts_are_json_by_attribute_number() -> None:
     ]
 
 
-def test_misshapen_texts_stand_first_under_keys_that_mark_them() -> None:
+def test_malformed_texts_stand_first_under_keys_that_mark_them() -> None:
     """So the object's first characters tell; octets that are not UTF-8 stand in digits."""
     dates = pa.array([b"infinity", b"today", b"2024-01-01"], pa.binary())
     numbers = pa.array([b"x", b"1", b"\xff"], pa.binary())
@@ -272,7 +272,7 @@ def test_misshapen_texts_stand_first_under_keys_that_mark_them() -> None:
     assert all(text.startswith('{"' + MARK) for text in message)
 
 
-def test_a_forgotten_columns_misshapen_text_is_kept_under_its_name() -> None:
+def test_a_forgotten_columns_malformed_text_is_kept_under_its_name() -> None:
     """It has no attribute number."""
     texts = pa.array([b"\xe9"], pa.binary())
     gone = unknown_column("gone", Oid(25), -1, identity=False)
@@ -289,13 +289,13 @@ def test_without_overflow_the_hidden_text_is_null() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_octets_that_are_not_utf8_are_misshapen(kind: str) -> None:
+def test_octets_that_are_not_utf8_are_malformed(kind: str) -> None:
     """Of every kind, beside good ones."""
     good = VALUES[kind](random.Random(3)).encode()
     texts = pa.array([good, b"\xff", None, b"caf\xe9", good], pa.binary())
     result = cast_column(texts, column(kind))
-    assert result.misshapen is not None
-    assert result.misshapen.to_pylist() == [False, True, False, True, False]
+    assert result.malformed is not None
+    assert result.malformed.to_pylist() == [False, True, False, True, False]
     assert repr(result.values[4]) == repr(cast_column(texts[4:], column(kind)).values[0])
 
 

@@ -211,7 +211,7 @@ def _empty_row(attributes: int) -> str:
 
 
 def _arrays(values: tuple[Text, ...] | None, delimiter: str) -> tuple[Text, ...] | None:
-    """Empty, one NULL, all values in one, and the shapes that no list has."""
+    """Empty, one NULL, all values in one, and the forms that no list has."""
     if values is None:
         return None
     few: list[Text] = [v for v in values if v is None or len(v) < 1000]

@@ -73,7 +73,7 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
         rows = list(copy.rows())
     texts = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(version.columns))]
     casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
-    assert all(cast.misshapen is None for cast in casts)
+    assert all(cast.malformed is None for cast in casts)
     hidden = text_overflow(list(zip(version.columns, texts, casts, strict=True)), length=len(rows))
     arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_lp_text": hidden}
     pq.write_table(pa.table(arrays), folder / "chunk.parquet")

@@ -65,7 +65,7 @@ def array_text(values: Sequence[Text], delimiter: str = ",") -> str:
 
 
 def _arrays(rnd: random.Random, values: list[Text], count: int) -> list[Text]:
-    """Empty, one of all the type's extremes, shapes that no list has, each extreme alone, then random ones."""
+    """Empty, one of all the type's extremes, forms that no list has, each extreme alone, then random ones."""
     few = [v for v in values if v is not None and len(v) < 1000]
     one = array_text(few[:1])
     result: list[Text] = [None, "{}", "{NULL}", array_text([*few, None]), f"{{{one},{one}}}", f"[0:0]={one}"]

@@ -89,13 +89,13 @@ def test_rows_of_one_hash_have_one_exact_form(
     assert [(r["name"], r["forms"]) for r in forms.collect()] == []
 
 
-@pytest.mark.parametrize("shape", [_KEYED, _BAG], ids=["keyed", "bag"])
-def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, shape: SchemaVersion) -> None:
+@pytest.mark.parametrize("schema", [_KEYED, _BAG], ids=["keyed", "bag"])
+def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, schema: SchemaVersion) -> None:
     """Its whole bucket, on both sides; most of what is equal is not."""
     same: list[Row] = [(i, 1.5, "a", "b", [i], None) for i in range(1000, 1400)]
     before = [(key, *_ROW[1:]) for key in range(len(_CHANGED))]
     after = [(key, *row[1:]) for key, row in enumerate(_CHANGED.values())]
-    actual = bucket_diff(shape, _frame(spark, shape, [*same, *before]), _frame(spark, shape, [*same, *after]))
+    actual = bucket_diff(schema, _frame(spark, schema, [*same, *before]), _frame(spark, schema, [*same, *after]))
     try:
         for side in (actual.desired, actual.persisted):
             keys = {int(r["k"]) for r in side.collect()}
@@ -105,21 +105,23 @@ def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, shape: Schem
         actual.release()
 
 
-@pytest.mark.parametrize("shape", [_KEYED, _BAG], ids=["keyed", "bag"])
+@pytest.mark.parametrize("schema", [_KEYED, _BAG], ids=["keyed", "bag"])
 def test_what_must_go_and_come_is_the_same_narrowed_or_not(
-    spark: SparkSession, shape: SchemaVersion, rng: random.Random
+    spark: SparkSession, schema: SchemaVersion, rng: random.Random
 ) -> None:
     """Random states with rows lost, doubled and changed: the corrections are equal as multisets."""
     desired = [_random_row(rng, k) for k in range(400)]
     persisted = [_random_row(rng, row[0]) if rng.random() < 0.1 else row for row in desired if rng.random() < 0.95]
     persisted += rng.sample(persisted, 9)
-    sides = _frame(spark, shape, desired), _frame(spark, shape, persisted)
-    actual = bucket_diff(shape, *sides)
+    sides = _frame(spark, schema, desired), _frame(spark, schema, persisted)
+    actual = bucket_diff(schema, *sides)
     assert 0 < actual.buckets < BUCKETS
     result = []
     for ours, theirs in ((actual.desired, actual.persisted), sides):
-        correction = correct(ours.withColumn(DIGEST, row_key(shape)), theirs.withColumn(DIGEST, row_key(shape)), DIGEST)
-        result.append([_forms(shape, side) for side in (correction.retractions, correction.insertions)])
+        correction = correct(
+            ours.withColumn(DIGEST, row_key(schema)), theirs.withColumn(DIGEST, row_key(schema)), DIGEST
+        )
+        result.append([_forms(schema, side) for side in (correction.retractions, correction.insertions)])
         correction.release()
     actual.release()
     assert result[0] == result[1]
@@ -140,15 +142,15 @@ def test_equal_states_leave_nothing_and_others_everything(spark: SparkSession) -
     assert all_of_it.kept == ()
 
 
-def _frame(spark: SparkSession, shape: SchemaVersion, rows: Sequence[Row]) -> DataFrame:
-    frame = spark.createDataFrame([tuple(r) for r in rows], _TYPES).withColumn(KEY, key_value(shape))
+def _frame(spark: SparkSession, schema: SchemaVersion, rows: Sequence[Row]) -> DataFrame:
+    frame = spark.createDataFrame([tuple(r) for r in rows], _TYPES).withColumn(KEY, key_value(schema))
     number = F.monotonically_increasing_id()
     frame = frame.withColumns({DUP: number, ORD: number, FROM: F.lit(None).cast("string")})
-    return pick(frame, current_columns(shape))
+    return pick(frame, current_columns(schema))
 
 
-def _forms(shape: SchemaVersion, rows: DataFrame) -> list[str]:
-    forms = rows.select(F.concat(*(exact_form(c, c.name) for c in shape.columns), F.coalesce(col(TEXT), F.lit("~"))))
+def _forms(schema: SchemaVersion, rows: DataFrame) -> list[str]:
+    forms = rows.select(F.concat(*(exact_form(c, c.name) for c in schema.columns), F.coalesce(col(TEXT), F.lit("~"))))
     return sorted(r[0] for r in forms.collect())
 
 

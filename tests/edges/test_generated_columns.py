@@ -118,7 +118,7 @@ def test_a_new_publication_sends_stored_ones_and_check_names_virtual_ones(databa
 def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_changes(
     database: Database, tmp_path: Path
 ) -> None:
-    """Tables that are published already keep their shape until a person says so; the remedy is the statement."""
+    """Tables that are published already keep their schema until a person says so; the remedy is the statement."""
     database.execute(
         *_TABLES,
         "CREATE PUBLICATION pub FOR TABLE plain",

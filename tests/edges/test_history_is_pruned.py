@@ -25,7 +25,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.schema import Identity
 from tests.lake_steps import make_config, run_compact
 from tests.maintain_steps import policy
-from tests.simulated_rows import rows_of, shape
+from tests.simulated_rows import rows_of, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -40,7 +40,7 @@ def files_read(frame: DataFrame) -> int:
 def test_files_beyond_a_position_or_a_key_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """Four cycles make four files; the key and the hidden columns stand behind 40 others."""
     columns = {f"c {i}": "int4" for i in range(WIDE)} | {"id": "int8"}
-    table = SimulatedTable(shape("wide", columns, ("id",), Identity.DEFAULT, 7))
+    table = SimulatedTable(schema("wide", columns, ("id",), Identity.DEFAULT, 7))
     source = SimulatedSource(tmp_path, [table])
     config = make_config(tmp_path)
     source.snapshot(["wide"])
@@ -67,7 +67,7 @@ def test_packed_files_of_history_are_read_by_pruning(
 ) -> None:
     """Six cycles of very different sizes, two to a packed file: each file has a stretch of positions and of times."""
     assert unsupported_reason(spark) is None
-    table = SimulatedTable(shape("notes", {"id": "int8", "note": "text"}, ("id",), Identity.DEFAULT, 7))
+    table = SimulatedTable(schema("notes", {"id": "int8", "note": "text"}, ("id",), Identity.DEFAULT, 7))
     source = SimulatedSource(tmp_path, [table])
     config = policy(tmp_path, small_files=2)
     source.snapshot(["notes"])

@@ -37,7 +37,7 @@ from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from tests.lake_steps import make_config, run_compact
 from tests.maintain_steps import policy
-from tests.simulated_rows import Row, rows_of, shape
+from tests.simulated_rows import Row, rows_of, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -108,7 +108,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
 def test_values_are_known_by_their_column_whatever_becomes_of_the_table(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Renamed, beside dropped and added columns, in a table that has no key meanwhile; the proof compares each shape."""
+    """Renamed, beside dropped and added columns, in a table that has no key meanwhile; the proof compares each schema."""
     database.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, n int, x text, doc text)",
         "ALTER TABLE docs ALTER COLUMN doc SET STORAGE EXTERNAL, ALTER COLUMN x SET STORAGE EXTERNAL",
@@ -152,7 +152,7 @@ def test_values_are_known_by_their_column_whatever_becomes_of_the_table(
 def notes() -> SimulatedTable:
     """Two columns that may be left out of an update."""
     return SimulatedTable(
-        shape("notes", {"id": "int8", "n": "int4", "a": "text", "b": "exact_text"}, ("id",), Identity.DEFAULT, 7),
+        schema("notes", {"id": "int8", "n": "int4", "a": "text", "b": "exact_text"}, ("id",), Identity.DEFAULT, 7),
         large=(2, 3),
     )
 

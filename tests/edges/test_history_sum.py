@@ -1,4 +1,4 @@
-"""The sum of history's rows: the same through every change of shape, another one after every kind of damage."""
+"""The sum of history's rows: the same through every change of schema, another one after every kind of damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 _KINDS = {"id": ("int4", "int"), "f": ("float4", "float"), "n": ("numeric", "decimal(10,2)"), "s": ("text", "string")}
 _KINDS |= {"a": ("_float8", "array<double>"), "at": ("timestamptz", "timestamp"), "b": ("bytea", "binary")}
-SHAPE = SchemaVersion(
+SCHEMA = SchemaVersion(
     TableName("public", "t"),
     Oid(99),
     Identity.DEFAULT,
@@ -41,27 +41,27 @@ def rows(spark: SparkSession) -> DataFrame:
 
 
 def renamed(old: str, new: str) -> SchemaVersion:
-    """The shape with another name for a column."""
-    return replace(SHAPE, columns=tuple(replace(c, name=new) if c.name == old else c for c in SHAPE.columns))
+    """The schema with another name for a column."""
+    return replace(SCHEMA, columns=tuple(replace(c, name=new) if c.name == old else c for c in SCHEMA.columns))
 
 
 def without(name: str) -> SchemaVersion:
-    """The shape without a column."""
-    return replace(SHAPE, columns=tuple(c for c in SHAPE.columns if c.name != name))
+    """The schema without a column."""
+    return replace(SCHEMA, columns=tuple(c for c in SCHEMA.columns if c.name != name))
 
 
 SAME: dict[str, tuple[SchemaVersion, Callable[[DataFrame], DataFrame]]] = {
-    "a column is added": (SHAPE, lambda r: r.withColumn("later", F.lit(None).cast("int"))),
-    "an array is added": (SHAPE, lambda r: r.withColumn("later", F.lit(None).cast("array<float>"))),
+    "a column is added": (SCHEMA, lambda r: r.withColumn("later", F.lit(None).cast("int"))),
+    "an array is added": (SCHEMA, lambda r: r.withColumn("later", F.lit(None).cast("array<float>"))),
     "a column is renamed": (renamed("s", "other"), lambda r: r.withColumnRenamed("s", "other")),
     "a column is put away": (without("s"), lambda r: r.withColumnRenamed("s", "_lp_dropped_99_4")),
     "it is put away the second time": (without("s"), lambda r: r.withColumnRenamed("s", "_lp_dropped_99_4_2")),
-    "a number is widened": (SHAPE, lambda r: r.withColumn("id", F.col("id").cast("bigint"))),
-    "a float is widened": (SHAPE, lambda r: r.withColumn("f", F.col("f").cast("double"))),
-    "a numeric has more digits": (SHAPE, lambda r: r.withColumn("n", F.col("n").cast("decimal(20,2)"))),
-    "the columns stand in another order": (SHAPE, lambda r: r.select(*reversed(r.columns))),
-    "the rows do": (SHAPE, lambda r: r.orderBy(F.col("id").desc())),
-    "a hidden column is added": (SHAPE, lambda r: r.withColumn("_lp_more", F.lit(None).cast("string"))),
+    "a number is widened": (SCHEMA, lambda r: r.withColumn("id", F.col("id").cast("bigint"))),
+    "a float is widened": (SCHEMA, lambda r: r.withColumn("f", F.col("f").cast("double"))),
+    "a numeric has more digits": (SCHEMA, lambda r: r.withColumn("n", F.col("n").cast("decimal(20,2)"))),
+    "the columns stand in another order": (SCHEMA, lambda r: r.select(*reversed(r.columns))),
+    "the rows do": (SCHEMA, lambda r: r.orderBy(F.col("id").desc())),
+    "a hidden column is added": (SCHEMA, lambda r: r.withColumn("_lp_more", F.lit(None).cast("string"))),
 }
 OTHER: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a row is lost": lambda r: r.where("id <> 2"),
@@ -77,33 +77,33 @@ OTHER: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-def test_a_change_of_shape_keeps_the_sum(rows: DataFrame) -> None:
+def test_a_change_of_schema_keeps_the_sum(rows: DataFrame) -> None:
     """Rows from before read NULL in what was added; a column is its number."""
-    sums = {name: sum_of(shape, change(rows)) for name, (shape, change) in SAME.items()}
-    assert sums == dict.fromkeys(SAME, sum_of(SHAPE, rows))
+    sums = {name: sum_of(schema, change(rows)) for name, (schema, change) in SAME.items()}
+    assert sums == dict.fromkeys(SAME, sum_of(SCHEMA, rows))
 
 
 def test_damage_changes_the_sum(rows: DataFrame) -> None:
     """Each kind alone."""
-    sums = {name: sum_of(SHAPE, change(rows)) for name, change in OTHER.items()}
-    written = sum_of(SHAPE, rows)
+    sums = {name: sum_of(SCHEMA, change(rows)) for name, change in OTHER.items()}
+    written = sum_of(SCHEMA, rows)
     assert [name for name, actual in sums.items() if actual == written] == []
 
 
 def test_sums_add_up(rows: DataFrame) -> None:
     """The rows of many cycles, one after the other, and without those that were taken away."""
-    parts = [sum_of(SHAPE, rows.where(f"id = {i}")) for i in (1, 2, 3)]
-    whole = sum_of(SHAPE, rows)
+    parts = [sum_of(SCHEMA, rows.where(f"id = {i}")) for i in (1, 2, 3)]
+    whole = sum_of(SCHEMA, rows)
     assert HistorySum().plus(parts[0]).plus(parts[1]).plus(parts[2]) == whole
-    assert whole.minus(parts[1]) == sum_of(SHAPE, rows.where("id <> 2"))
-    assert sum_of(SHAPE, rows.limit(0)) == HistorySum()
+    assert whole.minus(parts[1]) == sum_of(SCHEMA, rows.where("id <> 2"))
+    assert sum_of(SCHEMA, rows.limit(0)) == HistorySum()
 
 
 def test_rows_are_summed_on_their_way(rows: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As they are written, whatever becomes of their files then; also if there is none."""
     for number, some in enumerate((rows, rows.limit(0), rows.coalesce(1))):
-        summing = Summing(SHAPE, some)
+        summing = Summing(SCHEMA, some)
         place = str(tmp_path_factory.mktemp("lake") / str(number))
         summing.rows.write.format("delta").save(place)
         written = rows.sparkSession.read.format("delta").load(place)
-        assert summing.sum() == sum_of(SHAPE, written) == sum_of(SHAPE, some)
+        assert summing.sum() == sum_of(SCHEMA, written) == sum_of(SCHEMA, some)

@@ -14,7 +14,7 @@ from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
-from lakeproof.lake.planning.schema_changes import older_shapes
+from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
@@ -26,7 +26,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid
 from lakeproof.schema import Identity, SchemaVersion
 from tests.edges.plan_steps import ONE, A, B, cut_of, insert, plan, planned
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import START, SimulatedSource, SimulatedTable
 
 
@@ -34,13 +34,13 @@ from tests.simulated_source import START, SimulatedSource, SimulatedTable
 def source(tmp_path: Path) -> SimulatedSource:
     """Two tables that have just been snapshotted, at the chain's head."""
     tables = [
-        SimulatedTable(shape(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
+        SimulatedTable(schema(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid))
         for name, oid in (("a", 1), ("b", 2))
     ]
     return SimulatedSource(tmp_path, tables)
 
 
-def reshaped(version: SchemaVersion) -> SchemaVersion:
+def altered(version: SchemaVersion) -> SchemaVersion:
     """The table with one column more."""
     extra = replace(version.columns[1], name="extra", attnum=3)
     return replace(version, columns=(*version.columns, extra))
@@ -109,7 +109,7 @@ def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSou
 
 
 def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tuple[int | str, ...]) -> Cut:
-    """A's shape becomes `version` with a row; the cut of the cycle before, which ends right before that transaction."""
+    """A's schema becomes `version` with a row; the cut of the cycle before, which ends right before that transaction."""
     source.snapshot(["a", "b"])
     insert(source, "a", "b")
     last = insert(source, "b")
@@ -125,7 +125,7 @@ def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tupl
     return replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=old)})
 
 
-def test_a_shape_that_can_be_given_in_place_is_a_cycle_of_its_own(source: SimulatedSource) -> None:
+def test_a_schema_that_can_be_given_in_place_is_a_cycle_of_its_own(source: SimulatedSource) -> None:
     """An empty range and that table alone; then the transaction is applied with the others."""
     old = source.tables[A].version
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
@@ -143,8 +143,8 @@ def test_a_shape_that_can_be_given_in_place_is_a_cycle_of_its_own(source: Simula
     assert (after.kind, after.end, set(after.tables), after.held) == (CycleKind.APPLY, source.chain.end, {A}, {})
 
 
-def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
-    """Right before the first transaction of the new shape."""
+def test_a_table_whose_new_schema_cant_be_given_in_place_is_held_and_the_others_go_on(source: SimulatedSource) -> None:
+    """Right before the first transaction of the new schema."""
     old = source.tables[A].version
     retyped = replace(old.columns[1], type_oid=Oid(23), type_name="int4", kind="int4")
     cut = changed_in_stream(source, replace(old, columns=(old.columns[0], retyped)), (7, 8))
@@ -156,7 +156,7 @@ def test_a_table_whose_new_shape_cant_be_given_in_place_is_held_and_the_others_g
 
 def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSource) -> None:
     """Nobody guesses what older rows read in it: no cycle before that; held if the records say nothing."""
-    cut = changed_in_stream(source, reshaped(source.tables[A].version), (7, "x", "y"))
+    cut = changed_in_stream(source, altered(source.tables[A].version), (7, "x", "y"))
     assert plan(source, cut) is None
     source.chain.newest = replace(source.chain.newest, catalog_lsn=source.chain.end)
     result = planned(source, cut)
@@ -165,8 +165,8 @@ def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSourc
     assert "the catalog's records do not have extra" in result.held[A].reason
 
 
-def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
-    """A drain names a shape once, and may outlive the links: a cut's shapes know it, or the table is held."""
+def test_rows_of_an_older_schema_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
+    """A drain names a schema once, and may outlive the links: a cut's schemas know it, or the table is held."""
     source.snapshot(["a", "b"])
     for _ in range(10):
         insert(source, "a")
@@ -181,13 +181,13 @@ def test_rows_of_an_older_shape_are_read_though_the_link_that_named_it_is_gone(s
     pieces = list(slices(chain, start, chain.end, A))
     assert len(pieces) == 1
     with pytest.raises(TableError, match="no kept manifest names the schema"):
-        older_shapes(chain, reshaped(old), pieces, start, chain.end)
+        older_versions(chain, altered(old), pieces, start, chain.end)
     write_cut(source.store, source.paths, cut)
-    assert older_shapes(chain, reshaped(old), pieces, start, chain.end) == {old: pieces}
+    assert older_versions(chain, altered(old), pieces, start, chain.end) == {old: pieces}
 
 
-def test_a_shape_named_again_is_no_change(source: SimulatedSource) -> None:
-    """Every drain names a table's shape when it first meets it."""
+def test_a_schema_named_again_is_no_change(source: SimulatedSource) -> None:
+    """Every drain names a table's schema when it first meets it."""
     source.snapshot(["a"])
     for _ in range(2):
         source._announced.clear()
@@ -225,13 +225,13 @@ def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: Simulat
     assert switch.held[A].history_lost
 
 
-def test_a_snapshot_older_than_its_tables_shape_does_not_enter(source: SimulatedSource) -> None:
+def test_a_snapshot_older_than_its_tables_schema_does_not_enter(source: SimulatedSource) -> None:
     """The changes since can't be applied to it: the table is held, with the reason."""
     source.snapshot(["b"])
     cut = cut_of(source, planned(source, None))
     insert(source, "b")
     source.snapshot(["a"])
-    source.tables[A].version = reshaped(source.tables[A].version)
+    source.tables[A].version = altered(source.tables[A].version)
     source.insert(source.table("a"), (7, "x", "y"))
     source.commit(random.Random(1))
     source.flush()

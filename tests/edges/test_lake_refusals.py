@@ -17,7 +17,7 @@ from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -34,11 +34,11 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(
     """
     rng = random.Random(1)
     tables = [
-        SimulatedTable(shape("bag", {"a": "text"}, (), Identity.FULL, 1)),
-        SimulatedTable(shape("toast", ITEM, ("id",), Identity.DEFAULT, 2), large=(1,)),
-        SimulatedTable(shape("twice", ITEM, ("id",), Identity.FULL, 3)),
-        SimulatedTable(shape("good", ITEM, ("id",), Identity.DEFAULT, 4)),
-        SimulatedTable(shape("later", ITEM, ("id",), Identity.FULL, 5)),
+        SimulatedTable(schema("bag", {"a": "text"}, (), Identity.FULL, 1)),
+        SimulatedTable(schema("toast", ITEM, ("id",), Identity.DEFAULT, 2), large=(1,)),
+        SimulatedTable(schema("twice", ITEM, ("id",), Identity.FULL, 3)),
+        SimulatedTable(schema("good", ITEM, ("id",), Identity.DEFAULT, 4)),
+        SimulatedTable(schema("later", ITEM, ("id",), Identity.FULL, 5)),
     ]
     bag, toast, twice, good, later = tables
     source = SimulatedSource(tmp_path, tables if whole else tables[:-1])

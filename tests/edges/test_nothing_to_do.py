@@ -32,7 +32,7 @@ _WORK: tuple[tuple[LiteralString, bool], ...] = (
     ("INSERT INTO unpublished VALUES (1)", False),
     ("INSERT INTO t VALUES (2, 'b')", True),
     ("CREATE INDEX ON t (v)", False),
-    # No row of the table comes: the catalog's record alone brings the shape, or the reason to hold it.
+    # No row of the table comes: the catalog's record alone brings the schema, or the reason to hold it.
     ("ALTER TABLE t ADD note text", True),
     ("ALTER TABLE other ALTER v TYPE text USING v::text || 'x'", True),
 )

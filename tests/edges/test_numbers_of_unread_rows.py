@@ -1,4 +1,4 @@
-"""Rows of an older shape, read when the catalog has gone on: the numbers that they land with; a real server, no lake.
+"""Rows of an older schema, read when the catalog has gone on: the numbers that they land with; a real server, no lake.
 
 Each case is a table (id, a, b) whose columns have the numbers 1, 2 and 3, drained in one batch after everything was done.
 That the lake then equals the source is in `test_schema_change.py` and `tests/properties/test_schema_random.py`.
@@ -115,20 +115,20 @@ def _make(database: Database, name: str) -> None:
 
 
 def _landed(source: Drained) -> dict[str, list[str]]:
-    """Of each table the shapes of its rows, in order, each with its columns' numbers; one that stays is said once."""
-    shapes: dict[str, list[str]] = {}
+    """Of each table the schemas of its rows, in order, each with its columns' numbers; one that stays is said once."""
+    schemas: dict[str, list[str]] = {}
     ids: dict[str, str] = {}
     for version, _ in landed_rows(source.chain()):
         name = version.table.name
         if ids.get(name) != version.id:
             message = " ".join(f"{column.name}{column.attnum}" for column in version.columns)
-            shapes.setdefault(name, []).append(message)
+            schemas.setdefault(name, []).append(message)
         ids[name] = version.id
-    return shapes
+    return schemas
 
 
 @pytest.mark.postgres
-def test_rows_of_an_older_shape_land_with_its_numbers(database: Database, tmp_path: Path) -> None:
+def test_rows_of_an_older_schema_land_with_its_numbers(database: Database, tmp_path: Path) -> None:
     """Each table's columns are known by what was read of it before, and by what the catalog has kept."""
     for name in CASES:
         _make(database, name)
@@ -138,7 +138,7 @@ def test_rows_of_an_older_shape_land_with_its_numbers(database: Database, tmp_pa
     for name, (statements, _) in CASES.items():
         _do(database, name, *statements)
     source.drain()
-    assert _landed(source) == {name: list(shapes) for name, (_, shapes) in CASES.items()}
+    assert _landed(source) == {name: list(schemas) for name, (_, schemas) in CASES.items()}
     kinds = {c.kind for version, _ in landed_rows(source.chain()) for c in version.columns if c.attnum > 0}
     assert kinds == {"int4", "int2", "int8", "text", "enum"}
 
@@ -147,7 +147,7 @@ def test_the_page_has_these_cases() -> None:
     """docs/schema-changes.md, "With older rows still unread": each case with what its rows land as, and no other."""
     form = r"^\| \*([a-z ]+)\*: .* \| ([a-z0-9, -]+) \|$"
     actual = dict(re.findall(form, PAGE.read_text("utf-8"), flags=re.MULTILINE))
-    assert actual == {name.replace("_", " "): ", ".join(shapes) for name, (_, shapes) in CASES.items()}
+    assert actual == {name.replace("_", " "): ", ".join(schemas) for name, (_, schemas) in CASES.items()}
 
 
 # What is done between two announcements of (id, a, b) on one connection, and what the second one stands for.

@@ -151,7 +151,7 @@ def test_updates_bring_what_the_identity_says(server: EmbeddedPostgres) -> None:
     ]
 
 
-def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server: EmbeddedPostgres) -> None:
+def test_truncates_schemas_messages_and_unwanted_tables_keep_their_places(server: EmbeddedPostgres) -> None:
     """One transaction with a TRUNCATE of three tables, a column added in the middle, and a logical message."""
     batch = _decoded(
         server,
@@ -177,7 +177,7 @@ def test_truncates_shapes_messages_and_unwanted_tables_keep_their_places(server:
         for n in batch.logical_messages
         if isinstance(n.message, LogicalMessage)
     ] == [("note", b"x", 2)]
-    # The others' shapes come again too: the server repeats them after a TRUNCATE's invalidation at the latest.
+    # The others' schemas come again too: the server repeats them after a TRUNCATE's invalidation at the latest.
     assert [s.from_seq for s in batch.schemas if s.version.table.name == "Full"] == [1, 2]
     with psycopg.connect(server.dsn()) as conn:
         assert conn.execute("SELECT xmin::text::bigint FROM nothing").fetchone() == (rows[0][1]["_lp_xid"],)

@@ -1,4 +1,4 @@
-"""Tables without new rows: the cycle in which they get the shape that the catalog was read to have.
+"""Tables without new rows: the cycle in which they get the schema that the catalog was read to have.
 
 All the way, with a server, it is tested in `test_schema_change.py`.
 """
@@ -44,7 +44,7 @@ def begun(source: SimulatedSource) -> Cut:
     return cut_of(source, planned(source, None))
 
 
-def test_the_range_ends_where_the_catalog_was_read_and_the_shape_comes_there(source: SimulatedSource) -> None:
+def test_the_range_ends_where_the_catalog_was_read_and_the_schema_comes_there(source: SimulatedSource) -> None:
     """Then the table has it, and nothing is left to do."""
     cut, new = begun(source), renamed(source)
     since = source.chain.end
@@ -72,14 +72,14 @@ def test_also_where_nothing_else_has_come(source: SimulatedSource) -> None:
 
 
 def test_not_where_the_reading_is_ahead_of_the_stream(source: SimulatedSource) -> None:
-    """Rows of the old shape may still come."""
+    """Rows of the old schema may still come."""
     cut = begun(source)
     ahead = Lsn(int(source.chain.end) + 1_000_000)
     source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, ahead, version=renamed(source))
     assert plan(source, cut) is None
 
 
-def test_not_where_more_than_its_shape_differs(source: SimulatedSource) -> None:
+def test_not_where_more_than_its_schema_differs(source: SimulatedSource) -> None:
     """The table is in doubt then, and held."""
     cut = begun(source)
     source.notice("a", Difference.FILTER, source.chain.end, cut.position, version=renamed(source))

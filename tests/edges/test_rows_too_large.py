@@ -14,7 +14,7 @@ from lakeproof.lake.rows import memory
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -27,8 +27,8 @@ def test_a_row_too_large_holds_its_table_alone(
     """In a change and in a snapshot; with more memory a snapshot brings it back, and the cut says how large its rows are."""
     rng = random.Random(1)
     large, good = tables = [
-        SimulatedTable(shape("large", ITEM, ("id",), Identity.DEFAULT, 1)),
-        SimulatedTable(shape("good", ITEM, ("id",), Identity.DEFAULT, 2)),
+        SimulatedTable(schema("large", ITEM, ("id",), Identity.DEFAULT, 1)),
+        SimulatedTable(schema("good", ITEM, ("id",), Identity.DEFAULT, 2)),
     ]
     source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
     source.snapshot(["large", "good"])

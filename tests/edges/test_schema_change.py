@@ -1,4 +1,4 @@
-"""Changes of shape, all the way: what docs/schema-changes.md says of each is what a lake under a real PostgreSQL does.
+"""Changes of schema, all the way: what docs/schema-changes.md says of each is what a lake under a real PostgreSQL does.
 
 What leaves no trace in the stream is in `test_catalog_to_lake.py`; many changes at random in `tests/properties`.
 """
@@ -23,7 +23,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.planning import schema_changes as shape_plan
+from lakeproof.lake.planning import schema_changes as schema_plan
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
@@ -52,9 +52,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
 
 @dataclass(frozen=True)
 class Case:
-    """`alter` each in a transaction of its own, then a row in the new shape; `files`: whether data files stay untouched.
+    """`alter` each in a transaction of its own, then a row in the new schema; `files`: whether data files stay untouched.
 
-    `older` is a row in the old shape, still unread by then. `changed`: the lake's shape changes, and says so.
+    `older` is a row in the old schema, still unread by then. `changed`: the lake's schema changes, and says so.
     """
 
     alter: tuple[LiteralString, ...]
@@ -137,7 +137,7 @@ CASES: Mapping[str, Case] = {
                         older=_OLDER_OF_BAG),
 }  # fmt: skip
 
-# A column that is filled, a key that is rewritten, shapes amid a transaction, and what is held.
+# A column that is filled, a key that is rewritten, schemas amid a transaction, and what is held.
 SOME = ("added_with_a_constant", "widened_key", "within_a_transaction", "retyped")
 
 
@@ -182,7 +182,7 @@ def proven(config: Config, spark: SparkSession) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
-def test_each_change_of_shape_ends_equal(
+def test_each_change_of_schema_ends_equal(
     database: Database, tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
 ) -> None:
     """In place, with no data file written if that is promised; or held until a snapshot of that table alone."""
@@ -192,7 +192,7 @@ def test_each_change_of_shape_ends_equal(
     before = cut_of(config)
     for name, case in cases.items():
         run(database, name, case.older, *case.alter)
-    # One transaction brings all shapes: a cycle for them together.
+    # One transaction brings all schemas: a cycle for them together.
     with database.connect(autocommit=False) as connection:
         for name, case in cases.items():
             connection.execute(SQL(case.touch).format(t=Identifier(name)))
@@ -224,7 +224,7 @@ SOME_IDLE = ("added_with_a_constant", "renamed", "retyped")
 def test_a_table_without_changes_follows_its_catalog(
     database: Database, tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
 ) -> None:
-    """The next cycle has the new shape; what can't be made in place is held."""
+    """The next cycle has the new schema; what can't be made in place is held."""
     cases = {name: CASES[name] for name in names}
     config = begun(database, tmp_path, cases)
     compact(config, "shop", spark, silent, Stop())
@@ -257,7 +257,7 @@ def test_a_default_is_known_after_the_record_of_its_coming_is_gone(
     compact(config, "shop", spark, silent, Stop())
     for name, case in cases.items():
         run(database, name, *case.alter)
-    monkeypatch.setattr(shape_plan, "catalog_manifests", lambda _chain, _position: [])
+    monkeypatch.setattr(schema_plan, "catalog_manifests", lambda _chain, _position: [])
     for name, case in cases.items():
         run(database, name, case.touch)
     actual = proven(config, spark)
@@ -278,7 +278,7 @@ def assert_an_old_cut_has_its_columns(config: Config, spark: SparkSession, befor
 
 
 def assert_told(config: Config, spark: SparkSession, cases: Mapping[str, Case], reasons: set[str]) -> None:
-    """A row for each change, also for those that were not applied, with the reason, and a document for each shape."""
+    """A row for each change, also for those that were not applied, with the reason, and a document for each schema."""
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
     rows = spark.read.format("delta").load(paths.url(paths.schema_history)).collect()
     done = {(row["table"].removeprefix("public."), row["done"]) for row in rows}

@@ -1,4 +1,4 @@
-"""A cycle that gives a table another shape: its rows have to fit into the driver, and a lost race is told as one.
+"""A cycle that gives a table another schema: its rows have to fit into the driver, and a lost race is told as one.
 
 What becomes of columns and rows is tested in `test_schema_change.py`.
 """
@@ -31,13 +31,13 @@ from tests.simulated_source import SimulatedSource, two_tables
 pytestmark = pytest.mark.spark
 
 
-def _shape(source: SimulatedSource) -> SchemaVersion:
+def _schema(source: SimulatedSource) -> SchemaVersion:
     cut = newest_cut(source.store, source.paths)
     assert cut is not None
     return next(position.version for table, position in cut.tables.items() if table.name == "a")
 
 
-def test_rows_that_are_too_large_hold_the_table_before_its_shape_changes(
+def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before any other cycle that reads and writes them; the other table goes on."""
@@ -47,13 +47,13 @@ def test_rows_that_are_too_large_hold_the_table_before_its_shape_changes(
     position = source.commit(random.Random(1))
     source.flush()
     run_compact(spark, config)
-    old = _shape(source)
+    old = _schema(source)
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
     source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, position, version=new)
     monkeypatch.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
     (held,) = run_compact(spark, config)[-1].held.values()
     assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
-    assert _shape(source) == old
+    assert _schema(source) == old
 
 
 def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(

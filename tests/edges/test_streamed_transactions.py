@@ -1,4 +1,4 @@
-"""Transactions that the server streams while they are open, prepared ones, and whose shape is in force when."""
+"""Transactions that the server streams while they are open, prepared ones, and whose schema is in force when."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_is_streamed_lands_at_its_commit_without_what_was_rolled_back(items
 
 
 @pytest.mark.since(15)  # column lists
-def test_a_shape_announced_in_a_streamed_transaction_holds_for_what_follows_it(items: Drained) -> None:
+def test_a_schema_announced_in_a_streamed_transaction_holds_for_what_follows_it(items: Drained) -> None:
     """The server does not announce it again: it was sent, and the transaction is committed."""
     _publish(items, "id, note, price")
     with _draining(items):
@@ -123,8 +123,8 @@ def test_a_shape_announced_in_a_streamed_transaction_holds_for_what_follows_it(i
 
 
 @pytest.mark.since(15)  # column lists
-def test_an_older_shape_does_not_come_back_when_its_streamed_transaction_commits(items: Drained) -> None:
-    """The shape that arrived last is in force, not the one committed last; the landing names it again after it."""
+def test_an_older_schema_does_not_come_back_when_its_streamed_transaction_commits(items: Drained) -> None:
+    """The schema that arrived last is in force, not the one committed last; the landing names it again after it."""
     items.database.execute("CREATE TABLE elsewhere (id int, note text, price int)")
     _publish(items, "id, note, price")
     with _draining(items), items.database.connect(autocommit=False) as streamed:

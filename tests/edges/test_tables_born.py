@@ -118,7 +118,7 @@ def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database
 
 
 def test_the_catalog_is_read_as_soon_as_a_new_table_has_rows(database: Database, tmp_path: Path) -> None:
-    """An ALTER soon after is then a change of shape like any other."""
+    """An ALTER soon after is then a change of schema like any other."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     with drained.running("stopped", flush_interval_s=0.05) as process:
         do(database, "young", FILLED)

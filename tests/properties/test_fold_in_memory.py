@@ -29,9 +29,9 @@ SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randr
 pytestmark = pytest.mark.spark
 
 
-def parts(shape: SchemaVersion, resolved: ResolvedChanges) -> list[list[str] | None]:
+def parts(schema: SchemaVersion, resolved: ResolvedChanges) -> list[list[str] | None]:
     """History's rows, the keys that go, the rows that come, and whether all goes; each as a sorted multiset."""
-    history = change_rows(shape, resolved.events).select(*(f"`{c}`" for c in history_columns(shape)))
+    history = change_rows(schema, resolved.events).select(*(f"`{c}`" for c in history_columns(schema)))
     return [_rows(history), _rows(resolved.net.deletes), _rows(resolved.net.images), [str(resolved.net.truncate)]]
 
 
@@ -60,33 +60,33 @@ def test_both_roads_add_up_to_the_same(spark: SparkSession, tmp_path: Path, rang
         table = tables[number % 2]
         first = rng.randrange(len(ends) - 1)
         start, end = Lsn(ends[first]), Lsn(ends[rng.randrange(first + 1, len(ends))])
-        shape = in_lake(table.version)
+        schema = in_lake(table.version)
         pieces = list(slices(source.chain, start, end, table.version.table))
         counts = count_changes(pieces, start, end)
         if not counts.rows:
             continue
         bases = {piece.number: 1000 * piece.number for piece in pieces}
-        landed = LandedRange(shape, pieces, bases, start, end)
+        landed = LandedRange(schema, pieces, bases, start, end)
         base = before(spark, source, table, start)
         small = fold_in_memory(spark, landed, counts, base)
         assert small is not None
         frame = read_changes(spark, landed)
-        large = resolve_range(spark, Changes(shape, frame, counts), base)
-        assert parts(shape, small) == parts(shape, large), f"{table.version.table}, ({start}, {end}], seed {SEED}"
+        large = resolve_range(spark, Changes(schema, frame, counts), base)
+        assert parts(schema, small) == parts(schema, large), f"{table.version.table}, ({start}, {end}], seed {SEED}"
         large.release()
 
 
 def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, position: Lsn) -> DataFrame | None:
     """The table as it was at a position, made by Spark's road from all that came before."""
-    shape, start = in_lake(table.version), Lsn(START)
+    schema, start = in_lake(table.version), Lsn(START)
     pieces = list(slices(source.chain, start, position, table.version.table))
     counts = count_changes(pieces, start, position)
     if not counts.rows:
         return None
     frame = read_changes(
-        spark, LandedRange(shape, pieces, {p.number: 1000 * p.number for p in pieces}, start, position)
+        spark, LandedRange(schema, pieces, {p.number: 1000 * p.number for p in pieces}, start, position)
     )
-    resolved = resolve_range(spark, Changes(shape, frame, counts), None)
+    resolved = resolve_range(spark, Changes(schema, frame, counts), None)
     images = resolved.net.images
     rows = None if images is None else spark.createDataFrame(images.toArrow(), images.schema)
     resolved.release()
@@ -117,8 +117,8 @@ def test_what_does_not_fit_is_left_to_spark(
     for table in source.tables.values():
         pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
         bases = {piece.number: 1000 * piece.number for piece in pieces}
-        shape, counts = in_lake(table.version), count_changes(pieces, Lsn(START), end)
-        actual = fold_in_memory(spark, LandedRange(shape, pieces, bases, Lsn(START), end), counts, None)
+        schema, counts = in_lake(table.version), count_changes(pieces, Lsn(START), end)
+        actual = fold_in_memory(spark, LandedRange(schema, pieces, bases, Lsn(START), end), counts, None)
         small[table.version.table.name] = actual is not None
     assert small == {"order lines": True, "rates": True, "bag": False, "full": False, "log": False}
     table = source.table("rates")
@@ -128,5 +128,5 @@ def test_what_does_not_fit_is_left_to_spark(
             patched.setattr(in_memory, limit, 1)
             counts = count_changes(pieces, Lsn(START), end)
             bases = {piece.number: 1000 * piece.number for piece in pieces}
-            shape = in_lake(table.version)
-            assert fold_in_memory(spark, LandedRange(shape, pieces, bases, Lsn(START), end), counts, None) is None
+            schema = in_lake(table.version)
+            assert fold_in_memory(spark, LandedRange(schema, pieces, bases, Lsn(START), end), counts, None) is None

@@ -33,7 +33,7 @@ def _see(cursor: psycopg.Cursor[Any]) -> None:
 
 
 def _wrong(rows: list[tuple[Any, dict[str, Any]]], after: set[int], *, apart: bool) -> list[str]:
-    """Of a batch's rows, what was wrong in their shapes; `after` are the numbers that are there at its end."""
+    """Of a batch's rows, what was wrong in their schemas; `after` are the numbers that are there at its end."""
     wrong, seen = [], []
     for version, row in rows:
         if version.table.name == "t":

@@ -110,7 +110,7 @@ def _killed_at(place: str) -> Iterator[None]:
 def test_a_lake_that_is_drained_now_and_then_costs_no_copy(
     database: Database, spark: SparkSession, tmp_path: Path, rounds: int
 ) -> None:
-    """Rows of several shapes wait at each drain, whose catalog has gone on; drains stop midway, or are killed."""
+    """Rows of several schemas wait at each drain, whose catalog has gone on; drains stop midway, or are killed."""
     chance = random.Random(SEED)
     tables = [Altering(database, f"t{i}", chance, bag=i == 2) for i in range(3)]
     database.execute("CREATE PUBLICATION pub FOR TABLE t0, t1, t2")

@@ -1,6 +1,6 @@
 """A place between two cuts, in the cycle in which a copy of a healthy table entered: exact, or refused.
 
-Seen once: rows of two shapes were unread when the copy came, so history got the correction alone, and `as_of` gave the rows
+Seen once: rows of two schemas were unread when the copy came, so history got the correction alone, and `as_of` gave the rows
 of before at every place between.
 """
 
@@ -63,7 +63,7 @@ def test_what_history_was_not_given_is_refused(database: Database, tmp_path: Pat
         try:
             assert at(position) == rows
         except LakeError as error:
-            assert "is not in history" in str(error) or "its shape changed" in str(error)  # noqa: PT017  either is right
+            assert "is not in history" in str(error) or "its schema changed" in str(error)  # noqa: PT017  either is right
     end, rows = known()
     into_the_lake(config, spark)
     assert at(end) == rows

@@ -92,7 +92,7 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.full
-def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
     """Both tables are renamed a column and widened a key in one cycle; each Delta table has one commit of it."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in TABLES[:2]])
@@ -116,8 +116,8 @@ def test_a_change_of_shape_that_is_killed_is_made_once(spark: SparkSession, tmp_
     cut = open_lake(spark, config).cuts[SOURCE]
     kinds = [read_cut(source.store, source.paths, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
     assert kinds.count(CycleKind.SCHEMA) == 1
-    reshaped = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
-    for table_name, position in reshaped.tables.items():
+    altered = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
+    for table_name, position in altered.tables.items():
         was = before.tables[table_name]
         assert (position.history_version, position.current_version) == (
             was.history_version + 1,

@@ -30,7 +30,7 @@ from lakeproof.names import CycleNumber
 from lakeproof.schema import Identity
 from tests.crashing_delta import Crash, StandIn
 from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import canonical, shape
+from tests.simulated_rows import canonical, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -77,7 +77,7 @@ def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
     """Transactions over three tables, one of which enters later; snapshots again; cycles of a few rows."""
     rng = random.Random(SEED)
     columns = {"id": "int8", "v": "text"}
-    tables = [SimulatedTable(shape(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
+    tables = [SimulatedTable(schema(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
     source, lake = SimulatedSource(tmp_path, tables), StandIn(rng)
     monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)
     monkeypatch.setattr(cycle, "failpoint", lake.step)
@@ -133,7 +133,7 @@ def test_the_same_holds_of_real_commits(
     """Each interrupted cycle is finished by the next compaction; at every one's end the lake is the source."""
     rng = random.Random(SEED)
     columns = {"id": "int8", "v": "text"}
-    tables = [SimulatedTable(shape(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
+    tables = [SimulatedTable(schema(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
     source, steps = SimulatedSource(tmp_path, tables), StandIn(rng, chance=0.25)
     for module in (cycle, history_commit, table_commits):
         monkeypatch.setattr(module, "failpoint", steps.step)

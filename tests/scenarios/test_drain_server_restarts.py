@@ -44,7 +44,7 @@ def test_a_fast_shutdown_is_acknowledged_at_once_and_the_drain_goes_on_afterward
         process = drained.start_process("stopped", flush_rows=50, flush_interval_s=600.0, progress_interval_s=600.0)
         try:
             wait_until(lambda: drained.active_pid() is not None)
-            # The table's shape must be known: nobody can ask the catalog of a server that is shutting down.
+            # The table's schema must be known: nobody can ask the catalog of a server that is shutting down.
             database.execute("INSERT INTO items SELECT generate_series(1, 60)")
             wait_until(lambda: len(drained.folded().get(ITEMS, [])) == 60)
             database.execute("INSERT INTO items SELECT generate_series(61, 70)")

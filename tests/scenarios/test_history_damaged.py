@@ -25,7 +25,7 @@ from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
-_TABLES = ("altered", "doubled", "lost", "bag", "shaped")
+_TABLES = ("altered", "doubled", "lost", "bag", "changed")
 
 
 def _table(name: str) -> TableName:
@@ -43,7 +43,7 @@ def _twice(rows: pa.Table) -> pa.Table:
 
 
 def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp_path: Path) -> None:
-    """Whole histories are proved, through changes of shape and maintenance; then each kind of damage alone."""
+    """Whole histories are proved, through changes of schema and maintenance; then each kind of damage alone."""
     for name in _TABLES:
         key = "" if name == "bag" else " PRIMARY KEY"
         database.execute(f"CREATE TABLE {name} (id int{key}, v text)")
@@ -58,8 +58,8 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     for name in _TABLES:
         database.execute(f"UPDATE {name} SET v = v || '!' WHERE id < 5")  # noqa: S608  its own names
         database.execute(f"DELETE FROM {name} WHERE id = 7")  # noqa: S608  its own names
-    database.execute("ALTER TABLE shaped ADD w int DEFAULT 5", "ALTER TABLE shaped RENAME v TO text")
-    database.execute("INSERT INTO shaped VALUES (50, 'new', 6)")
+    database.execute("ALTER TABLE changed ADD w int DEFAULT 5", "ALTER TABLE changed RENAME v TO text")
+    database.execute("INSERT INTO changed VALUES (50, 'new', 6)")
     into_the_lake(config, spark)
     maintain(config, "shop", spark, silent)
     whole = prove(config, "shop", None, spark, request=ProofRequest(history=True))
@@ -78,7 +78,7 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     assert not damaged.equal
     assert damaged.lake is not None
     actual = {t.name: p.status for t, p in damaged.lake.histories.items()}
-    assert actual == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"shaped": "equal"}
+    assert actual == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"changed": "equal"}
     recorded = read_proved(open_store(config.lake), paths)
     assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == actual
 

@@ -22,7 +22,7 @@ from lakeproof.schema import Identity
 from tests.damage import data_files
 from tests.lake_steps import check, run_compact
 from tests.maintain_steps import policy
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -43,7 +43,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
 ) -> None:
     """Also if a first copy is refused for something else; a file that was restored meanwhile keeps its history."""
     rng, names = random.Random(1), [GOOD.name, GONE.name, RESTORED.name]
-    tables = [SimulatedTable(shape(name, ITEM, ("id",), Identity.DEFAULT, oid)) for oid, name in enumerate(names, 1)]
+    tables = [SimulatedTable(schema(name, ITEM, ("id",), Identity.DEFAULT, oid)) for oid, name in enumerate(names, 1)]
     source, config = SimulatedSource(tmp_path, tables), policy(tmp_path, history_s=AGES_S)
 
     def changed(value: str) -> None:

@@ -23,7 +23,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.preconditions import NULL_KEY
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import shape
+from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, Event, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -138,7 +138,7 @@ def _tables(names: Collection[str] = CASES) -> list[SimulatedTable]:
     for oid, name in enumerate(names, start=1):
         full = name == "bag" or name.startswith("configured")
         identity = Identity.FULL if full else Identity.DEFAULT
-        result.append(SimulatedTable(shape(name, COLUMNS, () if name == "bag" else ("id",), identity, oid)))
+        result.append(SimulatedTable(schema(name, COLUMNS, () if name == "bag" else ("id",), identity, oid)))
     return result
 
 

@@ -33,7 +33,7 @@ from lakeproof.storage.paths import LakePaths
 from tests.foreign_commits import begun, write
 from tests.lake_steps import check, make_config, run_compact
 from tests.maintain_steps import MUCH_LATER, policy
-from tests.simulated_rows import rows_of, shape
+from tests.simulated_rows import rows_of, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
@@ -230,7 +230,7 @@ def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkS
         "_Target_Row_Present_": "text",
         "__lp_first": "text",
     }
-    tables = [SimulatedTable(shape("t", columns, ("id",), Identity.DEFAULT, 1))]
+    tables = [SimulatedTable(schema("t", columns, ("id",), Identity.DEFAULT, 1))]
     source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
     source.snapshot(["t"])
     rng, table = random.Random(1), source.table("t")

@@ -41,7 +41,7 @@ from tests.simulated_source import SOURCE, SimulatedSource
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 # Of hundreds; each takes half a minute.
 STATES = 60
-RESHAPED, OTHER = "order lines", "bag"
+ALTERED, OTHER = "order lines", "bag"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -54,18 +54,18 @@ def configured(lake: Path, sql: Path) -> Config:
 
 @pytest.mark.full
 def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
-    """First cycles, changes, a change of shape, a view, small files put together; then changes go on."""
+    """First cycles, changes, a change of schema, a view, small files put together; then changes go on."""
     rng = random.Random(SEED)
     lake = tmp_path / "lake"
     lake.mkdir()
-    source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in (RESHAPED, OTHER)])
+    source = SimulatedSource(lake, [t for t in make_tables() if t.version.table.name in (ALTERED, OTHER)])
     config = configured(lake, tmp_path / "view.sql")
-    source.snapshot([RESHAPED, OTHER])
+    source.snapshot([ALTERED, OTHER])
     run_transactions(rng, source, 12)
     with PowerCut(lake) as power:
         run_compact(spark, config)
         refresh(config, None, spark)
-        table = source.table(RESHAPED)
+        table = source.table(ALTERED)
         columns = [replace(c, name="re named") if c.name == "note" else c for c in table.version.columns]
         table.version = replace(table.version, columns=tuple(columns))
         insert_random_row(rng, source, table)
@@ -93,20 +93,20 @@ def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Pat
     held = open_lake(spark, config).cuts[SOURCE].held
     assert not held, dict(held)
     maintain(config, SOURCE, spark, silent)
-    check(spark, config, source, [RESHAPED, OTHER])
+    check(spark, config, source, [ALTERED, OTHER])
     replays(spark, config, source)
     refresh(config, None, spark)
     _check_view(spark, config)
 
 
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
-    """History alone makes the table that did not change its shape; the other one has each change once."""
+    """History alone makes the table that did not change its schema; the other one has each change once."""
     paths, cut = LakePaths(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
     position = cut.tables[TableName("app", OTHER)]
     history = read_layer(spark, paths, TableName("app", OTHER), position, "history")
     rows = replayed(spark, in_lake(position.version), history, completing(position, history))
     assert rows_of(rows, position.version) == source.state_at(cut.position)[TableName("app", OTHER)]
-    history = read_layer(spark, paths, TableName("app", RESHAPED), cut.tables[TableName("app", RESHAPED)], "history")
+    history = read_layer(spark, paths, TableName("app", ALTERED), cut.tables[TableName("app", ALTERED)], "history")
     ordinals = [r[0] for r in history.select("_lp_ord").collect()]
     assert len(ordinals) == len(set(ordinals))
     changes = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
@@ -129,9 +129,9 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
 ) -> None:
     """The power goes before the sync: rows came twice for good, and history that could never be read was in the cut."""
     rng = random.Random(SEED)
-    source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in (RESHAPED, OTHER)])
+    source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in (ALTERED, OTHER)])
     config = policy(tmp_path)
-    source.snapshot([RESHAPED, OTHER])
+    source.snapshot([ALTERED, OTHER])
     run_transactions(rng, source, 12)
     run_compact(spark, config)
     whole = {file for file in tmp_path.rglob("*") if file.is_file()}
@@ -154,10 +154,10 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
             if lost == "commits" and file.suffix == ".json":
                 file.write_bytes(b"")
     run_compact(spark, config)
-    check(spark, config, source, [RESHAPED, OTHER])
+    check(spark, config, source, [ALTERED, OTHER])
     run_transactions(rng, source, 6)
     run_compact(spark, config)
-    check(spark, config, source, [RESHAPED, OTHER])
+    check(spark, config, source, [ALTERED, OTHER])
     cut = open_lake(spark, config).cuts[SOURCE]
     for table, position in cut.tables.items():
         history = read_layer(spark, source.paths, table, position, "history")

@@ -1,6 +1,6 @@
-"""A snapshot of another shape than the lake's waits for a table that can't be given it: the table alone is held.
+"""A snapshot of another schema than the lake's waits for a table that can't be given it: the table alone is held.
 
-Seen once: each cycle tried the shape again at the same position, so that a compaction had no end and no other table moved.
+Seen once: each cycle tried the schema again at the same position, so that a compaction had no end and no other table moved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STRAYS = (
 
 
 @pytest.mark.full
-def test_a_shape_that_is_refused_is_tried_once(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_schema_that_is_refused_is_tried_once(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """The compaction ends, the other table goes on, and the held one says why."""
     database.execute(
         "CREATE TABLE a (id int PRIMARY KEY, v int)",

@@ -13,7 +13,7 @@ from lakeproof.schema import Identity, SchemaVersion
 A, B = TableName("s", "a"), TableName("s", "b")
 
 
-def _flush(start: int, tables: dict[TableName, LandedCounts], reshaped: tuple[TableName, ...] = ()) -> Flush:
+def _flush(start: int, tables: dict[TableName, LandedCounts], altered: tuple[TableName, ...] = ()) -> Flush:
     return Flush(
         number=start,
         start_lsn=Lsn(start),
@@ -23,7 +23,7 @@ def _flush(start: int, tables: dict[TableName, LandedCounts], reshaped: tuple[Ta
         tables=tables,
         first_commit_us=start * 1000 if tables else None,
         last_commit_us=start * 1000 + 500 if tables else None,
-        schemas=tuple(SchemaVersion(table, Oid(1), Identity.DEFAULT, (), ()) for table in reshaped),
+        schemas=tuple(SchemaVersion(table, Oid(1), Identity.DEFAULT, (), ()) for table in altered),
         seconds=0.01,
     )
 
@@ -70,14 +70,14 @@ def test_tables_are_due_each_by_its_own_clock_and_only_if_changed() -> None:
     assert throttle.take_due(90.0).keys() == {B}
 
 
-def test_a_truncate_and_a_new_shape_are_due_at_once() -> None:
+def test_a_truncate_and_a_new_schema_are_due_at_once() -> None:
     """News that a person would want is not kept back for a minute."""
     throttle = EventThrottle(60)
     throttle.add(_flush(0, {A: LandedCounts(inserts=1), B: LandedCounts(inserts=1)}))
     throttle.take_due(0.0)
     throttle.add(_flush(10, {A: LandedCounts(truncates=1)}))
     assert throttle.take_due(1.0).keys() == {A}
-    throttle.add(_flush(20, {B: LandedCounts(inserts=1)}, reshaped=(B,)))
+    throttle.add(_flush(20, {B: LandedCounts(inserts=1)}, altered=(B,)))
     assert throttle.take_due(2.0).keys() == {B}
 
 

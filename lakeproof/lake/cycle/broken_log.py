@@ -105,22 +105,22 @@ def _begin_again(  # noqa: PLR0917  whose table, and which of its two it is
     return following
 
 
-def _make(session: SparkSession, place: str, shape: SchemaVersion, layer: str, note: str) -> None:
+def _make(session: SparkSession, place: str, schema: SchemaVersion, layer: str, note: str) -> None:
     """Make a table without rows, and its checkpoint.
 
     Its commit has the cycle's note, and not the cycle's transaction: Delta would take the commit of the rows for a repeat.
     """
-    rows = _nothing(session, shape, layer)
+    rows = _nothing(session, schema, layer)
     writer = rows.write.format("delta").option("userMetadata", note).mode("append")
-    statistics = history_statistics(shape) if layer == "history" else current_statistics(shape)
+    statistics = history_statistics(schema) if layer == "history" else current_statistics(schema)
     writer.options(**TableSpec(statistics=statistics).options(rows.columns)).save(place)
     jvm = Jvm(session)
     jvm.delta.DeltaLog.forTable(jvm.jsession, place).checkpoint()
 
 
-def _nothing(session: SparkSession, shape: SchemaVersion, layer: str) -> DataFrame:
+def _nothing(session: SparkSession, schema: SchemaVersion, layer: str) -> DataFrame:
     """Return a frame of no rows with the columns of history or current."""
-    rows = empty_rows(session, shape)
+    rows = empty_rows(session, schema)
     if layer == "history":
-        return state_rows(shape, rows, SNAPSHOT, Lsn.ZERO)
-    return pick(rows, current_columns(shape))
+        return state_rows(schema, rows, SNAPSHOT, Lsn.ZERO)
+    return pick(rows, current_columns(schema))

@@ -38,14 +38,14 @@ def append_history(
     session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
 ) -> tuple[int, HistorySum]:
     """Return history's version after the commit, and the sum of all its rows."""
-    paths, shape = context.lease.paths, in_lake(task.version)
+    paths, schema = context.lease.paths, in_lake(task.version)
     context.lease.check()
-    summing = Summing(shape, rows.frame)
+    summing = Summing(schema, rows.frame)
     request = CommitRequest(
         paths.url(paths.history(task.table)),
         NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
         context.commit_info("history", task.table),
-        create=TableSpec(statistics=history_statistics(shape)),
+        create=TableSpec(statistics=history_statistics(schema)),
         expected_version=NO_VERSION if task.before is None else task.before.history_version,
         strategy=context.strategy,
     )
@@ -56,5 +56,5 @@ def append_history(
     if added is None:
         number = context.intent.number
         stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
-        added = sum_of(shape, stored.where(in_cycles(number, number)))
+        added = sum_of(schema, stored.where(in_cycles(number, number)))
     return applied.version, before.plus(added)

@@ -170,7 +170,7 @@ class _TableMaintenance:
     anew: bool = False
 
     @property
-    def shape(self) -> SchemaVersion:
+    def schema(self) -> SchemaVersion:
         return in_lake(self.cut_table.version)
 
     def run(self, table_intent: TableIntent) -> CutTable:
@@ -206,8 +206,8 @@ class _TableMaintenance:
         bound = (through + 1) << ORDINAL_BITS
         old = self._before(self.cut_table.history_version, bound)
         complete = completing(self.cut_table, old)
-        alive = _alive(self.shape, old, complete)
-        kept = rows_of_state(self.shape, old, complete)
+        alive = _alive(self.schema, old, complete)
+        kept = rows_of_state(self.schema, old, complete)
         if self.archive is not None:
             self._archived(old.join(alive, ORD, "left_anti"), self.archive)
             failpoint("maintenance.after_archive")
@@ -230,7 +230,7 @@ class _TableMaintenance:
         return replace(new, history_sum=self.cut_table.history_sum.minus(went).plus(came))
 
     def _sum(self, rows: DataFrame) -> HistorySum:
-        return sum_of(self.shape, rows)
+        return sum_of(self.schema, rows)
 
     def _before(self, version: int, bound: int) -> DataFrame:
         cut_table = replace(self.cut_table, history_version=version)
@@ -238,7 +238,7 @@ class _TableMaintenance:
 
     def _archived(self, rows: DataFrame, folder: Path) -> None:
         place = archive_of(folder, self.lease.paths, self.name) / f"{self.intent.number:012d}"
-        pick(rows, history_columns(self.shape)).write.mode("overwrite").parquet(str(place))
+        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(str(place))
         sync_folder(place, folder)
 
     def _restored(self) -> CutTable:
@@ -263,23 +263,23 @@ class _TableMaintenance:
 
     def _rebuilt(self) -> Applied:
         """Make current what history adds up to: the keys whose rows differ go and come whole, or all rows, in one commit."""
-        paths, shape = self.lease.paths, self.shape
+        paths, schema = self.lease.paths, self.schema
         history = read_layer(self.session, paths, self.name, self.cut_table, "history")
-        desired = replayed(self.session, shape, history, completing(self.cut_table, history))
+        desired = replayed(self.session, schema, history, completing(self.cut_table, history))
         if self.anew:
-            return self._apply(NetChange(images=pick(desired, current_columns(shape)), truncate=True))
-        desired = desired.withColumn(DIGEST, _whole(shape))
-        persisted = read_layer(self.session, paths, self.name, self.cut_table).withColumn(DIGEST, _whole(shape))
+            return self._apply(NetChange(images=pick(desired, current_columns(schema)), truncate=True))
+        desired = desired.withColumn(DIGEST, _whole(schema))
+        persisted = read_layer(self.session, paths, self.name, self.cut_table).withColumn(DIGEST, _whole(schema))
         digests = multiset_difference(desired, persisted, DIGEST)
-        key = (KEY,) if shape.is_bag else merge_key(shape)
+        key = (KEY,) if schema.is_bag else merge_key(schema)
         both = [pick(side.join(digests, DIGEST, "left_semi"), key) for side in (persisted, desired)]
         differing = both[0].unionAll(both[1]).distinct().persist()
         try:
             if differing.isEmpty():
                 return Applied(self.cut_table.current_version, 0, 0)
             old, new = (join_on_key(side, differing, key, "left_semi", null_safe=True) for side in (persisted, desired))
-            deletes, images = pick(old, merge_key(shape)).distinct(), pick(new, current_columns(shape))
-            return self._apply(NetChange(merge_key(shape), deletes, images, null_safe=True))
+            deletes, images = pick(old, merge_key(schema)).distinct(), pick(new, current_columns(schema))
+            return self._apply(NetChange(merge_key(schema), deletes, images, null_safe=True))
         finally:
             differing.unpersist()
 
@@ -307,34 +307,34 @@ def archived(folder: Path | None, paths: LakePaths, table: TableName) -> Path:
     return place
 
 
-def _whole(shape: SchemaVersion) -> SparkColumn:
+def _whole(schema: SchemaVersion) -> SparkColumn:
     """Return a row's digest with the places of its large values, if a later update may leave those out."""
-    columns = [] if shape.is_bag or has_old_rows(shape) else [shape.columns[i] for i in large_columns(shape)]
+    columns = [] if schema.is_bag or has_old_rows(schema) else [schema.columns[i] for i in large_columns(schema)]
     places = (F.when(has_value([c.name], c.attnum), holder(c.attnum)).cast("string") for c in columns)
-    return F.concat_ws("|", row_key(shape), *(F.coalesce(place, F.lit("")) for place in places))
+    return F.concat_ws("|", row_key(schema), *(F.coalesce(place, F.lit("")) for place in places))
 
 
-def rows_of_state(shape: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
+def rows_of_state(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
     """Return the rows of history (its columns) that are the table's rows after them, each with its own place and time.
 
     They are complete, and hold what they had unchanged for the rows that named its holder.
     """
-    alive = history.join(_alive(shape, history, complete), ORD, "left_semi")
-    return pick(complete(alive), history_columns(shape))
+    alive = history.join(_alive(schema, history, complete), ORD, "left_semi")
+    return pick(complete(alive), history_columns(schema))
 
 
-def _alive(shape: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
+def _alive(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
     """Return the `_lp_ord` of those rows."""
-    if shape.is_bag:
+    if schema.is_bag:
         # A copy in a bag has the ordinal of the row that brought it.
-        net = added_up(shape, history, None, complete)
+        net = added_up(schema, history, None, complete)
         return history.select(ORD).limit(0) if net.images is None else net.images.select(F.col(DUP).alias(ORD))
-    if has_old_rows(shape):
+    if has_old_rows(schema):
         # A key may be unique only at commit: the row that is left of a key decides, not its newest row.
-        net = added_up(shape, history, None, complete)
+        net = added_up(schema, history, None, complete)
         newest = net.checked[0]
         return newest.where(F.col(IMAGE).isNotNull()).select(F.col(IMAGE).alias(ORD))
     events = after_truncates(history)
-    newest_first = Window.partitionBy(*(col(k) for k in merge_key(shape))).orderBy(F.col(ORD).desc())
+    newest_first = Window.partitionBy(*(col(k) for k in merge_key(schema))).orderBy(F.col(ORD).desc())
     ranked = events.withColumn(_RANK, F.row_number().over(newest_first)).where(F.col(_RANK) == 1)
     return ranked.where(F.col(OP).isin("insert", "update")).select(ORD)

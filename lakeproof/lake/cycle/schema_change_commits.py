@@ -56,7 +56,7 @@ def commit_schema_change(
     """Write a table's new schema; its rows keep their position."""
     before = task.before
     if before is None:
-        raise InvariantError(str(task.table), "is to be reshaped but is not in the lake", "report this")
+        raise InvariantError(str(task.table), "is to change its schema but is not in the lake", "report this")
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
@@ -117,14 +117,14 @@ def _renumbered(session: SparkSession, context: CycleContext, before: CutTable, 
     return before.history_sum.minus(was).plus(now)
 
 
-def _check_key(shape: SchemaVersion, rows: DataFrame) -> None:
-    """Raise TableHeldError if the key of `shape` does not distinguish the lake's rows, as it does the source's. One job."""
-    forms = [exact_text(c, c.name, TEXT) for c in key_columns(shape)]
+def _check_key(schema: SchemaVersion, rows: DataFrame) -> None:
+    """Raise TableHeldError if the key of `schema` does not distinguish the lake's rows, as it does the source's. One job."""
+    forms = [exact_text(c, c.name, TEXT) for c in key_columns(schema)]
     names = [scratch(f"part_{i}") for i in range(len(forms))]
     counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
     wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)
     if not counted.where(wrong).isEmpty():
-        raise TableHeldError(str(shape.table), HeldCause.NEW_KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
+        raise TableHeldError(str(schema.table), HeldCause.NEW_KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class EntryCorrection:
     their digest.
     """
 
-    shape: SchemaVersion
+    schema: SchemaVersion
     change: NetChange
     correction: Correction
     compared: BucketDiff
@@ -66,12 +66,12 @@ class EntryCorrection:
 
         Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
         """
-        shape, change = self.shape, self.change
-        columns, key = current_columns(shape), merge_key(shape)
+        schema, change = self.schema, self.change
+        columns, key = current_columns(schema), merge_key(schema)
         retracted = pick(self.retractions, key)
         images = insertions.withColumn(FROM, F.lit(None).cast("string"))
         images = pick(images.withColumn(DUP, F.col(ORD)), columns)
-        if not shape.is_bag:
+        if not schema.is_bag:
             # A damaged lake may have a key twice: then all its rows are deleted, and the desired row is inserted whole.
             retracted = retracted.distinct()
             touched = join_on_key(self.kept, retracted, key, "left_semi", null_safe=True)
@@ -79,7 +79,7 @@ class EntryCorrection:
         if change.images is not None:
             images = images.unionAll(join_on_key(change.images, retracted, key, "left_anti", null_safe=True))
         deletes = retracted if change.deletes is None else retracted.unionAll(pick(change.deletes, key)).distinct()
-        null_safe = key_may_be_null(shape)
+        null_safe = key_may_be_null(schema)
         return NetChange(key, None if change.truncate else deletes, images, change.truncate, null_safe=null_safe)
 
     def release(self) -> None:
@@ -98,15 +98,15 @@ def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) 
 
 
 def entry_correction(
-    shape: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange
+    schema: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange
 ) -> EntryCorrection:
     """Return what turns a table of the lake into `desired`, in one commit together with its own `change`.
 
     `change` is the net change of the table's own range, relative to `persisted`. Rows with another schema version's key have
     NULL in this one's; the caller checks whether such rows are deleted.
     """
-    compared = bucket_diff(shape, desired, with_net_change(shape, persisted, change))
-    desired_rows = compared.desired.withColumn(DIGEST, row_key(shape))
-    kept = compared.persisted.withColumn(DIGEST, row_key(shape))
-    order = F.col(DUP) if shape.is_bag else None
-    return EntryCorrection(shape, change, correct(desired_rows, kept, DIGEST, order), compared, kept)
+    compared = bucket_diff(schema, desired, with_net_change(schema, persisted, change))
+    desired_rows = compared.desired.withColumn(DIGEST, row_key(schema))
+    kept = compared.persisted.withColumn(DIGEST, row_key(schema))
+    order = F.col(DUP) if schema.is_bag else None
+    return EntryCorrection(schema, change, correct(desired_rows, kept, DIGEST, order), compared, kept)

@@ -43,7 +43,7 @@ from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_
 from lakeproof.lake.planning.ordinals import ordinal_after, snapshot_ordinal
 from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import compare_schemas
-from lakeproof.lake.planning.schema_changes import older_shapes, proven_defaults
+from lakeproof.lake.planning.schema_changes import older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
@@ -88,7 +88,7 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
         resolved = resolve_range(session, changes.read(session), base)
     try:
         prepared = prepare_current(session, context, task, resolved.net, changes.hints(resolved.net))
-        rows = HistoryRows(change_rows(changes.shape, resolved.events), changes.counts.rows)
+        rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
         history = append_history(session, context, task, rows)
         current = commit_current(context, prepared)
     finally:
@@ -102,23 +102,23 @@ def _write_first(session: SparkSession, context: CycleContext, task: TableTask, 
     Or write all of them anew: everything in history before a `reset` is void to a reader who adds history up.
     """
     changes = _since_snapshot(context, task, entry)
-    snapshot = _snapshot(session, context, changes.shape, entry)
+    snapshot = _snapshot(session, context, changes.schema, entry)
     resolved = _resolve(session, changes, snapshot)
     point, in_place = entry.consistent_point, task.before is not None
     try:
         check_snapshot(context, task, snapshot, resolved)
-        events = state_rows(changes.shape, snapshot, SNAPSHOT, point)
+        events = state_rows(changes.schema, snapshot, SNAPSHOT, point)
         if resolved is not None:
-            events = events.unionAll(change_rows(changes.shape, resolved.events))
+            events = events.unionAll(change_rows(changes.schema, resolved.events))
         if in_place:
-            events = reset_row(session, changes.shape, snapshot_ordinal(context.intent.number), point).unionAll(events)
+            events = reset_row(session, changes.schema, snapshot_ordinal(context.intent.number), point).unionAll(events)
             if task.before is not None and task.before.incarnation != context.intent.incarnation:
                 gap = _gap(session, context, task, _ordinal_after_rows(context, entry))
                 events = events if gap is None else events.unionAll(gap)
         count = entry.table.rows + changes.counts.rows
         to_append = HistoryRows(events, count, truncate=in_place and task.history_lost)
         history = append_history(session, context, task, to_append)
-        rows = with_net_change(changes.shape, snapshot, NetChange() if resolved is None else resolved.net)
+        rows = with_net_change(changes.schema, snapshot, NetChange() if resolved is None else resolved.net)
         images = few_files(rows, entry.table.rows + changes.counts.inserts)
         whole = NetChange(images=images, truncate=in_place)
         current = commit_current(context, prepare_current(session, context, task, whole))
@@ -138,13 +138,13 @@ def _write_again(
     same_life = before.incarnation == context.intent.incarnation
     follows = same_life and before.at_lsn == context.intent.start_lsn
     changes = _since_snapshot(context, task, entry)
-    snapshot = _snapshot(session, context, changes.shape, entry)
+    snapshot = _snapshot(session, context, changes.schema, entry)
     persisted = _current(session, context, task, before)
     since = _resolve(session, changes, snapshot)
     check_snapshot(context, task, snapshot, since)
     own = _own_changes(session, context, task, persisted) if follows else None
-    desired = with_net_change(changes.shape, snapshot, NetChange() if since is None else since.net)
-    correction = entry_correction(changes.shape, desired, persisted, NetChange() if own is None else own.net)
+    desired = with_net_change(changes.schema, snapshot, NetChange() if since is None else since.net)
+    correction = entry_correction(changes.schema, desired, persisted, NetChange() if own is None else own.net)
     first = _ordinal_after_rows(context, entry)
     gap = None if same_life else _gap(session, context, task, first)
     first += 0 if gap is None else 1
@@ -152,12 +152,12 @@ def _write_again(
     insertions = numbered(session, correction.insertions, first + retractions.count)
     try:
         end = context.intent.end_lsn
-        events = state_rows(changes.shape, retractions.frame, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(changes.shape, insertions.frame, CORRECT_INSERT, end))
+        events = state_rows(changes.schema, retractions.frame, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(changes.schema, insertions.frame, CORRECT_INSERT, end))
         if gap is not None:
             events = gap.unionAll(events)
         if own is not None:
-            events = events.unionAll(change_rows(changes.shape, own.events))
+            events = events.unionAll(change_rows(changes.schema, own.events))
         counts = ChangeCounts() if own is None else own.counts
         history = append_history(session, context, task, HistoryRows(events, counts.rows))
         written = changes.counts.rows + counts.rows + retractions.count + insertions.count
@@ -166,7 +166,7 @@ def _write_again(
             max_keys=retractions.count + counts.rows,
         )
         net = correction.net(insertions.frame)
-        if retractions.count > 0 and _has_null_key(changes.shape, retractions.kept):
+        if retractions.count > 0 and _has_null_key(changes.schema, retractions.kept):
             # Rows are deleted that were written before the table had its key.
             net = replace(net, null_safe=True)
         current = commit_current(context, prepare_current(session, context, task, net, hints))
@@ -191,9 +191,9 @@ def _ordinal_after_rows(context: CycleContext, entry: SnapshotEntry) -> int:
     )
 
 
-def _has_null_key(shape: SchemaVersion, rows: DataFrame) -> bool:
+def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:
     """True if a row's key is NULL, wholly or in part: it was written before the table had this key."""
-    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(shape)))).isEmpty()
+    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(schema)))).isEmpty()
 
 
 def _gap(session: SparkSession, context: CycleContext, task: TableTask, ordinal: int) -> DataFrame | None:
@@ -230,13 +230,13 @@ class _Range:
 
     def __init__(self, context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> None:
         self.context = context
-        self.shape = in_lake(task.version)
+        self.schema = in_lake(task.version)
         self.task = task
         end = context.intent.end_lsn
         first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
         pieces = [f for f in files if f.file.schema_id == task.version.id]
-        self.landed = LandedRange(self.shape, pieces, first_ordinals, start, end)
-        self.older = older_shapes(context.chain, task.version, files, start, end)
+        self.landed = LandedRange(self.schema, pieces, first_ordinals, start, end)
+        self.older = older_versions(context.chain, task.version, files, start, end)
         self.counts = count_changes(self._all_slices, start, end)
 
     @property
@@ -248,9 +248,9 @@ class _Range:
         """Return what makes the range's commit cheaper."""
         rows, size = self.counts.rows, sum(p.file.decoded.bytes for p in self._all_slices)
         # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-        is_bounded = net.deletes is not None and net.key == self.shape.key and not net.null_safe
+        is_bounded = net.deletes is not None and net.key == self.schema.key and not net.null_safe
         return Hints(
-            bounds=key_bounds(self.shape, self.landed.slices) if is_bounded and not self.older else None,
+            bounds=key_bounds(self.schema, self.landed.slices) if is_bounded and not self.older else None,
             broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
             max_keys=rows,
         )
@@ -259,11 +259,11 @@ class _Range:
         """Return the rows as a frame."""
         frames = [read_changes(session, self.landed)] if self.landed.slices else []
         for old, slices in self.older.items():
-            rows = read_changes(session, replace(self.landed, shape=in_lake(old), slices=slices))
+            rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
             change = compare_schemas(old, self.task.version)
             missing = proven_defaults(self.context.chain, self.task.before, change, self.landed.end)
             frames.append(convert_rows(session, rows, change, missing))
-        return Changes(self.shape, reduce(DataFrame.unionByName, frames), self.counts)
+        return Changes(self.schema, reduce(DataFrame.unionByName, frames), self.counts)
 
     def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
         """Return the rows added up in memory; None if that is not possible."""
@@ -276,17 +276,17 @@ def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry
     return _Range(context, task, files, entry.consistent_point)
 
 
-def _snapshot(session: SparkSession, context: CycleContext, shape: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
+def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
     """Return a snapshot's rows; raises TableError if a configured key is not unique in them."""
     if entry.key is None:
-        return empty_rows(session, shape)
+        return empty_rows(session, schema)
     folder = context.lease.paths.url(entry.key)
     # The very first ordinal is that of a `reset`.
-    rows = snapshot_rows(session, shape, entry.table, folder, snapshot_ordinal(context.intent.number) + 1)
-    if has_old_rows(shape) and not shape.is_bag:
-        by_key = rows.groupBy(*(col(k) for k in merge_key(shape))).agg(F.count(F.lit(1)).alias(_ROWS))
+    rows = snapshot_rows(session, schema, entry.table, folder, snapshot_ordinal(context.intent.number) + 1)
+    if has_old_rows(schema) and not schema.is_bag:
+        by_key = rows.groupBy(*(col(k) for k in merge_key(schema))).agg(F.count(F.lit(1)).alias(_ROWS))
         if not by_key.where(F.col(_ROWS) > 1).isEmpty():
-            raise TableHeldError(str(shape.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
+            raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
     return rows
 
 

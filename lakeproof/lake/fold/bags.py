@@ -28,20 +28,20 @@ DIGEST, SIGN, RANK = scratch("digest"), scratch("sign"), scratch("rank")
 _COPY, _STORED = scratch("copy"), scratch("stored")
 
 
-def signed(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+def signed(schema: SchemaVersion, events: DataFrame) -> DataFrame:
     """Return the events with `__lp_digest` of the row and `__lp_sign`: +1 for an inserted row, -1 for a deleted one."""
-    return events.withColumn(DIGEST, row_key(shape)).withColumn(SIGN, _sign())
+    return events.withColumn(DIGEST, row_key(schema)).withColumn(SIGN, _sign())
 
 
 def bag_net_change(
-    shape: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None
+    schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None
 ) -> tuple[DataFrame | None, DataFrame]:
     """Return (deletes by `_lp_key` and `_lp_dup`, with `__lp_first`; images).
 
     `base` has current's columns, None if empty.
     """
     if counts.inserts_only:
-        return None, pick(events.withColumn(DUP, F.col(ORD)), current_columns(shape))
+        return None, pick(events.withColumn(DUP, F.col(ORD)), current_columns(schema))
     totals = net_counts(events, KEY, _sign()).withColumnRenamed(KEY, DIGEST)
     inserted = events.where(F.col(OP).isin("insert", "update")).withColumn(DUP, F.col(ORD))
     images = _ranked(inserted, F.col(DUP).desc()).join(
@@ -49,7 +49,7 @@ def bag_net_change(
     )
     missing = totals.where(F.col(NET) < 0)
     deletes = _oldest_copies(missing, base, broadcast=counts.rows <= FEW_KEYS_MAX)
-    return deletes.withColumn(FIRST, F.monotonically_increasing_id()), pick(images, current_columns(shape))
+    return deletes.withColumn(FIRST, F.monotonically_increasing_id()), pick(images, current_columns(schema))
 
 
 def _sign() -> SparkColumn:

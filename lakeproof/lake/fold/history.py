@@ -28,15 +28,15 @@ CORRECT_INSERT = "correct_insert"
 ROWS_PER_FILE = 500_000
 
 
-def change_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+def change_rows(schema: SchemaVersion, events: DataFrame) -> DataFrame:
     """Return history's rows of events with `_lp_key` and `_lp_from`."""
-    if keeps_key(shape):
+    if keeps_key(schema):
         no_row = F.col(OP) == "truncate"
         events = events.withColumn(KEY, F.when(~no_row, F.col(KEY)))
-    return pick(events, history_columns(shape))
+    return pick(events, history_columns(schema))
 
 
-def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, lsn: Lsn) -> DataFrame:
+def state_rows(schema: SchemaVersion, rows: DataFrame, op: str, lsn: Lsn) -> DataFrame:
     """Return history's rows of whole rows (current's columns and `_lp_ord`) that a snapshot or correction wrote at `lsn`.
 
     They hold all their values themselves.
@@ -48,38 +48,38 @@ def state_rows(shape: SchemaVersion, rows: DataFrame, op: str, lsn: Lsn) -> Data
         XID: unknown.cast("bigint"),
         COMMIT_TIME: unknown.cast("timestamp"),
     }
-    if not keeps_key(shape):
+    if not keeps_key(schema):
         added[KEY] = unknown.cast("string")
     rows = rows.withColumns({**added, LSN: F.lit(int(lsn)).cast("bigint"), OP: F.lit(op)})
-    return pick(rows, history_columns(shape))
+    return pick(rows, history_columns(schema))
 
 
 def gap_row(
     session: SparkSession,
-    shape: SchemaVersion,
+    schema: SchemaVersion,
     ordinal: int,
     since: tuple[Incarnation, Lsn],
     to: tuple[Incarnation, Lsn],
 ) -> DataFrame:
     """Return one history row without values: nothing is known between two positions, of two incarnations."""
     positions = json.dumps({"from": f"{since[0]}:{since[1]}", "to": f"{to[0]}:{to[1]}"})
-    return _row_of_no_values(session, shape, ordinal, to[1], GAP, positions)
+    return _row_of_no_values(session, schema, ordinal, to[1], GAP, positions)
 
 
-def reset_row(session: SparkSession, shape: SchemaVersion, ordinal: int, lsn: Lsn) -> DataFrame:
+def reset_row(session: SparkSession, schema: SchemaVersion, ordinal: int, lsn: Lsn) -> DataFrame:
     """Return one history row without values: everything before could not be read, and is void; the rows at `lsn` follow."""
-    return _row_of_no_values(session, shape, ordinal, lsn, RESET, None)
+    return _row_of_no_values(session, schema, ordinal, lsn, RESET, None)
 
 
 def _row_of_no_values(  # noqa: PLR0917  the row's columns
-    session: SparkSession, shape: SchemaVersion, ordinal: int, lsn: Lsn, op: str, text: str | None
+    session: SparkSession, schema: SchemaVersion, ordinal: int, lsn: Lsn, op: str, text: str | None
 ) -> DataFrame:
     unknown = F.lit(None)
-    columns = {c.name: unknown.cast(spark_type(c)) for c in shape.columns}
+    columns = {c.name: unknown.cast(spark_type(c)) for c in schema.columns}
     columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(lsn)).cast("bigint"), OP: F.lit(op)}
     columns |= {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
     columns |= {TEXT: F.lit(text).cast("string"), KEY: unknown.cast("string"), FROM: unknown.cast("string")}
-    return session.range(1).select(*(columns[name].alias(name) for name in history_columns(shape)))
+    return session.range(1).select(*(columns[name].alias(name) for name in history_columns(schema)))
 
 
 def few_files(rows: DataFrame, count: int) -> DataFrame:

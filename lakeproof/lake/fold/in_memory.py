@@ -61,37 +61,37 @@ def fold_in_memory(
     session: SparkSession, landed: LandedRange, counts: ChangeCounts, base: DataFrame | None
 ) -> ResolvedChanges | None:
     """Return what `net_change.resolve_range` gives for the range's rows; None if Spark has to do it."""
-    shape = landed.shape
-    if shape.is_bag or has_old_rows(shape) or counts.rows > SMALL_ROWS_MAX:
+    schema = landed.schema
+    if schema.is_bag or has_old_rows(schema) or counts.rows > SMALL_ROWS_MAX:
         return None
     rows = _read(landed)
     if rows is None or pc.any(pc.starts_with(rows.column(TEXT), MARKED)).as_py():
         return None
-    if has_null_key(shape, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
+    if has_null_key(schema, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
         return None
-    rows = _with_key(session, shape, rows.sort_by(ORD))
+    rows = _with_key(session, schema, rows.sort_by(ORD))
     marked: Marked | None = None
     if counts.unchanged:
-        marked = mark(rows, shape, merge_key(shape), base)
+        marked = mark(rows, schema, merge_key(schema), base)
         if marked is None:
             return None
         rows = marked.rows
     else:
         rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.nulls(rows.num_rows, pa.string()))
-    events = _relation(session, shape, rows)
+    events = _relation(session, schema, rows)
     is_truncate = pc.equal(rows.column(OP), "truncate")
     last = pc.max(rows.filter(is_truncate).column(ORD)).as_py()
     live = rows.filter(pc.invert(is_truncate))
     live = live if last is None else live.filter(pc.greater(live.column(ORD), last))
-    newest = live if counts.inserts_only else _newest(live, merge_key(shape))
+    newest = live if counts.inserts_only else _newest(live, merge_key(schema))
     images = newest.filter(pc.is_in(newest.column(OP), pa.array(["insert", "update"])))
     if marked is not None:
         images = marked.completed(images)
         if images.nbytes > SMALL_BYTES_MAX:
             return None
     if counts.inserts_only:
-        return ResolvedChanges(events, _inserted(session, shape, images), counts)
-    return ResolvedChanges(events, _net(session, shape, live, images, truncate=last is not None), counts)
+        return ResolvedChanges(events, _inserted(session, schema, images), counts)
+    return ResolvedChanges(events, _net(session, schema, live, images, truncate=last is not None), counts)
 
 
 def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -100,22 +100,24 @@ def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
     return live.filter(pc.is_in(live.column(ORD), pa.chunked_array(newest).combine_chunks()))
 
 
-def _inserted(session: SparkSession, shape: SchemaVersion, images: pa.Table) -> NetChange:
-    return NetChange(merge_key(shape), images=_relation(session, shape, images.select(current_columns(shape))))
+def _inserted(session: SparkSession, schema: SchemaVersion, images: pa.Table) -> NetChange:
+    return NetChange(merge_key(schema), images=_relation(session, schema, images.select(current_columns(schema))))
 
 
-def _net(session: SparkSession, shape: SchemaVersion, live: pa.Table, images: pa.Table, *, truncate: bool) -> NetChange:
-    firsts = first_changes_in_memory(merge_key(shape), live)
-    deletes = None if truncate else _relation(session, shape, firsts)
+def _net(
+    session: SparkSession, schema: SchemaVersion, live: pa.Table, images: pa.Table, *, truncate: bool
+) -> NetChange:
+    firsts = first_changes_in_memory(merge_key(schema), live)
+    deletes = None if truncate else _relation(session, schema, firsts)
     preconditions = len(firsts) - firsts.column(FIRST).null_count
-    rows = _relation(session, shape, images.select(current_columns(shape))).coalesce(1) if images.num_rows else None
-    return NetChange(merge_key(shape), deletes, rows, truncate, preconditions=preconditions)
+    rows = _relation(session, schema, images.select(current_columns(schema))).coalesce(1) if images.num_rows else None
+    return NetChange(merge_key(schema), deletes, rows, truncate, preconditions=preconditions)
 
 
 def _read(landed: LandedRange) -> pa.Table | None:
     """Return the rows under the columns' names, with `_lp_ord`; None if they are too large or not of the expected types."""
-    shape, slices = landed.shape, landed.slices
-    names = [*_HIDDEN, *(f"c{i}" for i in range(len(shape.columns)))]
+    schema, slices = landed.schema, landed.slices
+    names = [*_HIDDEN, *(f"c{i}" for i in range(len(schema.columns)))]
     sizes = [p.file.decoded for p in slices]
     if any(s.row > SMALL_BYTES_MAX for s in sizes):
         return None
@@ -134,9 +136,9 @@ def _read(landed: LandedRange) -> pa.Table | None:
         return None
     rows = pa.concat_tables(batches)
     rows = rows.set_column(names.index(OP), OP, rows.column(OP).cast(pa.string())).drop_columns([ROW])
-    if any(rows.schema.field(f"c{i}").type != arrow_type(c) for i, c in enumerate(shape.columns)):
+    if any(rows.schema.field(f"c{i}").type != arrow_type(c) for i, c in enumerate(schema.columns)):
         return None
-    own = {f"c{i}": name for i, name in enumerate(column_names(shape))}
+    own = {f"c{i}": name for i, name in enumerate(column_names(schema))}
     return rows.rename_columns([own.get(n, n) for n in rows.column_names])
 
 
@@ -147,20 +149,20 @@ def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[p
             yield batch if piece.whole else batch.filter(in_range_mask(batch.column(LSN), start, end))
 
 
-def _with_key(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> pa.Table:
+def _with_key(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> pa.Table:
     """Add `_lp_key` by Spark's expression over a local relation, which its optimizer evaluates without a job."""
-    if not keeps_key(shape):
+    if not keeps_key(schema):
         return rows.append_column(KEY, pa.nulls(rows.num_rows, pa.string()))
     keyed = (
-        _relation(session, shape, rows.drop_columns([UNCHANGED]))
-        .select(col(ORD), key_value(shape).alias(KEY))
+        _relation(session, schema, rows.drop_columns([UNCHANGED]))
+        .select(col(ORD), key_value(schema).alias(KEY))
         .toArrow()
     )
     place = pc.index_in(rows.column(ORD), value_set=keyed.column(ORD).combine_chunks())
     return rows.append_column(KEY, keyed.column(KEY).take(place))
 
 
-def _relation(session: SparkSession, shape: SchemaVersion, rows: pa.Table) -> DataFrame:
+def _relation(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> DataFrame:
     """Return the rows as a relation that the driver holds."""
-    types = {c.name: spark_type(c) for c in shape.columns} | _TYPES
+    types = {c.name: spark_type(c) for c in schema.columns} | _TYPES
     return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))

@@ -100,7 +100,7 @@ class Marked:
     rows: pa.Table
     lake: pa.Table
     source_rows: Mapping[int, Mapping[int, int]]
-    shape: SchemaVersion
+    schema: SchemaVersion
 
     def completed(self, chosen: pa.Table) -> pa.Table:
         """Return some of `rows` with every unchanged value."""
@@ -108,7 +108,7 @@ class Marked:
         texts = [json.loads(t) if t else {} for t in chosen.column(TEXT).to_pylist()]
         touched = set[int]()
         for i, source_rows in self.source_rows.items():
-            column = self.shape.columns[i]
+            column = self.schema.columns[i]
             places = [source_rows.get(number, number) for number in numbers]
             chosen = _with(chosen, column.name, _both(self, column.name).take(pa.array(places, pa.int64())))
             given = _both(self, TEXT).take(pa.array(places, pa.int64())).to_pylist()
@@ -123,32 +123,32 @@ class Marked:
         return _with(chosen, TEXT, pa.array(merged, pa.string()))
 
 
-def mark(rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> Marked | None:
+def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> Marked | None:
     """Return `rows`, which are in the order of `_lp_ord`, with the holders of unchanged values; None if Spark has to do it.
 
     `base` is the table before the range, current's columns.
     """
-    columns = large_columns(shape)
+    columns = large_columns(schema)
     walk = _Walk(columns, rows.num_rows)
     keys = list(zip(*(rows.column(k).to_pylist() for k in key), strict=True))
     try:
         _follow(walk, rows, keys)
-        lake = _fetch(walk, rows, shape, key, base)
-        holders = _holders(walk, rows, lake, shape)
+        lake = _fetch(walk, rows, schema, key, base)
+        holders = _holders(walk, rows, lake, schema)
     except _HolderNotFoundError:
         return None
     named = [_json(holders[n]) if n in holders else None for n in range(rows.num_rows)]
     rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.array(named, pa.string()))
-    return Marked(rows, lake, walk.source_rows, shape)
+    return Marked(rows, lake, walk.source_rows, schema)
 
 
-def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) -> dict[int, dict[str, int]]:
+def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, schema: SchemaVersion) -> dict[int, dict[str, int]]:
     """For each row with unchanged values, the ordinals of their holders by attribute number."""
     ordinals = rows.column(ORD).to_pylist()
-    held = _held(lake, shape, walk.columns) if walk.fetched else []
+    held = _held(lake, schema, walk.columns) if walk.fetched else []
     holders: dict[int, dict[str, int]] = {}
     for i in walk.columns:
-        name = str(shape.columns[i].attnum)
+        name = str(schema.columns[i].attnum)
         for number, source in walk.source_rows.get(i, {}).items():
             place = ordinals[source] if source < walk.count else held[source - walk.count].get(name)
             if place is None:
@@ -157,14 +157,14 @@ def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, shape: SchemaVersion) 
     return holders
 
 
-def _held(lake: pa.Table, shape: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
+def _held(lake: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
     """Return, for each of the lake's rows, the ordinals of the rows that hold its large values, by attribute number."""
     held = []
-    is_set = {i: lake.column(shape.columns[i].name).is_valid().to_pylist() for i in columns}
+    is_set = {i: lake.column(schema.columns[i].name).is_valid().to_pylist() for i in columns}
     columns_of = (lake.column(c).to_pylist() for c in (ORD, FROM, TEXT))
     for number, (ordinal, named, text) in enumerate(zip(*columns_of, strict=True)):
         texts, older = json.loads(text or "{}"), json.loads(named or "{}")
-        attnums = ((i, str(shape.columns[i].attnum)) for i in columns)
+        attnums = ((i, str(schema.columns[i].attnum)) for i in columns)
         held.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
     return held
 
@@ -206,9 +206,9 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
                 walk.image(walk.row(key), number, unchanged)
 
 
-def _fetch(walk: _Walk, rows: pa.Table, shape: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table:
+def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table:
     """Return the lake's rows needed, in the order of their numbers; raises if one is missing, doubled or too large."""
-    own = column_names(shape)
+    own = column_names(schema)
     chosen = [*key, *(own[i] for i in walk.columns if own[i] not in key), TEXT, ORD, FROM]
     if not walk.fetched:
         return pa.table({})

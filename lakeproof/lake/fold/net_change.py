@@ -65,18 +65,18 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
     `base` is the table before the range (current's columns), None if empty. Evaluating the frames may raise refusals
     (see `refusal`).
     """
-    shape = changes.shape
-    keyed = Changes(shape, changes.frame.withColumn(KEY, key_value(shape)), changes.counts)
+    schema = changes.schema
+    keyed = Changes(schema, changes.frame.withColumn(KEY, key_value(schema)), changes.counts)
     truncates = _truncates(changes)
     persisted: tuple[DataFrame, ...] = ()
     marked: Marked | None = None
     if changes.counts.unchanged > 0:
-        marked = mark(session, keyed, merge_key(shape), base, truncates)
+        marked = mark(session, keyed, merge_key(schema), base, truncates)
         events, persisted = marked.events, marked.kept
     else:
         events = keyed.frame.drop(UNCHANGED).withColumn(FROM, F.lit(None).cast("string"))
     live = events.where(F.col(ORD) > F.lit(truncates[-1])) if truncates else events
-    net = net_change(shape, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
+    net = net_change(schema, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
     for frame in net.checked:
         counted = keep(frame).agg(F.count(FIRST)).collect()
         net = replace(net, preconditions=int(counted[0][0]))
@@ -84,7 +84,7 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
     if marked is None or net.images is None:
         return resolved
     try:
-        images = resolve_history(shape, net.images, marked.sources, ANY_ROW)
+        images = resolve_history(schema, net.images, marked.sources, ANY_ROW)
     except BaseException:
         resolved.release()
         raise
@@ -92,45 +92,45 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
 
 
 def net_change(
-    shape: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None, *, truncate: bool
+    schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None, *, truncate: bool
 ) -> NetChange:
     """Add up `events` (with `_lp_key` and `_lp_from`, after the last truncate); images are as complete as they are."""
     deletes: DataFrame | None = None
-    if shape.is_bag:
-        deletes, images = bag_net_change(shape, events, counts, None if truncate else base)
-    elif counts.inserts_only and not has_old_rows(shape):
-        images = pick(events, current_columns(shape))
-    elif has_old_rows(shape):
-        deletes = _by_digest(shape, events, counts, None if truncate else base)
+    if schema.is_bag:
+        deletes, images = bag_net_change(schema, events, counts, None if truncate else base)
+    elif counts.inserts_only and not has_old_rows(schema):
+        images = pick(events, current_columns(schema))
+    elif has_old_rows(schema):
+        deletes = _by_digest(schema, events, counts, None if truncate else base)
         chosen = events.join(deletes.select(IMAGE), F.col(ORD) == F.col(IMAGE), "left_semi")
-        images = pick(chosen, current_columns(shape))
+        images = pick(chosen, current_columns(schema))
     else:
-        deletes, images = first_changes(shape, events, moves=counts.befores > 0), _newest_rows(shape, events)
+        deletes, images = first_changes(schema, events, moves=counts.befores > 0), _newest_rows(schema, events)
     return NetChange(
-        key=merge_key(shape),
+        key=merge_key(schema),
         deletes=None if truncate else deletes,
         images=images,
         truncate=truncate,
-        null_safe=key_may_be_null(shape),
+        null_safe=key_may_be_null(schema),
         checked=() if deletes is None else (deletes,),
     )
 
 
-def _newest_rows(shape: SchemaVersion, events: DataFrame) -> DataFrame:
+def _newest_rows(schema: SchemaVersion, events: DataFrame) -> DataFrame:
     """Return the rows to insert: each key's newest row, if it is an after-image and not the sign that the key is gone."""
-    newest_first = Window.partitionBy(*(col(k) for k in merge_key(shape))).orderBy(F.col(ORD).desc())
+    newest_first = Window.partitionBy(*(col(k) for k in merge_key(schema))).orderBy(F.col(ORD).desc())
     newest = events.withColumn(RANK, F.row_number().over(newest_first)).where(F.col(RANK) == 1)
-    return pick(newest.where(F.col(OP).isin("insert", "update")), current_columns(shape))
+    return pick(newest.where(F.col(OP).isin("insert", "update")), current_columns(schema))
 
 
-def _by_digest(shape: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None) -> DataFrame:
+def _by_digest(schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None) -> DataFrame:
     """Return the keys whose rows differ, with `__lp_first`, and in `__lp_image` the ordinal of the row to insert.
 
     Evaluating it refuses a key under which there would be two rows.
     """
-    key = merge_key(shape)
+    key = merge_key(schema)
     counted = (
-        signed(shape, events)
+        signed(schema, events)
         .groupBy(*(col(k) for k in key), DIGEST)
         .agg(
             F.sum(SIGN).alias(NET),

@@ -54,30 +54,30 @@ def after_truncates(history: DataFrame) -> DataFrame:
     return _split(history)[0]
 
 
-def added_up(shape: SchemaVersion, history: DataFrame, base: DataFrame | None, complete: Complete) -> NetChange:
+def added_up(schema: SchemaVersion, history: DataFrame, base: DataFrame | None, complete: Complete) -> NetChange:
     """Return the net change of rows of history relative to `base` (current's columns; None: no rows).
 
     Costs one job to find truncates.
     """
-    if shape.is_bag or has_old_rows(shape):
+    if schema.is_bag or has_old_rows(schema):
         # Rows are told apart by all their values; they may be older than the identity.
         events, truncate = _split(complete(history))
-        return net_change(shape, events, _ANY, base, truncate=truncate)
+        return net_change(schema, events, _ANY, base, truncate=truncate)
     events, truncate = _split(history)
-    net = net_change(shape, events, _ANY, base, truncate=truncate)
+    net = net_change(schema, events, _ANY, base, truncate=truncate)
     return net if net.images is None else replace(net, images=complete(net.images))
 
 
 def replayed(
     session: SparkSession,
-    shape: SchemaVersion,
+    schema: SchemaVersion,
     history: DataFrame,
     complete: Complete,
     base: DataFrame | None = None,
 ) -> DataFrame:
     """Return the rows (current's columns) after rows of history, on top of `base` or of nothing."""
-    start = empty_rows(session, shape) if base is None else base
-    return with_net_change(shape, start, added_up(shape, history, base, complete))
+    start = empty_rows(session, schema) if base is None else base
+    return with_net_change(schema, start, added_up(schema, history, base, complete))
 
 
 def _split(history: DataFrame) -> tuple[DataFrame, bool]:

@@ -27,54 +27,54 @@ _START = scratch("start")
 
 
 def snapshot_rows(
-    session: SparkSession, shape: SchemaVersion, table: SnapshotTable, folder: str, first_ord: int
+    session: SparkSession, schema: SchemaVersion, table: SnapshotTable, folder: str, first_ord: int
 ) -> DataFrame:
     """Return a snapshot's rows: current's columns and `_lp_ord`, which counts from `first_ord`, chunk by chunk.
 
     `folder` holds the snapshot's files; a row's ordinal depends on the files alone, so it is the same at every attempt.
     """
     if not table.chunks:
-        return empty_rows(session, shape)
+        return empty_rows(session, schema)
     starts = []
     for chunk in table.chunks:
         starts.append((chunk.path.rpartition("/")[2], first_ord))
         first_ord += chunk.rows
     first_ordinals = F.broadcast(session.createDataFrame(starts, f"{_FILE} string, {_START} bigint"))
-    files = session.read.schema(landing_schema(shape, [f"{TEXT} string"])).parquet(
+    files = session.read.schema(landing_schema(schema, [f"{TEXT} string"])).parquet(
         *(f"{folder}/{c.path}" for c in table.chunks)
     )
     placed = files.select("*", F.col("_metadata.file_name").alias(_NAME), F.col("_metadata.row_index").alias(_I))
     placed = placed.join(first_ordinals, F.col(_NAME) == F.col(_FILE))
-    rows = placed.select((F.col(_START) + F.col(_I)).alias(ORD), F.col(TEXT), *named(shape))
-    return as_current(shape, rows)
+    rows = placed.select((F.col(_START) + F.col(_I)).alias(ORD), F.col(TEXT), *named(schema))
+    return as_current(schema, rows)
 
 
-def as_current(shape: SchemaVersion, rows: DataFrame) -> DataFrame:
+def as_current(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
     """Turn rows with the table's columns, `_lp_text` and `_lp_ord` into current's columns and `_lp_ord`."""
-    if keeps_key(shape):
-        rows = rows.withColumn(KEY, key_value(shape))
-    if shape.is_bag:
+    if keeps_key(schema):
+        rows = rows.withColumn(KEY, key_value(schema))
+    if schema.is_bag:
         rows = rows.withColumn(DUP, F.col(ORD))
     if FROM not in rows.columns:
         rows = rows.withColumn(FROM, F.lit(None).cast("string"))
-    return pick(rows, placed(shape))
+    return pick(rows, placed(schema))
 
 
-def empty_rows(session: SparkSession, shape: SchemaVersion) -> DataFrame:
+def empty_rows(session: SparkSession, schema: SchemaVersion) -> DataFrame:
     """Return a frame of no rows, with current's columns and `_lp_ord`."""
-    types = {c.name: spark_type(c) for c in shape.columns} | {
+    types = {c.name: spark_type(c) for c in schema.columns} | {
         TEXT: "string",
         KEY: "string",
         DUP: "bigint",
         ORD: "bigint",
         FROM: "string",
     }
-    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in placed(shape)))
+    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in placed(schema)))
 
 
-def with_net_change(shape: SchemaVersion, rows: DataFrame, net: NetChange) -> DataFrame:
+def with_net_change(schema: SchemaVersion, rows: DataFrame, net: NetChange) -> DataFrame:
     """Return a table's rows (current's columns) after a net change, with current's columns."""
-    columns = current_columns(shape)
+    columns = current_columns(schema)
     kept = pick(rows, columns)
     if net.truncate:
         kept = kept.limit(0)

@@ -57,40 +57,40 @@ def mark(
     `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
     refusals (`refusal.refusals`) if a value has no holder.
     """
-    shape = changes.shape
-    if not key or shape.is_bag or has_old_rows(shape):
-        raise InvariantError(str(shape.table), "has unchanged values but no key to find them by", "report this")
+    schema = changes.schema
+    if not key or schema.is_bag or has_old_rows(schema):
+        raise InvariantError(str(schema.table), "has unchanged values but no key to find them by", "report this")
     events = changes.frame.where(F.col(OP) != "truncate")
     events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
-    last = keep(_with_last_holders(events, shape))
+    last = keep(_with_last_holders(events, schema))
     kept = [last]
     stored = None
     if base is not None:
-        stored = keep(_base_rows(last, shape, key, base, broadcast=changes.counts.unchanged <= _keys_max(shape, key)))
+        stored = keep(_base_rows(last, schema, key, base, broadcast=changes.counts.unchanged <= _keys_max(schema, key)))
         kept.append(stored)
-    held = _with_base(last, shape, key, stored)
-    rows = held.select(*(_mark(shape) if n == UNCHANGED else col(n) for n in changes.frame.columns))
+    held = _with_base(last, schema, key, stored)
+    rows = held.select(*(_mark(schema) if n == UNCHANGED else col(n) for n in changes.frame.columns))
     if changes.counts.truncates:
         truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
         rows = rows.unionAll(truncated.withColumnRenamed(UNCHANGED, FROM))
     rows = keep(rows)
-    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    names = [*(schema.columns[i].name for i in large_columns(schema)), TEXT, ORD, FROM]
     sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
     if stored is not None:
         sources = sources.unionAll(pick(stored, names))
     return Marked(rows, sources, (rows, *kept))
 
 
-def _keys_max(shape: SchemaVersion, key: Sequence[str]) -> int:
-    fixed = {c.name for c in shape.columns if c.kind in NEVER_TOASTED}
+def _keys_max(schema: SchemaVersion, key: Sequence[str]) -> int:
+    fixed = {c.name for c in schema.columns if c.kind in NEVER_TOASTED}
     return BROADCAST_KEYS_MAX if fixed.issuperset(key) else BROADCAST_TEXT_KEYS_MAX
 
 
-def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
+def _with_last_holders(events: DataFrame, schema: SchemaVersion) -> DataFrame:
     """Add `__lp_last_<i>`: the newest row of the lineage, up to each row, that was given a value of column i."""
     so_far = Window.partitionBy(LINEAGE).orderBy(ORD).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     after_image = F.col(OP).isin("insert", "update")
-    given = {i: F.when(after_image & ~_is_unchanged(i), F.col(ORD)) for i in large_columns(shape)}
+    given = {i: F.when(after_image & ~_is_unchanged(i), F.col(ORD)) for i in large_columns(schema)}
     newest = {_last(i): F.last(ordinal, ignorenulls=True).over(so_far) for i, ordinal in given.items()}
     events = events.withColumns(newest)
     missing = reduce(or_, (_is_unchanged(i) & F.col(_last(i)).isNull() for i in given))
@@ -98,20 +98,20 @@ def _with_last_holders(events: DataFrame, shape: SchemaVersion) -> DataFrame:
 
 
 def _base_rows(
-    events: DataFrame, shape: SchemaVersion, key: Sequence[str], base: DataFrame, *, broadcast: bool
+    events: DataFrame, schema: SchemaVersion, key: Sequence[str], base: DataFrame, *, broadcast: bool
 ) -> DataFrame:
     """Return the base's rows whose values may be needed: the key as `__lp_in_<i>`, the values, and their holders."""
     root = _root_key(key)
     keys = events.where(F.col(_MISSING) & F.col(HAS_BASE)).select(*root).distinct()
     keys = F.broadcast(keys) if broadcast else keys
-    names = [*(shape.columns[i].name for i in large_columns(shape)), TEXT, ORD, FROM]
+    names = [*(schema.columns[i].name for i in large_columns(schema)), TEXT, ORD, FROM]
     rows = base.select(*(col(n) for n in names), *(col(k).alias(n) for k, n in zip(key, _base_key(key), strict=True)))
     return rows.join(keys, same_key(_base_key(key), root, null_safe=False), "left_semi")
 
 
-def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], stored: DataFrame | None) -> DataFrame:
+def _with_base(events: DataFrame, schema: SchemaVersion, key: Sequence[str], stored: DataFrame | None) -> DataFrame:
     """Add `__lp_base_<i>`: the holder of column i of the row that the lineage began with; NULL if it has none."""
-    columns = {i: shape.columns[i] for i in large_columns(shape)}
+    columns = {i: schema.columns[i] for i in large_columns(schema)}
     if stored is None:
         nothing = [F.lit(None).cast("bigint").alias(_base(i)) for i in columns]
         return events.select("*", *nothing)
@@ -123,17 +123,17 @@ def _with_base(events: DataFrame, shape: SchemaVersion, key: Sequence[str], stor
     return events.join(rows, on_key & F.col(_MISSING) & F.col(HAS_BASE), "left")
 
 
-def _mark(shape: SchemaVersion) -> SparkColumn:
+def _mark(schema: SchemaVersion) -> SparkColumn:
     """Return `_lp_from` of a row; refused if an unchanged value has no holder."""
     unknown = refuse_invariant(
         "an unchanged value of a row that was inserted in the same range was never sent", "bigint"
     )
     absent = refuse_table(NOT_THERE, "bigint")
     holders = {}
-    for i in large_columns(shape):
+    for i in large_columns(schema):
         from_base = F.when(~F.col(HAS_BASE), unknown).otherwise(F.coalesce(F.col(_base(i)), absent))
         place = F.coalesce(F.col(_last(i)), from_base)
-        holders[shape.columns[i].attnum] = F.when(_is_unchanged(i), place)
+        holders[schema.columns[i].attnum] = F.when(_is_unchanged(i), place)
     return F.when(F.col(UNCHANGED).isNotNull(), marks(holders)).alias(FROM)
 
 

@@ -53,20 +53,20 @@ class _Holders:
     frame: DataFrame | None = None
 
 
-def resolve_history(shape: SchemaVersion, rows: DataFrame, history: DataFrame, low: int = 0) -> DataFrame:
+def resolve_history(schema: SchemaVersion, rows: DataFrame, history: DataFrame, low: int = 0) -> DataFrame:
     """Return `rows` (of history, or derived from it) with every unchanged value; `history` is all of it, at that version.
 
     Rows of `history` below `low` may hold values for older ordinals (`history_low`). Costs a job over the marks of `rows`;
     if there are none, `rows` is returned. Evaluating the result fails if a value has no holder.
     """
-    if not large_columns(shape) and not any(name.startswith(PUT_AWAY) for name in rows.columns):
+    if not large_columns(schema) and not any(name.startswith(PUT_AWAY) for name in rows.columns):
         return rows
     by_attnum = _named_holders(rows)
     if not by_attnum:
         return rows
     marked = rows.where(F.col(FROM).isNotNull())
     for attnum, holders in sorted(by_attnum.items()):
-        names = _columns_of(shape, attnum, history)
+        names = _columns_of(schema, attnum, history)
         if any(name in rows.columns for name in names):
             marked = _given(marked, attnum, names, _holding(history, attnum, names, holders, low))
     return rows.where(F.col(FROM).isNull()).unionAll(marked)
@@ -110,10 +110,10 @@ def _named_holders(rows: DataFrame) -> dict[int, _Holders]:
     return {int(r[0]): _Holders([int(r[1]), int(r[2])], named.where(F.col(_ATTNUM) == r[0])) for r in ends}
 
 
-def _columns_of(shape: SchemaVersion, attnum: int, history: DataFrame) -> list[str]:
+def _columns_of(schema: SchemaVersion, attnum: int, history: DataFrame) -> list[str]:
     """Return the columns of history that an attribute has had: today's, and those that were put away."""
     away = re.compile(rf"{PUT_AWAY}\d+_{attnum}(_\d+)?")
-    today = [shape.columns[i].name for i in large_columns(shape) if shape.columns[i].attnum == attnum]
+    today = [schema.columns[i].name for i in large_columns(schema) if schema.columns[i].attnum == attnum]
     return [*today, *(name for name in history.columns if away.fullmatch(name))]
 
 

@@ -24,7 +24,7 @@ from lakeproof.lake.planning.schema_change import (
     taken_in,
     why_not_in_place,
 )
-from lakeproof.lake.records.cut_documents import read_shape
+from lakeproof.lake.records.cut_documents import read_table_schema
 from lakeproof.lake.records.documents import Cut, CutTable, SchemaChange
 from lakeproof.lake.records.held import Held, HeldCause, TableHeldError, WayOut
 from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog
@@ -108,7 +108,7 @@ def defaults_for_old_rows(
     return None if unknown else defaults
 
 
-def older_shapes(
+def older_versions(
     chain: Chain, version: SchemaVersion, files: Sequence[Slice], start: Lsn, end: Lsn
 ) -> dict[SchemaVersion, list[Slice]]:
     """Return the files with rows in (start, end] of other schemas than `version`, by schema.
@@ -155,7 +155,7 @@ def _version_of(chain: Chain, piece: Slice) -> SchemaVersion:
             if entry.version.id == piece.file.schema_id:
                 return entry.version
     try:
-        return read_shape(chain.store, chain.paths, piece.file.schema_id)
+        return read_table_schema(chain.store, chain.paths, piece.file.schema_id)
     except LakeError as error:
         detail = {"schema_id": piece.file.schema_id}
         raise TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail) from error

@@ -91,14 +91,14 @@ class LakeAsOf:
 
     def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
         """Raise LakeError unless history alone, up to the position, makes the table: the older cuts are gone."""
-        shapes = open_store(self.paths.lake).list(self.paths.schema_versions(name))
+        schemas = open_store(self.paths.lake).list(self.paths.schema_versions(name))
         if (
             self.following is not None
-            and sum(s <= self.paths.schema_version(name, self.following.number) for s in shapes) > 1
+            and sum(s <= self.paths.schema_version(name, self.following.number) for s in schemas) > 1
         ):
             raise LakeError(
                 f"{self.paths.source}: {name}",
-                f"its shape has changed, and no cut before {self.position} is kept",
+                f"its schema has changed, and no cut before {self.position} is kept",
                 f"ask for {self.following.position} or later (`retention.cuts_s` says how long cuts are kept)",
             )
         if after.snapshot_lsn > self.position and history.isEmpty():
@@ -131,7 +131,7 @@ class LakeAsOf:
             if after.version.id != before.version.id:
                 raise LakeError(
                     f"{self.paths.source}: {name}",
-                    f"its shape changed between {before.at_lsn} and {after.at_lsn}",
+                    f"its schema changed between {before.at_lsn} and {after.at_lsn}",
                     "ask for one of the two positions",
                 )
         if after is None or self.following is None:

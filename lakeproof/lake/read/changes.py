@@ -61,15 +61,15 @@ class CutChanges:
         """
         name, paths = table_name(table), LakePaths(self.lake, self.source)
         cuts = _cuts(paths, self.first, self.last)
-        shape = _shape(cuts, name, paths.source)
+        schema = _schema(cuts, name, paths.source)
         truncated = _truncated(self.spark, paths, name, cuts)
         steps = []
         for before, after in zip([None, *cuts], cuts, strict=False):
             if after.number > self.first and name in after.tables:
                 then = None if before is None else before.tables.get(name)
-                step = _Step(self.spark, paths, name, shape, then, after)
+                step = _Step(self.spark, paths, name, schema, then, after)
                 steps += step.frames(whole=after.number in truncated, exact_texts=exact_texts)
-        return reduce(DataFrame.unionAll, steps) if steps else _nothing(self.spark, shape, exact_texts=exact_texts)
+        return reduce(DataFrame.unionAll, steps) if steps else _nothing(self.spark, schema, exact_texts=exact_texts)
 
 
 def changes(
@@ -101,7 +101,7 @@ class _Step:
     spark: SparkSession
     paths: LakePaths
     name: TableName
-    shape: SchemaVersion
+    schema: SchemaVersion
     before: CutTable | None
     cut: Cut
 
@@ -122,9 +122,9 @@ class _Step:
             if not whole and self.cut.kind is CycleKind.APPLY:
                 touched = self._touched()
                 old, new = (join_on_key(side, touched, self._key, "left_semi", null_safe=True) for side in (old, new))
-        shown = [*column_names(self.shape), *([TEXT] if exact_texts else [])]
+        shown = [*column_names(self.schema), *([TEXT] if exact_texts else [])]
         row = F.struct(*(col(c) for c in shown))
-        changes_of = self._bag(old, new, row) if self.shape.is_bag else self._keyed(old, new, row)
+        changes_of = self._bag(old, new, row) if self.schema.is_bag else self._keyed(old, new, row)
         place = [
             F.lit(int(self.cut.number)).cast("bigint").alias("cut"),
             F.lit(str(self.after.at_lsn)).alias("position"),
@@ -137,14 +137,14 @@ class _Step:
 
     @property
     def _key(self) -> tuple[str, ...]:
-        return (KEY,) if self.shape.is_bag else merge_key(self.shape)
+        return (KEY,) if self.schema.is_bag else merge_key(self.schema)
 
     def _keyed(self, old: DataFrame, new: DataFrame, row: Column) -> DataFrame:
-        key = merge_key(self.shape)
+        key = merge_key(self.schema)
         sides = []
         for frame, side in ((old, "before"), (new, "after")):
             names = [col(k).alias(f"{side}_{i}") for i, k in enumerate(key)]
-            sides.append(frame.select(*names, row.alias(side), row_key(self.shape).alias(f"{side}{_DIGEST}")))
+            sides.append(frame.select(*names, row.alias(side), row_key(self.schema).alias(f"{side}{_DIGEST}")))
         on = same_key(*([f"{side}_{i}" for i in range(len(key))] for side in ("before", "after")), null_safe=True)
         both = sides[0].join(sides[1], on, "full_outer")
         digests = F.col(f"before{_DIGEST}"), F.col(f"after{_DIGEST}")
@@ -179,7 +179,7 @@ def _check_kept(paths: LakePaths, kept: list[CycleNumber], first: int, last: int
         )
 
 
-def _shape(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
+def _schema(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
     versions = {cut.number: cut.tables[name].version for cut in cuts if name in cut.tables}
     if not versions:
         raise LakeError(f"{source}: {name}", "no cut of the range has this table", "ask for later cuts")
@@ -188,7 +188,7 @@ def _shape(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
         if one != other:
             raise LakeError(
                 f"{source}: {name}",
-                f"its shape changed in cut {number}",
+                f"its schema changed in cut {number}",
                 f"ask up to cut {number - 1}, then from {number}",
             )
     return in_lake(versions[ids[-1][0]])
@@ -208,7 +208,9 @@ def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: lis
     return cycles
 
 
-def _nothing(spark: SparkSession, shape: SchemaVersion, *, exact_texts: bool) -> DataFrame:
-    types = [f"{quoted(c.name)}: {spark_type(c)}" for c in shape.columns] + ([f"{TEXT}: string"] if exact_texts else [])
+def _nothing(spark: SparkSession, schema: SchemaVersion, *, exact_texts: bool) -> DataFrame:
+    types = [f"{quoted(c.name)}: {spark_type(c)}" for c in schema.columns] + (
+        [f"{TEXT}: string"] if exact_texts else []
+    )
     row = f"struct<{', '.join(types)}>"
     return spark.createDataFrame([], f"cut bigint, position string, kind string, before {row}, after {row}")

@@ -2,9 +2,9 @@
 
 What a cut means does not belong here but in `documents`, finding cuts in `store`.
 
-    cycles/cuts/<n>      the tables and held tables that differ from the base, in full; so a cut is read with two documents
-    cycles/bases/<n>     all tables and held tables of cut n; one base serves many cuts
-    cycles/shapes/<id>   a schema, under the id of its contents: put once, and read only for tables that somebody asks for
+    cycles/cuts/<n>             tables and held tables that differ from the base, in full: a cut is read with two documents
+    cycles/bases/<n>            all tables and held tables of cut n; one base serves many cuts
+    cycles/table_schemas/<id>   a schema, under the id of its contents: put once, read only for tables that somebody asks for
 
 A table without changes has the same entry in each cut, so it is in none of them. A new base is put once the cuts since the
 last base have named as many tables as there are. So all documents together are no more than twice what changed, and reading
@@ -34,16 +34,16 @@ from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 CUT_FORMAT = "lakeproof.cut/1"
 BASE_FORMAT = "lakeproof.cutbase/1"
-SHAPE_FORMAT = "lakeproof.shape/1"
+TABLE_SCHEMA_FORMAT = "lakeproof.table_schema/1"
 # For fewer tables a base is not worth its document.
 NAMED_MIN = 200
 # How many documents a process keeps whose names say what they contain.
-SHAPES_KEPT = 65_536
+SCHEMAS_KEPT = 65_536
 BASES_KEPT = 4
 _PUTS_AT_ONCE = 16
 _V = TypeVar("_V")
 _Entries = Mapping[TableName, Any]
-_shapes: dict[str, SchemaVersion] = {}
+_schemas: dict[str, SchemaVersion] = {}
 _bases: OrderedDict[str, Contents] = OrderedDict()
 
 
@@ -193,7 +193,7 @@ def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
 
     def table(name: TableName, entry: Any) -> CutTable:
         f = Fields({}, place).inner(entry, f"tables[{name.key}]")
-        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_shape(store, paths, i))
+        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_table_schema(store, paths, i))
 
     def held(name: TableName, entry: Any) -> Held:
         return Held.from_fields(Fields({}, place).inner(entry, f"held[{name.key}]"))
@@ -226,7 +226,7 @@ def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
     named = 0 if before is None else before.named
     start = Contents() if base is None else _read_base(store, paths, *base)
     whole_before = start if before is None else start.after(before.changed)
-    _put_shapes(store, paths, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
+    _put_table_schemas(store, paths, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
     changed = contents.since(start)
     if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
         base, named = _put_base(store, paths, before.number, whole_before), 0
@@ -253,37 +253,37 @@ def unneeded_bases(store: Store, paths: LakePaths, oldest: CycleNumber) -> list[
     return [] if needed is None else [key for key in store.list(paths.cut_bases) if key < needed]
 
 
-def read_shape(store: Store, paths: LakePaths, schema_id: str) -> SchemaVersion:
+def read_table_schema(store: Store, paths: LakePaths, schema_id: str) -> SchemaVersion:
     """Return a schema that some table has, or had, in a cut; raises LakeError if there is none, or it is damaged."""
-    version = _shapes.get(schema_id)
+    version = _schemas.get(schema_id)
     if version is None:
-        key = paths.cut_schema(schema_id)
+        key = paths.table_schema(schema_id)
         try:
             data = store.get(key)
         except NotFoundError:
             raise LakeError(paths.url(key), "it is missing", "restore it from a backup") from None
-        version = read_document(data, SHAPE_FORMAT, paths.url(key)).version("version", schema_id)
-        _keep_shape(version, schema_id)
+        version = read_document(data, TABLE_SCHEMA_FORMAT, paths.url(key)).version("version", schema_id)
+        _cache_table_schema(version, schema_id)
     return version
 
 
-def shape_bytes(version: SchemaVersion) -> bytes:
+def table_schema_bytes(version: SchemaVersion) -> bytes:
     """Return a schema's document."""
-    return write_document(SHAPE_FORMAT, version=version.to_json())
+    return write_document(TABLE_SCHEMA_FORMAT, version=version.to_json())
 
 
-def _keep_shape(version: SchemaVersion, schema_id: str) -> None:
-    if len(_shapes) >= SHAPES_KEPT:
-        _shapes.clear()
-    _shapes[schema_id] = version
+def _cache_table_schema(version: SchemaVersion, schema_id: str) -> None:
+    if len(_schemas) >= SCHEMAS_KEPT:
+        _schemas.clear()
+    _schemas[schema_id] = version
 
 
-def _put_shapes(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, existing: set[str]) -> None:
+def _put_table_schemas(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, existing: set[str]) -> None:
     new = {e["schema_id"]: cut.tables[t].version for t, e in entries.items() if e["schema_id"] not in existing}
 
     def put(schema_id: str) -> None:
         with suppress(AlreadyExistsError):
-            store.put_if_absent(paths.cut_schema(schema_id), shape_bytes(new[schema_id]))
+            store.put_if_absent(paths.table_schema(schema_id), table_schema_bytes(new[schema_id]))
 
     # Each is made durable by itself; a source's first cut has as many schemas as tables.
     with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:

@@ -233,9 +233,9 @@ class CutTable:
 
     @classmethod
     def from_fields(
-        cls, f: Fields, position: Lsn, incarnation: Incarnation, shape: Callable[[str], SchemaVersion]
+        cls, f: Fields, position: Lsn, incarnation: Incarnation, schema: Callable[[str], SchemaVersion]
     ) -> CutTable:
-        """Read what `to_json` gives; `shape` gives the schema of an id."""
+        """Read what `to_json` gives; `schema` gives the schema of an id."""
         at_lsn = f.optional("at_lsn", lambda: f.lsn("at_lsn"))
         own = f.optional("incarnation", lambda: Incarnation(f.count("incarnation")))
         return cls(
@@ -243,7 +243,7 @@ class CutTable:
             snapshot_lsn=f.lsn("snapshot_lsn"),
             history_version=f.count("history_version"),
             current_version=f.count("current_version"),
-            version=shape(f.text("schema_id")),
+            version=schema(f.text("schema_id")),
             incarnation=incarnation if own is None else own,
             snapshot_incarnation=Incarnation(f.count("snapshot_incarnation")),
             history_low=f.optional("history_low", lambda: HistoryLow.from_fields(f.object("history_low"))),

@@ -52,31 +52,31 @@ class BucketDiff:
             frame.unpersist()
 
 
-def bucket_diff(shape: SchemaVersion, desired: DataFrame, persisted: DataFrame) -> BucketDiff:
+def bucket_diff(schema: SchemaVersion, desired: DataFrame, persisted: DataFrame) -> BucketDiff:
     """Both frames (current's columns) without the buckets that are equal on both sides; all rows of a key stay together.
 
     Cost: one look at both sides here, one more when the narrowed frames are read first.
     """
-    sums = _sums(shape, desired, 1).unionAll(_sums(shape, persisted, -1)).groupBy(_BUCKET)
+    sums = _sums(schema, desired, 1).unionAll(_sums(schema, persisted, -1)).groupBy(_BUCKET)
     added = sums.agg(*(F.sum(name).alias(name) for name in (_ROWS, _LOW, _HIGH)))
     differing = added.where((F.col(_ROWS) != 0) | (F.col(_LOW) != 0) | (F.col(_HIGH) != 0))
     buckets = [int(row[0]) for row in differing.select(_BUCKET).collect()]
     if len(buckets) > BUCKETS * _SHARE_KEPT:
         return BucketDiff(desired, persisted, len(buckets))
-    left, right = (_within(shape, side, buckets) for side in (desired, persisted))
+    left, right = (_within(schema, side, buckets) for side in (desired, persisted))
     return BucketDiff(left, right, len(buckets), (left, right))
 
 
-def _within(shape: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:
+def _within(schema: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:
     if not buckets:
         return rows.limit(0)
     chosen = rows.sparkSession.createDataFrame([(bucket,) for bucket in buckets], f"{_BUCKET} bigint")
-    rows = rows.join(F.broadcast(chosen), _bucket(shape) == F.col(_BUCKET), "left_semi")
+    rows = rows.join(F.broadcast(chosen), _bucket(schema) == F.col(_BUCKET), "left_semi")
     return keep(rows)
 
 
-def _sums(shape: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:
-    hashed = rows.select(_bucket(shape).alias(_BUCKET), row_hash(shape).alias(_HIGH))
+def _sums(schema: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:
+    hashed = rows.select(_bucket(schema).alias(_BUCKET), row_hash(schema).alias(_HIGH))
     low = F.col(_HIGH).bitwiseAND(F.lit((1 << _HALF) - 1))
     return hashed.select(
         F.col(_BUCKET),
@@ -86,21 +86,21 @@ def _sums(shape: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:
     )
 
 
-def _bucket(shape: SchemaVersion) -> SparkColumn:
-    of = row_hash(shape) if shape.is_bag else F.xxhash64(*(col(name) for name in merge_key(shape)))
+def _bucket(schema: SchemaVersion) -> SparkColumn:
+    of = row_hash(schema) if schema.is_bag else F.xxhash64(*(col(name) for name in merge_key(schema)))
     return F.pmod(of, F.lit(BUCKETS).cast("bigint"))
 
 
-def row_hash(shape: SchemaVersion) -> SparkColumn:
+def row_hash(schema: SchemaVersion) -> SparkColumn:
     """Return a hash of all that the row's exact form depends on; Spark's own leaves out NULLs and takes -0.0 for 0.0."""
     nulls = []
-    for first in range(0, len(shape.columns), _FLAGS):
+    for first in range(0, len(schema.columns), _FLAGS):
         flags = [
             F.when(col(c.name).isNull(), F.lit(1 << i).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
-            for i, c in enumerate(shape.columns[first : first + _FLAGS])
+            for i, c in enumerate(schema.columns[first : first + _FLAGS])
         ]
         nulls.append(sum(flags[1:], flags[0]))
-    values = [value for column in shape.columns for value in _values(column)]
+    values = [value for column in schema.columns for value in _values(column)]
     return F.xxhash64(*nulls, *values, col(TEXT))
 
 

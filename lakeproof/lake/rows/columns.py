@@ -26,21 +26,21 @@ def col(name: str) -> SparkColumn:
     return F.col(quoted(name))
 
 
-def key_value(shape: SchemaVersion) -> SparkColumn:
+def key_value(schema: SchemaVersion) -> SparkColumn:
     """Return the value of `_lp_key`: a bag's digest, the key's text, or null if the key's columns compare exactly."""
-    if shape.is_bag:
-        return row_digest(row_forms(shape))
-    return key_text(shape) if needs_key_text(shape) else F.lit(None).cast("string")
+    if schema.is_bag:
+        return row_digest(row_forms(schema))
+    return key_text(schema) if needs_key_text(schema) else F.lit(None).cast("string")
 
 
-def row_key(shape: SchemaVersion) -> SparkColumn:
+def row_key(schema: SchemaVersion) -> SparkColumn:
     """Return the digest of a whole row by exact forms."""
-    return row_digest(row_forms(shape))
+    return row_digest(row_forms(schema))
 
 
-def named(shape: SchemaVersion) -> list[SparkColumn]:
+def named(schema: SchemaVersion) -> list[SparkColumn]:
     """Return `c0`, `c1`, … under the columns' names."""
-    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(shape.columns)]
+    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(schema.columns)]
 
 
 def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:

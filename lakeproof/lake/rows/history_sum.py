@@ -53,9 +53,9 @@ _DECIMAL_DIGITS = 38
 class Summing:
     """The sum of rows while they are written; `sum` is called after the commit."""
 
-    def __init__(self, shape: SchemaVersion, rows: DataFrame) -> None:
+    def __init__(self, schema: SchemaVersion, rows: DataFrame) -> None:
         self._observation = Observation()
-        self.rows = rows.observe(self._observation, *_sums(shape, rows))
+        self.rows = rows.observe(self._observation, *_sums(schema, rows))
 
     def sum(self) -> HistorySum | None:
         """Return the sum of the rows that were written, to be called afterwards; None if Spark does not report it."""
@@ -69,9 +69,9 @@ class Summing:
         return _read(self._observation.get)
 
 
-def sum_of(shape: SchemaVersion, rows: DataFrame) -> HistorySum:
-    """Return the sum of rows of history under `shape` (the lake's names); one pass over them."""
-    return _read(rows.agg(*_sums(shape, rows)).collect()[0].asDict())
+def sum_of(schema: SchemaVersion, rows: DataFrame) -> HistorySum:
+    """Return the sum of rows of history under `schema` (the lake's names); one pass over them."""
+    return _read(rows.agg(*_sums(schema, rows)).collect()[0].asDict())
 
 
 def keeps_hashes(change: SchemaDifference) -> bool:
@@ -79,8 +79,8 @@ def keeps_hashes(change: SchemaDifference) -> bool:
     return all(a.attnum == b.attnum != 0 for a, b in change.carried) and all(c.attnum for c in change.dropped)
 
 
-def _sums(shape: SchemaVersion, rows: DataFrame) -> list[Column]:
-    digest = _hash(shape, {f.name: f.dataType for f in rows.schema.fields})
+def _sums(schema: SchemaVersion, rows: DataFrame) -> list[Column]:
+    digest = _hash(schema, {f.name: f.dataType for f in rows.schema.fields})
     mask = F.lit((1 << _HALF) - 1)
     low, high = digest.bitwiseAND(mask), F.shiftright(digest, _HALF).bitwiseAND(mask)
     return [F.count(F.lit(1)).alias("rows"), F.sum(low).alias("low"), F.sum(high).alias("high")]
@@ -90,8 +90,8 @@ def _read(sums: Mapping[str, Any]) -> HistorySum:
     return HistorySum(int(sums["rows"]), ((int(sums["high"] or 0) << _HALF) + int(sums["low"] or 0)) % (1 << _BITS))
 
 
-def _hash(shape: SchemaVersion, types: Mapping[str, DataType]) -> Column:
-    numbers = {c.name: c.attnum for c in shape.columns}
+def _hash(schema: SchemaVersion, types: Mapping[str, DataType]) -> Column:
+    numbers = {c.name: c.attnum for c in schema.columns}
     tags = sorted((_tag(name, numbers), name) for name in types)
     return F.xxhash64(*(part for tag, name in tags for part in _parts(tag, col(name), types[name])))
 

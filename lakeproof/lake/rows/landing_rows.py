@@ -38,7 +38,7 @@ _HIDDEN = (
     f"{TEXT} string",
 )
 _NUMBER_DIGITS = 20
-MARKED = f'{{"{MARK}'  # the beginning of a row's text if one of its values is misshapen
+MARKED = f'{{"{MARK}'  # the beginning of a row's text if one of its values is malformed
 _MARKED_OCTETS = f"{MARKED}x"
 _MARKED_REGEX = MARKED.replace("{", r"\{")
 
@@ -47,7 +47,7 @@ _MARKED_REGEX = MARKED.replace("{", r"\{")
 class Changes:
     """A table's changes in a range; the frame's columns: `_lp_ord`, the landing's hidden ones, the table's by name."""
 
-    shape: SchemaVersion
+    schema: SchemaVersion
     frame: DataFrame
     counts: ChangeCounts
 
@@ -56,10 +56,10 @@ class Changes:
 class LandedRange:
     """The landed files of one table under one schema version, and the part of the stream, (start, end], to take from them.
 
-    `shape` has the lake's column names; `first_ordinals` gives the `_lp_ord` of row 0 of each segment by its number.
+    `schema` has the lake's column names; `first_ordinals` gives the `_lp_ord` of row 0 of each segment by its number.
     """
 
-    shape: SchemaVersion
+    schema: SchemaVersion
     slices: Sequence[Slice]
     first_ordinals: Mapping[int, int]
     start: Lsn
@@ -68,28 +68,28 @@ class LandedRange:
 
 def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
     """Return the range's rows as `Changes` has them."""
-    shape, slices = landed.shape, landed.slices
-    frame = session.read.schema(landing_schema(shape, _HIDDEN)).parquet(*(p.url for p in slices))
+    schema, slices = landed.schema, landed.slices
+    frame = session.read.schema(landing_schema(schema, _HIDDEN)).parquet(*(p.url for p in slices))
     if not all(p.whole for p in slices):
         frame = frame.where(in_range(landed.start, landed.end))
     number = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("bigint")
     ordinal = first_ordinal(number, {p.number: landed.first_ordinals[p.number] for p in slices}) + F.col(ROW)
     hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED)]
-    return frame.select(ordinal.alias(ORD), *hidden, _whole_text(shape).alias(TEXT), *named(shape))
+    return frame.select(ordinal.alias(ORD), *hidden, _whole_text(schema).alias(TEXT), *named(schema))
 
 
-def _whole_text(shape: SchemaVersion) -> SparkColumn:
-    """Return `_lp_text`; a text marked as misshapen is refused: its value is not in the column, and nobody knows it."""
+def _whole_text(schema: SchemaVersion) -> SparkColumn:
+    """Return `_lp_text`; a text marked as malformed is refused: its value is not in the column, and nobody knows it."""
     text = F.col(TEXT)
-    names_by_attnum = {"": ""} | {str(c.attnum): _for_message(c.name) for c in shape.columns if c.attnum > 0}
+    names_by_attnum = {"": ""} | {str(c.attnum): _for_message(c.name) for c in schema.columns if c.attnum > 0}
     names = F.create_map(*(F.lit(part) for pair in names_by_attnum.items() for part in pair))
     column = F.regexp_extract(text, f'^{_MARKED_REGEX}x?([^"]*)"', 1)
     thing = F.concat(F.lit("column "), F.coalesce(F.try_element_at(names, column), column))
     not_utf8 = F.concat(thing, F.lit(" has a text that is not UTF-8"))
     octets = refuse_table(not_utf8, "string", WayOut.CORRECT_TEXT_THEN_SNAPSHOT)
     not_of_type = F.concat(thing, F.lit(" has a text that is none of its type's"))
-    shapeless = refuse_table(not_of_type, "string", WayOut.READ_AS_TEXT_THEN_SNAPSHOT)
-    marked = F.when(text.startswith(_MARKED_OCTETS), octets).otherwise(shapeless)
+    not_representable = refuse_table(not_of_type, "string", WayOut.READ_AS_TEXT_THEN_SNAPSHOT)
+    marked = F.when(text.startswith(_MARKED_OCTETS), octets).otherwise(not_representable)
     return F.when(text.startswith(MARKED), marked).otherwise(text)
 
 
@@ -111,15 +111,15 @@ def in_range(start: Lsn, end: Lsn) -> SparkColumn:
     return (F.col(LSN) > F.lit(int(start))) & (F.col(LSN) <= F.lit(int(end)))
 
 
-def key_bounds(shape: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
+def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
     """Return the least and greatest key in the files, read without Spark; None unless the key is a single integer.
 
     Rows outside the range only make the bounds wider.
     """
-    if len(shape.key) != 1:
+    if len(schema.key) != 1:
         return None
-    ordinal = next(i for i, c in enumerate(shape.columns) if c.name == shape.key[0])
-    if shape.columns[ordinal].kind not in INTEGER_KINDS:
+    ordinal = next(i for i, c in enumerate(schema.columns) if c.name == schema.key[0])
+    if schema.columns[ordinal].kind not in INTEGER_KINDS:
         return None
     low: int | None = None
     high: int | None = None

@@ -44,13 +44,13 @@ class DriftedError(TableHeldError):
     """The lake does not have the rows that the changes presuppose."""
 
 
-def first_changes(shape: SchemaVersion, events: DataFrame, *, moves: bool) -> DataFrame:
+def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> DataFrame:
     """Return each key of `events` (no truncate rows, with `_lp_key`) and `__lp_first`.
 
     `moves`: there are old halves of updates. Evaluating it refuses a key with NULL in it.
     """
-    key = merge_key(shape)
-    is_null = reduce(or_, (exact_text(c, c.name, TEXT).isNull() for c in key_columns(shape)))
+    key = merge_key(schema)
+    is_null = reduce(or_, (exact_text(c, c.name, TEXT).isNull() for c in key_columns(schema)))
     ordinal = F.when(is_null, refuse_table(NULL_KEY, "bigint")).otherwise(F.col(ORD))
     firsts = events.groupBy(*(col(k) for k in key)).agg(
         F.min(ordinal).alias(_MIN), F.min(F.when(F.col(OP) != "insert", F.col(ORD))).alias(FIRST)
@@ -74,9 +74,9 @@ def first_changes_in_memory(key: Sequence[str], live: pa.Table) -> pa.Table:
     return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
 
 
-def has_null_key(shape: SchemaVersion, rows: pa.Table) -> bool:
+def has_null_key(schema: SchemaVersion, rows: pa.Table) -> bool:
     """True if a row in memory has NULL in its key, rather than a value that the column's type can't hold."""
-    for column in key_columns(shape):
+    for column in key_columns(schema):
         null = rows.filter(pc.is_null(rows.column(column.name)))
         beside = pc.match_substring(null.column(TEXT), f'"{column.attnum}":')
         if not pc.all(pc.fill_null(beside, fill_value=False), min_count=0).as_py():
