@@ -10,14 +10,8 @@ from dataclasses import replace
 
 from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.schema import Identity, SchemaVersion, lake_names
-from lakeproof.values.exact_kinds import needs_key_text
+from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
 from lakeproof.values.types import spark_type
-
-# Values of these kinds have a fixed, small size: PostgreSQL never stores them out of line.
-NEVER_TOASTED = frozenset(
-    {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "uuid", "name", "enum"}
-)
-
 
 # The types for which Delta keeps the least and greatest value, and the number of columns unless it is given a list.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
@@ -67,7 +61,7 @@ def merge_key(schema: SchemaVersion) -> tuple[str, ...]:
 
 def large_columns(schema: SchemaVersion) -> list[int]:
     """The ordinals of the columns whose values may be stored out of line, so that an update may leave them out."""
-    return [i for i, c in enumerate(schema.columns) if c.kind not in NEVER_TOASTED]
+    return [i for i, c in enumerate(schema.columns) if c.kind not in FIXED_SIZE_KINDS]
 
 
 def current_columns(schema: SchemaVersion) -> list[str]:

@@ -6,25 +6,24 @@
 from __future__ import annotations
 
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.types import KINDS, precision_scale
-
-_STRINGS = frozenset({"text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"})
-
+from lakeproof.values.types import KINDS, element_kind, precision_scale
 
 # Kinds whose lake column holds every possible value: `_lp_text` never has one of theirs.
-WHOLE_KINDS = _STRINGS | {"bool", "int2", "int4", "int8", "float4", "float8", "bytea"}
-
-
-# Kinds that are typed in the lake, and whose texts are never empty and never contain END; a sized numeric is one too.
-_ENDED_KINDS = WHOLE_KINDS - _STRINGS | {"date", "timestamp", "timestamptz"}
-
-
-_WHOLE_NUMBERS = frozenset({"int2", "int4", "int8"})
+WHOLE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.holds_every_value)
+# Kinds of whole numbers.
+INTEGER_KINDS = frozenset({"int2", "int4", "int8"})
+# Kinds whose values PostgreSQL never stores out of line (TOAST).
+FIXED_SIZE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.fixed_size)
+# Kinds that the lake keeps as strings.
+STRING_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.is_string)
 
 
 def is_ended(column: Column) -> bool:
     """True if `END` ends the column's value in a row, instead of its number of bytes preceding it."""
-    return column.kind in _ENDED_KINDS or (column.kind == "numeric" and precision_scale(column.typmod) is not None)
+    # The texts of the typed scalars are never empty and never contain END; a numeric is one if it has a size.
+    if column.kind in STRING_KINDS or element_kind(column.kind) is not None:
+        return False
+    return column.kind != "numeric" or precision_scale(column.typmod) is not None
 
 
 def needs_key_text(version: SchemaVersion) -> bool:
@@ -41,4 +40,4 @@ def key_columns(version: SchemaVersion) -> list[Column]:
 def whole_key(version: SchemaVersion) -> Column | None:
     """Return the key if it is one whole number, which is its own bucket, without a digest."""
     columns = key_columns(version)
-    return columns[0] if len(columns) == 1 and columns[0].kind in _WHOLE_NUMBERS else None
+    return columns[0] if len(columns) == 1 and columns[0].kind in INTEGER_KINDS else None

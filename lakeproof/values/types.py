@@ -1,4 +1,4 @@
-"""The one table of kinds: the lake's type for each PostgreSQL type.
+"""The one table of kinds: the lake's type for each PostgreSQL type, and the facts that follow from the type alone.
 
 `cast.py` turns texts into these types. `docs/types.md` is this table for people, and a test keeps the two equal.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -22,8 +22,6 @@ EXACT_TEXT = "exact_text"
 ARRAY = "[]"  # at the end of an array's kind, after its elements' kind
 NO_OID = Oid(0)
 NOTHING = "nothing"
-
-_NUMERIC = 1700
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,9 @@ class Kind:
     `pg_types` are the PostgreSQL types it comes from, `arrow` and `spark` give the lake's type from the column's typmod,
     `spark_name` is the Spark type for people. `exact` is true if a key uses the value as it is (equal in Spark if and only
     if equal in its exact text). `exact_form` describes how PostgreSQL's text follows from the typed value, `overflows` the
-    values that the lake's type does not hold. An array's typmod is its elements'.
+    values that the lake's type does not hold. `oid` is the type's in every server, 0 if it has none. `fixed_size`: its
+    values have a fixed, small size, so that PostgreSQL never stores them out of line (TOAST). An array's typmod is its
+    elements'.
     """
 
     name: str
@@ -76,6 +76,18 @@ class Kind:
     exact: bool
     exact_form: str
     overflows: str = NOTHING
+    oid: Oid = NO_OID
+    fixed_size: bool = False
+
+    @property
+    def holds_every_value(self) -> bool:
+        """True if the lake's type holds every value of the PostgreSQL type, so that `_lp_text` never has one of it."""
+        return self.overflows == NOTHING
+
+    @property
+    def is_string(self) -> bool:
+        """True if the lake keeps the value as a string."""
+        return self.spark_name == "string"
 
 
 def element_kind(kind: str) -> str | None:
@@ -119,23 +131,46 @@ _FAR = "`infinity`, `-infinity`, years BC, years after 9999"
 _NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
 
 
-def _plain(
-    name: str, pg_type: str, arrow: pa.DataType, spark: str, form: str, *, exact: bool, overflows: str = NOTHING
+def _kind(  # noqa: PLR0917  a row of the table below, in the order of its columns
+    name: str,
+    oid: int,
+    pg_type: str,
+    arrow: pa.DataType,
+    spark: str,
+    exact_form: str,
+    **facts: Any,
 ) -> Kind:
-    return Kind(name, (pg_type,), lambda _typmod: arrow, lambda _typmod: spark, spark, exact, form, overflows)
+    return Kind(
+        name,
+        (pg_type,),
+        lambda _typmod: arrow,
+        lambda _typmod: spark,
+        spark,
+        exact=facts.pop("exact", True),
+        exact_form=exact_form,
+        oid=Oid(oid),
+        **facts,
+    )
 
 
-def _text(name: str, pg_type: str, exact_form: str = "the string itself") -> Kind:
-    return _plain(name, pg_type, pa.string(), "string", exact_form, exact=True)
+def _text(
+    name: str, oid: int, pg_type: str, exact_form: str = "the string itself", *, fixed_size: bool = False
+) -> Kind:
+    return _kind(name, oid, pg_type, pa.string(), "string", exact_form, fixed_size=fixed_size)
 
+
+# PostgreSQL never stores a value of these types out of line.
+_FIXED = {"fixed_size": True}
+_TIME = {"exact": False, "overflows": _FAR} | _FIXED
+_FLOAT = {"exact": False} | _FIXED
 
 _SCALARS = (
-    _plain("bool", "boolean", pa.bool_(), "boolean", "`t` or `f`", exact=True),
-    _plain("int2", "smallint", pa.int16(), "smallint", "decimal digits", exact=True),
-    _plain("int4", "integer", pa.int32(), "int", "decimal digits", exact=True),
-    _plain("int8", "bigint", pa.int64(), "bigint", "decimal digits", exact=True),
-    _plain("float4", "real", pa.float32(), "float", _BITS.format(8, "7fc00000"), exact=False),
-    _plain("float8", "double precision", pa.float64(), "double", _BITS.format(16, "7ff8000000000000"), exact=False),
+    _kind("bool", 16, "boolean", pa.bool_(), "boolean", "`t` or `f`", **_FIXED),
+    _kind("int2", 21, "smallint", pa.int16(), "smallint", "decimal digits", **_FIXED),
+    _kind("int4", 23, "integer", pa.int32(), "int", "decimal digits", **_FIXED),
+    _kind("int8", 20, "bigint", pa.int64(), "bigint", "decimal digits", **_FIXED),
+    _kind("float4", 700, "real", pa.float32(), "float", _BITS.format(8, "7fc00000"), **_FLOAT),
+    _kind("float8", 701, "double precision", pa.float64(), "double", _BITS.format(16, "7ff8000000000000"), **_FLOAT),
     Kind(
         "numeric",
         ("numeric(p,s), p ≤ 38, 0 ≤ s ≤ p", "numeric pinned by configuration"),
@@ -145,25 +180,18 @@ _SCALARS = (
         exact=False,
         exact_form="digits with exactly s decimals",
         overflows=_NO_DECIMAL,
+        oid=Oid(1700),
     ),
-    _text("text", "text"),
-    _text("bpchar", "char(n)", "the string itself, with its blanks"),
-    _text("varchar", "varchar(n)"),
-    _text("name", "name"),
-    _text("uuid", "uuid", "the string itself, lower case"),
-    _plain("bytea", "bytea", pa.binary(), "binary", "`\\x` and lower-case hexadecimal digits", exact=True),
-    _plain("date", "date", pa.date32(), "date", "`YYYY-MM-DD`", exact=False, overflows=_FAR),
-    _plain("timestamp", "timestamp", pa.timestamp("us"), "timestamp_ntz", _CLOCK, exact=False, overflows=_FAR),
-    _plain(
-        "timestamptz",
-        "timestamp with time zone",
-        pa.timestamp("us", "UTC"),
-        "timestamp",
-        _INSTANT,
-        exact=False,
-        overflows=_FAR,
-    ),
-    _text("enum", "enum", "the label"),
+    _text("text", 25, "text"),
+    _text("bpchar", 1042, "char(n)", "the string itself, with its blanks"),
+    _text("varchar", 1043, "varchar(n)"),
+    _text("name", 19, "name", **_FIXED),
+    _text("uuid", 2950, "uuid", "the string itself, lower case", **_FIXED),
+    _kind("bytea", 17, "bytea", pa.binary(), "binary", "`\\x` and lower-case hexadecimal digits"),
+    _kind("date", 1082, "date", pa.date32(), "date", "`YYYY-MM-DD`", **_TIME),
+    _kind("timestamp", 1114, "timestamp", pa.timestamp("us"), "timestamp_ntz", _CLOCK, **_TIME),
+    _kind("timestamptz", 1184, "timestamp with time zone", pa.timestamp("us", "UTC"), "timestamp", _INSTANT, **_TIME),
+    _text("enum", 0, "enum", "the label", **_FIXED),
 )
 
 
@@ -185,31 +213,12 @@ def _array_of(kind: Kind) -> Kind:
 _ALL = (
     *_SCALARS,
     *map(_array_of, _SCALARS),
-    _text(EXACT_TEXT, "everything else", "the string itself: PostgreSQL's output"),
+    _text(EXACT_TEXT, 0, "everything else", "the string itself: PostgreSQL's output"),
 )
 
 KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
-_KIND_BY_OID = MappingProxyType(
-    {
-        16: "bool",
-        17: "bytea",
-        19: "name",
-        20: "int8",
-        21: "int2",
-        23: "int4",
-        25: "text",
-        700: "float4",
-        701: "float8",
-        1042: "bpchar",
-        1043: "varchar",
-        1082: "date",
-        1114: "timestamp",
-        1184: "timestamptz",
-        _NUMERIC: "numeric",
-        2950: "uuid",
-    }
-)
+_BY_OID: Mapping[int, Kind] = MappingProxyType({kind.oid: kind for kind in _SCALARS if kind.oid != NO_OID})
 
 
 def resolve_kind(
@@ -261,7 +270,7 @@ def _scalar(catalog_type: CatalogType, typmod: int) -> tuple[str, str]:
     letter = catalog_type.base_typtype if domain else catalog_type.typtype
     if letter == "e":
         return "enum", ""
-    kind = _KIND_BY_OID.get(oid, EXACT_TEXT) if letter == "b" else EXACT_TEXT
+    kind = _BY_OID[oid].name if letter == "b" and oid in _BY_OID else EXACT_TEXT
     if kind == "numeric" and not fits_decimal(typmod):
         return EXACT_TEXT, kind if typmod == -1 else ""
     return kind, ""

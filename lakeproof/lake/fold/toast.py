@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED, scratch
-from lakeproof.lake.columns import NEVER_TOASTED, has_old_rows, large_columns
+from lakeproof.lake.columns import has_old_rows, large_columns
 from lakeproof.lake.fold.lineage import BASE_KEY, HAS_BASE, LINEAGE, with_lineage
 from lakeproof.lake.fold.unchanged_values import NOT_THERE, has_value, holder, marks
 from lakeproof.lake.rows.columns import col, pick
@@ -29,6 +29,7 @@ from lakeproof.lake.rows.matching import same_key
 from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.rows.refusal import refuse_invariant, refuse_table
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS
 
 # Up to this number, the keys whose base is fetched are sent to every task, so that the base is scanned without a shuffle.
 BROADCAST_KEYS_MAX = 1_000_000
@@ -82,7 +83,7 @@ def mark(
 
 
 def _keys_max(schema: SchemaVersion, key: Sequence[str]) -> int:
-    fixed = {c.name for c in schema.columns if c.kind in NEVER_TOASTED}
+    fixed = {c.name for c in schema.columns if c.kind in FIXED_SIZE_KINDS}
     return BROADCAST_KEYS_MAX if fixed.issuperset(key) else BROADCAST_TEXT_KEYS_MAX
 
 

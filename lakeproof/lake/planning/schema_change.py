@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakeproof.lake.columns import NEVER_TOASTED
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.cast import cast_column
-from lakeproof.values.exact_kinds import WHOLE_KINDS, needs_key_text
+from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, WHOLE_KINDS, needs_key_text
 from lakeproof.values.types import precision_scale, spark_type
 
 # The value is the same number; PostgreSQL's texts differ for floats only.
@@ -148,7 +147,7 @@ def _carries(old: Column, new: Column, *, same_table: bool) -> bool:
     if not same_table:
         # `_lp_text` and `_lp_from` go by attribute numbers, which another table gives anew.
         same = (old.type_oid, old.typmod, old.kind) == (new.type_oid, new.typmod, new.kind)
-        return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS & NEVER_TOASTED)
+        return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS & FIXED_SIZE_KINDS)
     if (old.kind, new.kind) in _WIDER:
         return True
     alike = old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _CHARACTERS

@@ -28,7 +28,7 @@ from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import quoted
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.cast import beside_patterns
-from lakeproof.values.exact_kinds import _STRINGS, WHOLE_KINDS, is_ended, key_columns
+from lakeproof.values.exact_kinds import STRING_KINDS, WHOLE_KINDS, is_ended, key_columns
 from lakeproof.values.types import element_kind, precision_scale
 
 # A text that contains one of these is quoted in an array's text, with backslashes.
@@ -182,7 +182,7 @@ def _text_of_kind(column: Column, x: str) -> str:
         each = f"coalesce({_element_text(replace(column, kind=of), 'e')}, 'NULL')"
         return f"concat('{{', array_join(transform({x}, e -> {each}), ','), '}}')"
     kind = column.kind
-    if kind in _STRINGS:
+    if kind in STRING_KINDS:
         return x
     if kind in ("int2", "int4", "int8"):
         return f"cast({x} as string)"
@@ -202,7 +202,7 @@ def _element_text(column: Column, x: str) -> str:
         return f"concat('\"', {text}, '\"')"
     if column.kind == "bytea":
         return f"concat('\"\\\\', {text}, '\"')"
-    if column.kind not in _STRINGS:
+    if column.kind not in STRING_KINDS:
         return text
     escaped = f"regexp_replace({x}, r'{_ESCAPED}', r'{_ESCAPE}')"
     quoted_text = f"concat('\"', {escaped}, '\"')"

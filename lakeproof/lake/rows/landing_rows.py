@@ -25,8 +25,8 @@ from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.cast import MARK
+from lakeproof.values.exact_kinds import INTEGER_KINDS
 
-INTEGER_KINDS = frozenset({"int2", "int4", "int8"})
 _HIDDEN = (
     f"{LSN} bigint",
     f"{SEQ} bigint",
