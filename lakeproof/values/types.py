@@ -185,13 +185,13 @@ _SCALARS = (
     _text("text", 25, "text"),
     _text("bpchar", 1042, "char(n)", "the string itself, with its blanks"),
     _text("varchar", 1043, "varchar(n)"),
-    _text("name", 19, "name", **_FIXED),
-    _text("uuid", 2950, "uuid", "the string itself, lower case", **_FIXED),
+    _text("name", 19, "name", fixed_size=True),
+    _text("uuid", 2950, "uuid", "the string itself, lower case", fixed_size=True),
     _kind("bytea", 17, "bytea", pa.binary(), "binary", "`\\x` and lower-case hexadecimal digits"),
     _kind("date", 1082, "date", pa.date32(), "date", "`YYYY-MM-DD`", **_TIME),
     _kind("timestamp", 1114, "timestamp", pa.timestamp("us"), "timestamp_ntz", _CLOCK, **_TIME),
     _kind("timestamptz", 1184, "timestamp with time zone", pa.timestamp("us", "UTC"), "timestamp", _INSTANT, **_TIME),
-    _text("enum", 0, "enum", "the label", **_FIXED),
+    _text("enum", 0, "enum", "the label", fixed_size=True),
 )
 
 
