@@ -147,7 +147,7 @@ def _tables(conn: psycopg.Connection[Any]) -> int:
 
 
 def _altered(conn: psycopg.Connection[Any]) -> int:
-    """Add a column to every table between its rows, each in a transaction of its own."""
+    """Add a column to every table between its rows, each in its own transaction."""
     rows = _tables(conn)
     conn.autocommit = True
     conn.execute("""

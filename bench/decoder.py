@@ -106,7 +106,7 @@ class Measured:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table; each case runs in a process of its own, so that its peak memory can be measured."""
+    """Print the table; each case runs in its own process, so that its peak memory can be measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=100_000)
     parser.add_argument("--per-transaction", type=int, default=100)

@@ -118,7 +118,7 @@ def wal_end(server: EmbeddedPostgres) -> Lsn:
 
 
 def execute(server: EmbeddedPostgres, *statements: LiteralString | Composed) -> None:
-    """Run the statements, each in a transaction of its own."""
+    """Run the statements, each in its own transaction."""
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for statement in statements:
             conn.execute(statement)

@@ -1,4 +1,4 @@
-"""Runs every benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
+"""Runs every benchmark of docs/benchmarks.md, one after the other, each in its own process.
 
 The measurements do not belong here; each benchmark has its own module.
 """

@@ -1,6 +1,6 @@
 """Copies a table with the tools that a Python user would choose, each to one durable Parquet file per connection.
 
-It is a program of its own, in an environment that `bench.bootstrap` creates: importing lakeproof does not belong here.
+It is a separate program, in an environment that `bench.bootstrap` creates: importing lakeproof does not belong here.
 
     python bench/snapshot_peers.py PEER URI FOLDER CONNECTIONS ROWS
 """

@@ -1,4 +1,4 @@
-"""One drain of the demonstration's source as a Dagster run, in a process of its own, until it is asked to end.
+"""One drain of the demonstration's source as a Dagster run, in its own process, until it is asked to end.
 
 It waits for the landing's first manifest, so that it starts while the first copy is still going on. The drain itself does
 not belong here (`lakeproof.commands.drain`).

@@ -50,7 +50,7 @@ class Children:
         graceful: bool = True,
         visible: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start `command` in a session of its own, its output in `<state>/<name>.log`.
+        """Start `command` in its own session, its output in `<state>/<name>.log`.
 
         A `visible` child writes to our stdout. A `graceful` child gets SIGTERM and `grace_s` seconds to end, others SIGKILL.
         """

@@ -1,6 +1,6 @@
 """The demonstration's pipeline, step by step: publication, bootstrap, compaction, view, proof.
 
-It is a process of its own, which `demo.run` may kill at any moment, so that Ctrl-C doesn't wait for a merge. The server, the
+It is a separate process, which `demo.run` may kill at any moment, so that Ctrl-C doesn't wait for a merge. The server, the
 workload and the drain do not belong here (`demo.run`).
 """
 
@@ -52,7 +52,7 @@ def main() -> int:
         (str(row.table), count(row.source_rows), count(row.lake_rows), row.position or "-", _word(row.status))
         for row in rows
     ])  # fmt: skip
-    print(f"  {_verdict(rows)}", flush=True)
+    print(f"  {_outcome(rows)}", flush=True)
     return 0 if all(row.status == "equal" for row in rows) else 1
 
 
@@ -110,7 +110,7 @@ def _word(status: str) -> str:
     return "yes" if status == "equal" else status
 
 
-def _verdict(rows: Sequence[TableRow]) -> str:
+def _outcome(rows: Sequence[TableRow]) -> str:
     unequal = [str(row.table) for row in rows if row.status != "equal"]
     if unequal:
         return f"NOT proved equal: {', '.join(unequal)}"

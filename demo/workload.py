@@ -1,6 +1,6 @@
 """A live workload on the shop until SIGTERM stops it: random, seeded, at a bounded rate.
 
-It is a process of its own, so that it does not share the demonstration's interpreter. The transactions do not belong here
+It is a separate process, so that it does not share the demonstration's interpreter. The transactions do not belong here
 (`demo.shop`).
 """
 

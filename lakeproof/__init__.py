@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.changes import changes
     from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
     from lakeproof.lake.read.register import register
-    from lakeproof.lake.read.subscribe import SubscribeOptions, subscribe
+    from lakeproof.lake.read.subscribe import subscribe
     from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
-__all__ = ["SubscribeOptions", "__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
+__all__ = ["__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
 
 _PUBLIC = {
-    "SubscribeOptions": ("lakeproof.lake.read.subscribe", "SubscribeOptions"),
     "as_of": ("lakeproof.lake.read.as_of", "as_of"),
     "changes": ("lakeproof.lake.read.changes", "changes"),
     "open": ("lakeproof.lake.read.open", "open_lake"),

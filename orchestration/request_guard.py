@@ -87,7 +87,7 @@ def refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> 
 
 
 def _opens_a_page(scope: Scope, headers: Mapping[str, str]) -> bool:
-    """True if a link on another page was followed to a page of the UI, in a tab of its own."""
+    """True if a link on another page was followed to a page of the UI, in its own tab."""
     return (
         scope["type"] == "http"
         and scope["method"] == "GET"

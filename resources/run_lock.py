@@ -1,4 +1,4 @@
-"""The lock that the runs of a job hold for as long as their processes live: it tells a killed run from a working one.
+"""The lock that a job's runs hold while their processes live: it distinguishes a killed run from a working one.
 
 What follows from that does not belong here (`orchestration.policies.run`); the engine's own locks keep two writers out of
 the lake.
@@ -18,7 +18,7 @@ from lakeproof.storage.paths import run_lock
 from lakeproof.storage.store import make_root
 
 _log = logging.getLogger("lakeproof.dagster")
-# A probe in `has_live_process` takes microseconds; whoever has the lock for longer keeps it, and must not stop a run.
+# A probe in `has_live_process` takes microseconds; a process that has the lock for longer keeps it, and must not stop a run.
 _ATTEMPT_S = 5.0
 
 # A process that makes several runs, as tests do, needs one descriptor for all runs of a job.

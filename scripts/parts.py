@@ -67,7 +67,7 @@ class Result:
     """
 
     name: str
-    verdict: str
+    outcome: str
     seconds: float
     tests: str = ""
     failures: tuple[str, ...] = ()
@@ -125,10 +125,10 @@ def main() -> int:
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
     if arguments.which == "test-all" and not arguments.only:
         _record(results, wall_s)
-    verdicts = {result.verdict for result in results if result.verdict != _BUSY}
-    if "out of time" in verdicts:
+    consequences = {result.outcome for result in results if result.outcome != _BUSY}
+    if "out of time" in consequences:
         return 3
-    return 0 if verdicts <= {"passed"} else 1
+    return 0 if consequences <= {"passed"} else 1
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for result in (future.result() for future in done):
                     yield result
-                    if result.verdict == "out of time":
+                    if result.outcome == "out of time":
                         waiting.clear()
         except BaseException:
             processes.end()
@@ -178,20 +178,20 @@ def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
 def _again(results: list[Result], deadline: float) -> list[Result]:
     """Run the failed tests of parts that ran beside others once more, if they are few and nothing else failed.
 
-    If all of them pass, the verdicts of their parts in `results` become _BUSY.
+    If all of them pass, the consequences of their parts in `results` become _BUSY.
     """
     beside = {part.name for part in TESTS}
-    wrong = [result for result in results if result.verdict != "passed"]
+    wrong = [result for result in results if result.outcome != "passed"]
     failed = [test for result in wrong for test in result.failed]
-    clear = all(result.name in beside and result.verdict == "failed (1)" and result.failed for result in wrong)
+    clear = all(result.name in beside and result.outcome == "failed (1)" and result.failed for result in wrong)
     if not wrong or not clear or len(failed) > _AGAIN_MAX:
         return []
     result = _run(Part("again, alone", (*_PYTEST, *failed)), deadline, _Processes())
-    if result.verdict == "passed":
+    if result.outcome == "passed":
         for number, earlier in enumerate(results):
             if earlier in wrong:
                 unsteady = tuple(line.replace("failed:", "unsteady, passed alone:", 1) for line in earlier.failures)
-                results[number] = replace(earlier, verdict=_BUSY, failures=unsteady)
+                results[number] = replace(earlier, outcome=_BUSY, failures=unsteady)
     return [result]
 
 
@@ -226,14 +226,14 @@ def _run(part: Part, deadline: float, processes: _Processes) -> Result:
         process = processes.start(command, output.fileno() if part.beside else None)
         try:
             status = process.wait(max(deadline - time.monotonic(), 1))
-            verdict = "passed" if status == 0 else f"failed ({status})"
+            outcome = "passed" if status == 0 else f"failed ({status})"
         except subprocess.TimeoutExpired:
             _end(process)
-            verdict = "out of time"
+            outcome = "out of time"
         if part.beside:
             output.seek(0)
             print(f"== {part.name}: output\n" + output.read().decode(errors="replace"), flush=True)
-        return Result(part.name, verdict, time.monotonic() - started, *_counted(counts))
+        return Result(part.name, outcome, time.monotonic() - started, *_counted(counts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -268,7 +268,7 @@ def _failure(case: ET.Element) -> str:
 
 def _table(results: list[Result], wall_s: float) -> list[str]:
     total = Result("all", "", wall_s)
-    rows = [f"{r.name:<20} {r.seconds:>8.1f}  {r.verdict:<12} {r.tests}".rstrip() for r in (*results, total)]
+    rows = [f"{r.name:<20} {r.seconds:>8.1f}  {r.outcome:<12} {r.tests}".rstrip() for r in (*results, total)]
     return ["", "part                  seconds  result", *rows]
 
 

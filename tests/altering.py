@@ -40,14 +40,14 @@ _FAMILIES = {"int2": "int", "int4": "int", "int8": "int", "float4": "float", "fl
 
 
 class Altering:
-    """One table whose columns come, go and change; what it has is known from what was done. `bag`: without a key."""
+    """A table whose columns come, go and change; its contents follow from the statements run. `bag`: without a key."""
 
     def __init__(self, database: Database, name: str, chance: random.Random, *, bag: bool) -> None:
         self.table = Identifier(name)
         self.chance = chance
         self.bag = bag
         self.ways: tuple[str, ...] = _WAYS
-        # The kinds of columns that may still be added; None if it does not matter whether columns can be told apart.
+        # The kinds of columns that may still be added; None if it does not matter whether columns can be distinguished.
         self.unspent: set[str] | None = None
         # The columns that were added since, in order, the kinds of all that were, and whether older or fresh ones went.
         self.fresh: list[str] = []
@@ -63,7 +63,7 @@ class Altering:
             database.execute(SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(self.table))
 
     def apart(self) -> None:
-        """From here to the next reading of the catalog nothing is done that nobody could tell apart."""
+        """Until the next reading of the catalog, allow only changes that can be distinguished."""
         self.ways, self.unspent = self.chance.choice(_APART), {_family(kind) for kind in _TYPES}
         self.fresh, self.added, self.went = [], set(), set()
 
@@ -79,7 +79,7 @@ class Altering:
                 seen(cursor)
 
     def touch(self, cursor: psycopg.Cursor[tuple[object, ...]]) -> None:
-        """One row more, so that the newest schema is sent."""
+        """Insert a row, so that the newest schema is sent."""
         cursor.execute(self._insert())
 
     def _ddl(self) -> Composed:
@@ -133,7 +133,7 @@ class Altering:
         return SQL("ALTER TABLE {} ALTER {} TYPE {}").format(self.table, Identifier(name), _sql(self.columns[name]))
 
     def _kinds(self) -> list[LiteralString]:
-        """Of what a new column may be."""
+        """Return the kinds that a new column may have."""
         return [kind for kind in _TYPES if self.unspent is None or _family(kind) in self.unspent]
 
     def _may_go(self, name: str) -> bool:

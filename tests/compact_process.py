@@ -1,4 +1,4 @@
-"""A compaction in a process of its own, to be killed: `python -m tests.compact_process LAKE`.
+"""A compaction in its own process, to be killed: `python -m tests.compact_process LAKE`.
 
 The failpoint comes from the environment; the simulated source's server is never asked.
 """

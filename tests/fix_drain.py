@@ -88,7 +88,7 @@ class Drained:
         return Lsn.parse(self.database.value(query, [self.slot]))
 
     def active_pid(self) -> int | None:
-        """Who holds the slot."""
+        """Return the process that holds the slot."""
         pids = self.database.rows("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", [self.slot])
         return pids[0][0] if pids else None
 
@@ -128,7 +128,7 @@ class Drained:
             return sorted(conn.execute(query).fetchall(), key=repr)
 
     def start_process(self, until: str, failpoint: str = "", **limits: Any) -> subprocess.Popen[str]:
-        """A drain in a process of its own, by `tests/drain_process.py`; its result is the last line of its output."""
+        """A drain in its own process, by `tests/drain_process.py`; its result is the last line of its output."""
         given = {"dsn": self.dsn, "lake": str(self.lake), "slot": self.slot, "drain": limits, "until": until}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.drain_process"],
@@ -147,7 +147,7 @@ class Drained:
 
     @contextmanager
     def running(self, until: str, failpoint: str = "", **limits: Any) -> Iterator[subprocess.Popen[str]]:
-        """The same, killed at the end of the block if it still runs."""
+        """Start the process; kill it at the end of the block if it still runs."""
         process = self.start_process(until, failpoint, **limits)
         try:
             yield process
@@ -216,12 +216,12 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
 
 
 def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 120.0) -> str:
-    """SIGTERM; the drain ends in order. Gives what it told on the way."""
+    """Send SIGTERM, let the drain end in order, and return its events."""
     process.terminate()
     try:
         _, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        # Where its threads stand goes to what it told, which is shown when it is killed.
+        # Its threads' stacks go to its output, which is shown when it is killed.
         process.send_signal(signal.SIGUSR1)
         time.sleep(1.0)
         raise

@@ -1,4 +1,4 @@
-"""One Spark session for a run of the tests, small enough for a machine that runs other things too."""
+"""A Spark session for a run of the tests, small enough for a machine that runs other things too."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _CONF = {
 
 @dataclass
 class Database:
-    """One database of the embedded server; `dsn` is a superuser's."""
+    """A database of the embedded server; `dsn` is a superuser's."""
 
     server: EmbeddedPostgres
     name: str
@@ -54,7 +54,7 @@ class Database:
         return psycopg.connect(self.dsn, autocommit=autocommit)
 
     def execute(self, *statements: LiteralString | SQL | Composed) -> None:
-        """Each statement is a transaction of its own."""
+        """Each statement is a separate transaction."""
         with self.connect() as conn:
             for statement in statements:
                 conn.execute(statement)
@@ -88,7 +88,7 @@ class Database:
         return psycopg.conninfo.make_conninfo(self.dsn, user=name, password=secret)
 
     def source(self, **settings: Any) -> SourceConfig:
-        """A source on this database: publication `pub`, slot named after the database, as long as nothing else is said."""
+        """A source on this database: publication `pub`, slot named after the database, by default."""
         given = {"name": "shop", "dsn": self.secret, "publication": "pub", "slot": self.name, **settings}
         return SourceConfig(**given)
 
@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Once per version for whoever uses a server."""
+    """Run each test that uses a server once per version."""
     majors = _majors(metafunc.config)
     if majors and "server_version" in metafunc.fixturenames:
         metafunc.parametrize("server_version", majors, indirect=True, scope="session", ids=lambda major: f"pg{major}")

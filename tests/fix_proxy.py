@@ -34,7 +34,7 @@ class End(Enum):
     RESET = "reset"
     # The client sees an end, the server goes on: it notices by itself, or when somebody wants the slot.
     HALF = "half"
-    # Nothing passes to the client any more, and nobody is told; what the client sends still arrives.
+    # Nothing passes to the client any more, without an error; what the client sends still arrives.
     STALL = "stall"
 
 
@@ -70,7 +70,7 @@ def random_faults(
 
 @dataclass
 class _Line:
-    """One connection's two sockets."""
+    """A connection's two sockets."""
 
     client: socket.socket
     server: socket.socket
@@ -91,7 +91,7 @@ class _Line:
 
 
 class Proxy:
-    """Listens on a port of its own and passes on to `target`; a context manager that leaves no thread behind.
+    """Listens on its own port and passes on to `target`; a context manager that leaves no thread behind.
 
     `faults` and `refusing` may be changed at any time and hold for the connections that come then.
     """
@@ -122,7 +122,7 @@ class Proxy:
         self._listener.close()
 
     def dsn(self, dsn: str) -> str:
-        """The same through this proxy."""
+        """Return the DSN through this proxy."""
         return make_conninfo("", **{**conninfo_to_dict(dsn), "host": "127.0.0.1", "port": str(self.port)})
 
     def cut(self, *, reset: bool = False) -> None:
@@ -173,14 +173,14 @@ class Proxy:
             self._start(self._down, line)
 
     def _up(self, line: _Line) -> None:
-        """From the client to the server."""
+        """Pass bytes from the client to the server."""
         with suppress(OSError):
             while (data := _received(line.client, line)) is not None:
                 line.server.sendall(data)
         line.close()
 
     def _down(self, line: _Line) -> None:
-        """From the server to the client, with what the connection is to suffer."""
+        """Pass bytes from the server to the client, with the connection's faults."""
         half = False
         with suppress(OSError):
             while (data := _received(line.server, line)) is not None:

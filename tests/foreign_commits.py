@@ -19,7 +19,7 @@ from tests.lake_steps import make_config
 from tests.simulated_rows import schema
 from tests.simulated_source import SimulatedSource, SimulatedTable
 
-NAMES = ("deleted", "told", "bag", "good")
+NAMES = ("deleted", "history_only", "bag", "good")
 RNG = random.Random(1)
 
 
@@ -58,6 +58,6 @@ def place(source: SimulatedSource, layer: str, name: str) -> str:
     return f"delta.{quoted(source.paths.url(key))}"
 
 
-def stray(spark: SparkSession, statement: str, table: str) -> None:
+def foreign_commit(spark: SparkSession, statement: str, table: str) -> None:
     """Somebody's session runs a statement about THE_TABLE."""
     spark.newSession().sql(statement.replace("THE_TABLE", table))

@@ -24,7 +24,7 @@ from tests.simulated_source import SOURCE, SimulatedSource
 
 
 def make_config(lake: Path, cycle_rows: int = 2_000_000, strategy: Literal["auto", "merge"] = "auto") -> Config:
-    """One source, whose server is never asked."""
+    """Return a configuration with a source whose server is never asked."""
     source = SourceConfig(
         name=SOURCE,
         dsn=SecretStr("host=nowhere"),
@@ -48,5 +48,5 @@ def check(spark: SparkSession, config: Config, source: SimulatedSource, names: l
 
 
 def run_compact(spark: SparkSession, config: Config, end: Lsn | None = None) -> list[CutReport]:
-    """Compact without telling anyone."""
+    """Compact without progress reports."""
     return compact(config, SOURCE, spark, silent, Stop(), end)

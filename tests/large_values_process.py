@@ -30,7 +30,7 @@ _TEXT = SQL("(SELECT string_agg(md5((g + {salt})::text), '') FROM generate_serie
 
 
 def main(given: dict[str, Any]) -> None:
-    """All three cases in one source, so in one driver."""
+    """Run all three cases in one source, so in one driver."""
     config = make_config(given["dsn"], Path(given["lake"]), given["slot"])
     with psycopg.connect(given["dsn"], autocommit=True) as conn:
         _fill(conn, given)

@@ -53,7 +53,7 @@ from lakeproof.schema import SchemaVersion
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row to come; its position is set at the transaction's commit."""
+    """A row to come; its position is set at the transaction's commit."""
 
     transaction: int
     seq: int
@@ -75,7 +75,7 @@ class _Assembler:
     messages: list[tuple[LogicalMessage | Origin, int | None, int]] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
-        """One message of the stream."""
+        """Take a message of the stream."""
         match message:
             case Begin():
                 if self.begun is not None:
@@ -87,12 +87,12 @@ class _Assembler:
                 if not message.transactional and not has_position(message.lsn):
                     raise ProtocolError(b"M", 2, "the message has no position")
                 if message.transactional and self.begun is None:
-                    raise ProtocolError(b"M", 1, "a transactional message stands outside a transaction")
+                    raise ProtocolError(b"M", 1, "a transactional message is outside a transaction")
                 place = len(self.transactions) if message.transactional else None
                 self.messages.append((message, place, 0 if place is None else self.seq))
             case _:
                 if self.begun is None:
-                    raise ProtocolError(b"", 0, "the message stands outside a transaction")
+                    raise ProtocolError(b"", 0, "the message is outside a transaction")
                 self._inside(message)
 
     def _commit(self, commit: Commit) -> None:
@@ -172,7 +172,7 @@ class _Assembler:
 
 
 def assemble(frames: Sequence[Frame], relations: RelationCache) -> Batch:
-    """What `BatchDecoder.decode` gives for the same frames; raises the same errors, with other words."""
+    """Return what `BatchDecoder.decode` gives for the same frames; raises the same errors, with other words."""
     assembler = _Assembler(relations)
     for frame in frames:
         assembler.take(decode(message_of(bytes(frame))))

@@ -91,7 +91,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class State:
-    """One thing that may be found: `chosen` is what became of each name and file that was uncertain."""
+    """A state that the disk may be in: `chosen` is the outcome of each name and file that was uncertain."""
 
     moment: Moment
     chosen: tuple[int, ...]
@@ -149,7 +149,7 @@ class Moment:
         return names + [number for number, options in self.contents.items() if len(options) > 1]
 
     def states(self, rng: random.Random, limit: int) -> Iterator[State]:
-        """All of them if they are at most `limit`, else some."""
+        """Yield all states if they are at most `limit`, else some."""
         counts = [len(self.contents[p]) if isinstance(p, int) else len(self.names[p[0]][p[1]]) for p in self.uncertain]
         total = 1
         for count in counts:

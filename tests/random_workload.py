@@ -51,7 +51,7 @@ _NUMERICS = ("1", "1.0", "1.00", "-5", "NaN", "123456789012345678901234567890.12
 
 @dataclass
 class RandomWorkload:
-    """Random transactions over `w.*`; `step` runs one, `run` many until told to stop.
+    """Random transactions over `w.*`; `step` runs one, `run` many until asked to stop.
 
     The seed decides everything the workload does (not how it interleaves with other sessions).
     """
@@ -85,7 +85,7 @@ class RandomWorkload:
         return done
 
     def step(self) -> None:
-        """One transaction of one to eight random changes, some of them rolled back, wholly or to a savepoint."""
+        """Run a transaction of one to eight random changes, some of them rolled back, wholly or to a savepoint."""
         cursor = self._connection.cursor()
         cursor.execute("BEGIN")
         for _ in range(self._random.randint(1, 8)):

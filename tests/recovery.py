@@ -61,12 +61,12 @@ class Shop:
 
     @classmethod
     def of(cls, database: Database, lake: Path) -> Shop:
-        """On a database of the run's server."""
+        """Return a source on a database of the run's server."""
         return cls(database.dsn, database.name, lake)
 
     @property
     def config(self) -> Config:
-        """One source, called shop."""
+        """Return a configuration with one source, called shop."""
         source = SourceConfig(name="shop", dsn=SecretStr(self.dsn), publication="pub", slot=self.slot)
         views = {}
         if self.view is not None:
@@ -75,7 +75,7 @@ class Shop:
 
     @property
     def paths(self) -> LakePaths:
-        """Of the source."""
+        """Return the paths of the source."""
         return LakePaths(str(self.lake), "shop")
 
     def begin(self) -> None:
@@ -88,7 +88,7 @@ class Shop:
         bootstrap(self.config, "shop")
 
     def execute(self, *statements: LiteralString | SQL | Composed) -> None:
-        """Each a transaction."""
+        """Run the statements, each in a separate transaction."""
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             for statement in statements:
                 conn.execute(statement)
@@ -106,11 +106,11 @@ class Shop:
         self.execute(*(SQL(statement).format(first=first) for statement in statements))
 
     def drain(self) -> None:
-        """All that is there."""
+        """Drain all waiting changes."""
         drain(self.config, "shop", Until.caught_up())
 
     def compact(self, spark: SparkSession) -> list[CutReport]:
-        """Until nothing is left to do."""
+        """Compact until nothing is left to do."""
         return compact(self.config, "shop", spark, silent, Stop())
 
     def chain(self) -> Chain:
@@ -141,12 +141,12 @@ class Shop:
         return actual
 
     def history(self, spark: SparkSession, table: TableName) -> list[Any]:
-        """All rows in their order."""
+        """Return all rows of history in their order."""
         path = self.paths.url(self.paths.history(table))
         return list(spark.read.format("delta").load(path).orderBy("_lp_ord").collect())
 
     def run_killed(self, command: str, failpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`lakeproof COMMAND shop` in a process of its own that is killed at a place."""
+        """`lakeproof COMMAND shop` in its own process that is killed at a place."""
         file = self.lake.with_suffix(".yaml")
         document = {
             "lake": str(self.lake),

@@ -72,7 +72,7 @@ def images_of(frame: DataFrame, version: SchemaVersion) -> Counter[tuple[str, Ro
 
 
 def row_of(record: Mapping[str, Any], version: SchemaVersion) -> Row:
-    """One row of the lake, `_lp_text` included, in that form."""
+    """Return a row of the lake, `_lp_text` included, in that form."""
     texts = json.loads(record["_lp_text"] or "{}")
     cells = []
     for column in version.columns:

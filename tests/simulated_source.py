@@ -45,7 +45,7 @@ States: TypeAlias = dict[TableName, Counter[Row]]
 
 @dataclass(slots=True)
 class Event:
-    """One landing row in the making; `cells` is None for a truncate."""
+    """A landing row in the making; `cells` is None for a truncate."""
 
     op: str
     cells: Row | None
@@ -113,7 +113,7 @@ class SimulatedSource:
         self._remember()
 
     def table(self, name: str) -> SimulatedTable:
-        """By bare name."""
+        """Return a table by its bare name."""
         return next(t for n, t in self.tables.items() if n.name == name)
 
     def insert(self, table: SimulatedTable, row: Row, *, lost: bool = False) -> None:

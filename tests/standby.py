@@ -30,7 +30,7 @@ def make_standby(primary: EmbeddedPostgres, result: Callable[..., EmbeddedPostgr
         "primary_conninfo": f"host=127.0.0.1 port={primary.port} user=postgres password={primary.password} dbname=postgres",
         "primary_slot_name": PHYSICAL,
         "hot_standby_feedback": "on",
-        # The copied ALTER SYSTEM would make the promoted one wait for a standby of its own.
+        # The copied ALTER SYSTEM would make the promoted one wait for its own standby.
         **({"sync_replication_slots": "on", "synchronized_standby_slots": ""} if sync else {}),
     }
     # Its roles are copies of the primary's.

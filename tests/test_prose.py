@@ -23,6 +23,9 @@ _NAMES = {"found", "told", "made", "wanted", "said", "known", "at"}
 _PUBLIC = {("lakeproof/lake/read/open.py", "at"), ("lakeproof/lake/read/as_of.py", "at")}
 # A room with few words has no rate: so many more than the limit allows are no fault.
 _SLACK = 2
+# Verbs of speech for what is reported, shown, recorded or known, and conjunctions that no sentence begins with.
+_SPEECH = re.compile(r"\b(?:told|tells|telling|said)\b", re.IGNORECASE)
+_FRAGMENTS = {"And", "Nor", "Neither", "Or", "Of", "Also"}
 OPENINGS_MAX = 0.01
 WHERE_PER_IF_MAX = 0.5
 
@@ -128,6 +131,31 @@ def test_docstrings_begin_with_a_verb_or_a_noun(room: str) -> None:
     share = len(places) / max(docstrings, 1)
     if share > OPENINGS_MAX:
         _fail_if(places, f"{room}: {share:.3f} of {docstrings} docstrings begin with a question word")
+
+
+@pytest.mark.parametrize("room", sorted(_modules()))
+def test_docstrings_are_no_fragments(room: str) -> None:
+    """A docstring is understood without its test's name: it does not begin in the middle of a sentence."""
+    places = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in _modules()[room]
+        for line, text in _docstrings(path)
+        if re.split(r"\W", text, maxsplit=1)[0] in _FRAGMENTS
+    ]
+    _fail_if(places, f"{room}: docstrings that begin with {', '.join(sorted(_FRAGMENTS))}")
+
+
+@pytest.mark.parametrize("room", sorted([*_modules(), "docs"]))
+def test_nothing_is_told(room: str) -> None:
+    """Things are reported, shown, recorded, named or known; rows and columns are distinguished."""
+    paths = _pages() if room == "docs" else _modules()[room]
+    places = [
+        f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
+        for path in paths
+        for line in _prose(path).splitlines()
+        if _SPEECH.search(line)
+    ]
+    _fail_if(places, f"{room}: told, tells, telling or said")
 
 
 @pytest.mark.parametrize("room", sorted(_modules()))

@@ -1,6 +1,6 @@
 """Rules about the source itself: sizes, docstrings, names, SQL, links, what lies at the root.
 
-What ruff, mypy and the import contracts can say is said in pyproject.toml, not here.
+Rules that ruff, mypy and the import contracts can check stand in pyproject.toml, not here.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ _FOREIGN_TEXTS = {
 
 
 def test_no_code_reads_a_sentence() -> None:
-    """What is decided on is a value: an improved message must change nothing but the message."""
+    """Code decides on values: a better message must change nothing but the message."""
     faults = [
         f"{_name(path)}:{node.lineno}"
         for path in _python()
@@ -328,7 +328,7 @@ def test_every_link_in_the_documentation_leads_somewhere() -> None:
 
 
 def test_messages_name_pages_of_the_manual_that_are_there_and_no_files() -> None:
-    """Who installed the package has no folder `docs`: a page and a section go by their titles, which must exist."""
+    """An installed package has no folder `docs`: messages name a page and a section by their titles, which must exist."""
     titles: dict[str, set[str]] = {}
     for path in sorted((ROOT / "docs").glob("*.md")):
         first, *rest = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -374,5 +374,5 @@ def test_no_file_is_a_large_blob() -> None:
 
 
 def test_the_docker_folder_is_no_package() -> None:
-    """With an __init__.py it would hide the Docker SDK, which Dagster's launcher imports."""
+    """An __init__.py would hide the Docker SDK, which Dagster's launcher imports."""
     assert not (ROOT / "docker" / "__init__.py").exists()

@@ -1,6 +1,6 @@
 """Proofs as assets: `proof/<key>` is the result of the last proof of the asset `<key>`, and carries the check.
 
-Comparing does not belong here (`lakeproof.commands.prove`), nor interpreting the result (`verdicts`). Differing keys stay in
+Comparing does not belong here (`lakeproof.commands.prove`), nor interpreting the result (`outcomes`). Differing keys stay in
 the engine's report: they are values of rows.
 
 Dagster shows the result of a check until its asset is materialized again. So an asset and its proof are two assets, and only
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import dagster as dg
 from pyspark.sql import SparkSession
 
-from assets.checks.verdicts import UNREACHED, Verdict, history_verdict, table_verdict, view_verdict
+from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine_in_turn
 from assets.support.event_log import to_run_log
@@ -109,13 +109,13 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
-        verdicts = _verdicts(selected, proofs, settings.last_proofs(source.name), failed)
+        outcomes = _verdicts(selected, proofs, settings.last_proofs(source.name), failed)
         for check in selected.checks:
-            verdict = verdicts[check.asset_key]
-            if verdict.compared and check.asset_key in assets:
-                yield _materialization(check.asset_key, verdict)
+            outcome = outcomes[check.asset_key]
+            if outcome.compared and check.asset_key in assets:
+                yield _materialization(check.asset_key, outcome)
             if check in checks:
-                yield check_result(check, verdict)
+                yield check_result(check, outcome)
         if failed is not None:
             raise failed
 
@@ -135,32 +135,32 @@ def _prove(  # noqa: PLR0917  the engine's own order
 
 def _verdicts(
     selected: ProofTargets, proofs: ProofReport, last: LastProofs, failed: dg.Failure | None
-) -> dict[dg.AssetKey, Verdict]:
+) -> dict[dg.AssetKey, ProofOutcome]:
     reason = UNREACHED if failed is None else failed.description or UNREACHED
     return {
-        **{key: table_verdict(table, proofs, last.tables.get(table), reason) for key, table in selected.tables.items()},
+        **{key: table_outcome(table, proofs, last.tables.get(table), reason) for key, table in selected.tables.items()},
         **{
-            key: history_verdict(table, proofs, last.tables.get(table), reason)
+            key: history_outcome(table, proofs, last.tables.get(table), reason)
             for key, table in selected.histories.items()
         },
-        **{key: view_verdict(view, proofs, last.views.get(view), reason) for key, view in selected.views.items()},
+        **{key: view_outcome(view, proofs, last.views.get(view), reason) for key, view in selected.views.items()},
     }
 
 
-def _materialization(key: dg.AssetKey, verdict: Verdict) -> dg.MaterializeResult[None]:
-    version = None if verdict.position is None else md.data_version(verdict.position)
-    return dg.MaterializeResult(asset_key=key, metadata=verdict.metadata, data_version=version)
+def _materialization(key: dg.AssetKey, outcome: ProofOutcome) -> dg.MaterializeResult[None]:
+    version = None if outcome.position is None else md.data_version(outcome.position)
+    return dg.MaterializeResult(asset_key=key, metadata=outcome.metadata, data_version=version)
 
 
-def check_result(check: dg.AssetCheckKey, verdict: Verdict) -> dg.AssetCheckResult:
+def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetCheckResult:
     """Return the check's result: green is equal, red differs, yellow means that nothing was compared."""
     return dg.AssetCheckResult(
         asset_key=check.asset_key,
         check_name=check.name,
-        passed=verdict.status == "equal",
-        severity=dg.AssetCheckSeverity.ERROR if verdict.wrong else dg.AssetCheckSeverity.WARN,
-        description=verdict.reason,
-        metadata=verdict.metadata,
+        passed=outcome.status == "equal",
+        severity=dg.AssetCheckSeverity.ERROR if outcome.wrong else dg.AssetCheckSeverity.WARN,
+        description=outcome.reason,
+        metadata=outcome.metadata,
     )
 
 

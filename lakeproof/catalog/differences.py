@@ -4,7 +4,7 @@ One table, `DECISIONS`, says for each difference if it is ignored, applied as a 
 necessary; docs/schema-changes.md has the same for people. Acting on it does not belong here
 (`lakeproof.lake.planning.catalog_drift`).
 
-If two causes can't be told apart, the worse one counts: a snapshot too many costs time, one too few is a wrong table that
+If two causes can't be distinguished, the worse one counts: a snapshot too many costs time, one too few is a wrong table that
 nobody notices.
 """
 
@@ -25,7 +25,7 @@ _TEXTS = frozenset({25, 1043})
 _WIDER = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 
 
-class Verdict(Enum):
+class Consequence(Enum):
     """The consequence of a difference, from the least to the most.
 
     APPLY: a schema version, which the stream's next Relation message brings. GONE: the lake keeps its data, marked.
@@ -70,7 +70,7 @@ class Difference(Enum):
     PUBLISHED_AGAIN = "published again"
     PUBLICATION_ALTERED = "publication altered"
     ENTERED = "entered"
-    BORN = "born"
+    CREATED = "created"
     UNREAD = "not read"
     LEFT = "left"
     DROPPED = "dropped"
@@ -78,45 +78,45 @@ class Difference(Enum):
     RENAMED = "renamed"
 
 
-DECISIONS: Mapping[Difference, Verdict] = {
-    Difference.COLUMN_ALTERED: Verdict.IGNORE,
-    Difference.FILE: Verdict.IGNORE,
-    Difference.PARTITION_CREATED: Verdict.IGNORE,
-    Difference.PARTITION_IDENTITY_FITS: Verdict.IGNORE,
-    Difference.ROOT_TRUNCATED: Verdict.IGNORE,
-    Difference.KEY_UNDER_FULL: Verdict.IGNORE,
-    Difference.LABEL_ADDED: Verdict.IGNORE,
-    Difference.TYPE_RENAMED_INSIDE: Verdict.IGNORE,
-    Difference.COLUMN_ADDED: Verdict.APPLY,
-    Difference.COLUMN_DROPPED: Verdict.APPLY,
-    Difference.COLUMN_RENAMED: Verdict.APPLY,
-    Difference.COLUMN_WIDTH: Verdict.APPLY,
-    Difference.COLUMN_WIDENED: Verdict.APPLY,
-    Difference.COLUMN_RECREATED: Verdict.APPLY,
-    Difference.IDENTITY: Verdict.APPLY,
-    Difference.BORN: Verdict.APPLY,
-    Difference.COLUMN_TYPE: Verdict.SNAPSHOT,
-    Difference.REWRITTEN: Verdict.SNAPSHOT,
-    Difference.PARTITION_ATTACHED: Verdict.SNAPSHOT,
-    Difference.PARTITION_DETACHED: Verdict.SNAPSHOT,
-    Difference.PARTITION_FILE: Verdict.SNAPSHOT,
-    Difference.PARTITION_IDENTITY: Verdict.SNAPSHOT,
-    Difference.LABEL_CHANGED: Verdict.SNAPSHOT,
-    Difference.COMPOSITE: Verdict.SNAPSHOT,
-    Difference.FILTER: Verdict.SNAPSHOT,
-    Difference.COLUMN_LIST: Verdict.SNAPSHOT,
-    Difference.COLUMN_SENT: Verdict.SNAPSHOT,
-    Difference.OPERATIONS: Verdict.SNAPSHOT,
-    Difference.PUBLISHED_AGAIN: Verdict.SNAPSHOT,
-    Difference.PUBLICATION_ALTERED: Verdict.SNAPSHOT,
-    Difference.ENTERED: Verdict.SNAPSHOT,
-    Difference.UNREAD: Verdict.SNAPSHOT,
-    Difference.LEFT: Verdict.GONE,
-    Difference.DROPPED: Verdict.GONE,
-    Difference.BECAME_PARTITION: Verdict.GONE,
-    Difference.RENAMED: Verdict.GONE,
+DECISIONS: Mapping[Difference, Consequence] = {
+    Difference.COLUMN_ALTERED: Consequence.IGNORE,
+    Difference.FILE: Consequence.IGNORE,
+    Difference.PARTITION_CREATED: Consequence.IGNORE,
+    Difference.PARTITION_IDENTITY_FITS: Consequence.IGNORE,
+    Difference.ROOT_TRUNCATED: Consequence.IGNORE,
+    Difference.KEY_UNDER_FULL: Consequence.IGNORE,
+    Difference.LABEL_ADDED: Consequence.IGNORE,
+    Difference.TYPE_RENAMED_INSIDE: Consequence.IGNORE,
+    Difference.COLUMN_ADDED: Consequence.APPLY,
+    Difference.COLUMN_DROPPED: Consequence.APPLY,
+    Difference.COLUMN_RENAMED: Consequence.APPLY,
+    Difference.COLUMN_WIDTH: Consequence.APPLY,
+    Difference.COLUMN_WIDENED: Consequence.APPLY,
+    Difference.COLUMN_RECREATED: Consequence.APPLY,
+    Difference.IDENTITY: Consequence.APPLY,
+    Difference.CREATED: Consequence.APPLY,
+    Difference.COLUMN_TYPE: Consequence.SNAPSHOT,
+    Difference.REWRITTEN: Consequence.SNAPSHOT,
+    Difference.PARTITION_ATTACHED: Consequence.SNAPSHOT,
+    Difference.PARTITION_DETACHED: Consequence.SNAPSHOT,
+    Difference.PARTITION_FILE: Consequence.SNAPSHOT,
+    Difference.PARTITION_IDENTITY: Consequence.SNAPSHOT,
+    Difference.LABEL_CHANGED: Consequence.SNAPSHOT,
+    Difference.COMPOSITE: Consequence.SNAPSHOT,
+    Difference.FILTER: Consequence.SNAPSHOT,
+    Difference.COLUMN_LIST: Consequence.SNAPSHOT,
+    Difference.COLUMN_SENT: Consequence.SNAPSHOT,
+    Difference.OPERATIONS: Consequence.SNAPSHOT,
+    Difference.PUBLISHED_AGAIN: Consequence.SNAPSHOT,
+    Difference.PUBLICATION_ALTERED: Consequence.SNAPSHOT,
+    Difference.ENTERED: Consequence.SNAPSHOT,
+    Difference.UNREAD: Consequence.SNAPSHOT,
+    Difference.LEFT: Consequence.GONE,
+    Difference.DROPPED: Consequence.GONE,
+    Difference.BECAME_PARTITION: Consequence.GONE,
+    Difference.RENAMED: Consequence.GONE,
 }
-_ORDER = list(Verdict)
+_ORDER = list(Consequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class AddedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Born:
-    """A table published from its creation on, with its schema version at this reading (`lakeproof.drain.born_tables`).
+class TableCreated:
+    """A table published from its creation on, with its schema version at this reading (`lakeproof.drain.created_tables`).
 
     `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were created;
     `numbered`: no column was ever dropped and all are sent, so its first n columns are those with the numbers 1 to n.
@@ -149,7 +149,7 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A table's differences, under the name that it had; `renamed_to`, `added` and `born` say more if there is more.
+    """A table's differences, under the name that it had; `renamed_to`, `added` and `created` say more if there is more.
 
     For a table that became a partition, `renamed_to` is the published table that it is now part of.
 
@@ -165,17 +165,17 @@ class TableChange:
     renamed_to: TableName | None = None
     added: tuple[AddedColumn, ...] = ()
     version: SchemaVersion | None = None
-    born: Born | None = None
+    created: TableCreated | None = None
 
     @property
-    def verdict(self) -> Verdict:
+    def consequence(self) -> Consequence:
         """The greatest consequence of its differences."""
-        return verdict(self.differences)
+        return consequence(self.differences)
 
 
-def verdict(differences: tuple[Difference, ...]) -> Verdict:
+def consequence(differences: tuple[Difference, ...]) -> Consequence:
     """Return the greatest consequence of these differences."""
-    return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Verdict.IGNORE)
+    return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Consequence.IGNORE)
 
 
 def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableChange]:
@@ -337,12 +337,11 @@ def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Dif
     if same or after.kind != "p":
         return
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
-    unfit, unfit_before = after.misfits, before.misfits
-    misfits_before = {oid: (p.identity, p.key) for oid, p in unfit_before.items()}
-    if any(misfits_before.get(oid) != (p.identity, p.key) for oid, p in unfit.items()):
+    misfits_before = {oid: (p.identity, p.key) for oid, p in before.misfits.items()}
+    if any(misfits_before.get(oid) != (p.identity, p.key) for oid, p in after.misfits.items()):
         yield Difference.PARTITION_IDENTITY
-    for oid in had.keys() & has.keys() - unfit.keys():
-        if oid in unfit_before or had[oid].identity != has[oid].identity:
+    for oid in had.keys() & has.keys() - after.misfits.keys():
+        if oid in misfits_before or had[oid].identity != has[oid].identity:
             yield Difference.PARTITION_IDENTITY_FITS
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DONE, Outcome, printable
+from lakeproof.cli.results import DONE, Outcome, counted, printable
 from lakeproof.config.load import configured_path
 from lakeproof.events import Event
 
@@ -29,7 +29,7 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
     from lakeproof.commands import init as step
 
     written = step.init(configured_path(context.config_file), args.dsn, args.name)
-    lines = [f"{written.file}: written, with {len(written.tables)} tables of source {written.source}"]
+    lines = [f"{written.file}: written, with {counted(len(written.tables), 'table')} of source {written.source}"]
     lines += [f"left out: {table}: {reason}" for table, reason in written.left_out.items()]
     if written.needs_password:
         lines.append(f"the file does not contain the password: set {written.password_variable}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timezone
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from lakeproof.config.table_names import write_table
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.fields import text_of
 
 DONE = 0
 DIFFERS = 1
@@ -46,6 +47,8 @@ def to_json(value: Any) -> Any:
         return write_table(value)
     if isinstance(value, Lsn | Path):
         return str(value)
+    if isinstance(value, datetime):
+        return text_of(value.astimezone(timezone.utc))
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Mapping):
@@ -86,6 +89,11 @@ def format_bytes(count: int | None) -> str:
             break
         size /= 1000
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 file`, `2,500 files`; `plural` if that is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _is_count(value: object) -> bool:

@@ -13,7 +13,17 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_bytes, format_table, printable
+from lakeproof.cli.results import (
+    DIFFERS,
+    DONE,
+    REFUSED,
+    TRY_AGAIN,
+    Outcome,
+    counted,
+    format_bytes,
+    format_table,
+    printable,
+)
 from lakeproof.errors import ConfigError
 from lakeproof.schema import describe_left_out
 
@@ -134,7 +144,9 @@ def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
         )
         for t, c in copies
     ]
-    head = f"{source}: {len(result.tables)} tables copied, at {result.consistent_point} by slot {result.slot}"
+    head = (
+        f"{source}: {counted(len(result.tables), 'table')} copied, at {result.consistent_point} by slot {result.slot}"
+    )
     head += f"; {len(result.kept)} had been finished by an earlier run" if result.kept else ""
     failed = [printable(f"{table}: not copied: {reason}") for table, reason in sorted(result.failed.items())]
     skipped = [printable(f"{table}: skipped: it was dropped, or is no longer published") for table in result.skipped]
@@ -151,7 +163,7 @@ def _recover_page(planned: RecoverPlan) -> str:
         "the end of its landing can't be read" if planned.end_lsn is None else f"its landing ends at {planned.end_lsn}"
     )
     lines = [f"source {planned.source}: incarnation {planned.follows} can't go on: {planned.reason}"]
-    if planned.begun:
+    if planned.resumes:
         lines = [f"source {planned.source}: incarnation {planned.incarnation} has begun and has no snapshot yet"]
     else:
         lines += [
@@ -160,12 +172,12 @@ def _recover_page(planned: RecoverPlan) -> str:
     if planned.moved is not None:
         lines += [f"  {planned.moved}: this requires --other-system"]
     lines += [f"  drop slot {slot}, which can't be read any further" for slot in planned.drops]
-    if not planned.begun:
+    if not planned.resumes:
         slot_step = "keep slot {} as it is" if planned.keeps_slot else "create slot {}"
         lines += [f"  {slot_step.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
     tables = ", ".join(str(table) for table in planned.tables[:_TABLES_SHOWN])
     more = f" and {len(planned.tables) - _TABLES_SHOWN} more" if len(planned.tables) > _TABLES_SHOWN else ""
-    lines += [f"  copy {len(planned.tables)} tables under one snapshot: {tables}{more}"]
+    lines += [f"  copy {counted(len(planned.tables), 'table')} under one snapshot: {tables}{more}"]
     lines += ["  the next compaction brings each of them to that snapshot by correction"]
     return "\n".join(printable(line) for line in lines)
 
@@ -193,8 +205,9 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
         if result.confirmed_flush_lsn
         else "nothing was confirmed"
     )
+    transactions, rows_landed = counted(result.transactions, "transaction"), counted(result.rows, "row")
     head = (
-        f"{result.source}: {result.transactions:,} transactions, {result.rows:,} rows, {result.segments:,} segments; "
+        f"{result.source}: {transactions}, {rows_landed}, {counted(result.segments, 'segment')}; "
         f"the landing went from {result.start_lsn} to {result.end_lsn}, {confirmed} ({result.reason_for_end})"
     )
     text = head if not rows else f"{head}\n\n{format_table(_DRAIN_HEADINGS, rows)}"
@@ -239,7 +252,7 @@ def _statements(source: str, planned: Plan) -> str:
 
 
 def _check_page(name: str, report: CheckReport) -> str:
-    lines = [f"source {name}: {_verdict(report)}", *_findings(report.findings)]
+    lines = [f"source {name}: {_outcome(report)}", *_findings(report.findings)]
     if report.tables:
         rows = [
             (
@@ -279,7 +292,7 @@ def _spark_page(spark: SparkCheck) -> str:
     return "\n".join([printable(line), *_findings(spark.findings)])
 
 
-def _verdict(report: CheckReport) -> str:
+def _outcome(report: CheckReport) -> str:
     if report.server is None:
         return "not reached"
     version = f"PostgreSQL {report.server.major}"

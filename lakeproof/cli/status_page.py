@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.results import format_bytes, format_table, printable
+from lakeproof.cli.results import counted, format_bytes, format_table, printable
 from lakeproof.commands.status import Problem, SourceStatus, StatusReport, ViewStatus
 from lakeproof.drain.slot_health import SlotHealth
 from lakeproof.landing.retention import SpaceReclaimed
@@ -91,19 +91,24 @@ def _proved(proved: Mapping[TableName, Proved]) -> str:
     compared = sum(p.rows is not None for p in proved.values())
     if not compared:
         last = max((p.verified.time for p in proved.values() if p.verified is not None), default=None)
-        return f"{len(proved):,} tables, not compared ({'never proved equal' if last is None else f'last equal at {last}'})"
+        never = "never proved equal" if last is None else f"last equal at {last}"
+        return f"{counted(len(proved), 'table')}, not compared ({never})"
     rest = "" if compared == len(proved) else f"; {len(proved) - compared:,} not compared"
     if not equal:
-        return f"none of {compared:,} tables equal{rest}"
+        return f"none of {counted(compared, 'table')} equal{rest}"
     oldest = min(equal, key=lambda verified: verified.time)
     since = f"each since {oldest.time} or later, at {oldest.position} or later"
-    return f"{len(equal):,} of {compared:,} tables equal, {since}{rest}{_histories(proved)}"
+    return f"{len(equal):,} of {counted(compared, 'table')} equal, {since}{rest}{_histories(proved)}"
 
 
 def _histories(proved: Mapping[TableName, Proved]) -> str:
     histories = [p.history for p in proved.values() if p.history is not None]
     equal = [h.time for h in histories if h.status == "equal"]
-    return f"; {len(equal):,} of {len(histories):,} histories, each since {min(equal)} or later" if equal else ""
+    return (
+        f"; {len(equal):,} of {counted(len(histories), 'history', 'histories')}, each since {min(equal)} or later"
+        if equal
+        else ""
+    )
 
 
 def _one_proved(proved: Proved) -> str:
@@ -163,27 +168,27 @@ def _lake(status: SourceStatus) -> str:
         return "no cut yet"
     lag = "" if status.lake_lag_bytes is None else f", {format_bytes(status.lake_lag_bytes)} of WAL behind the landing"
     committed = "" if cut.commit_time is None else f", commits up to {cut.commit_time}"
-    return f"cut {cut.number:,} at {cut.position}, {cut.tables:,} tables{committed}{lag}"
+    return f"cut {cut.number:,} at {cut.position}, {counted(cut.tables, 'table')}{committed}{lag}"
 
 
 def _sizes(sizes: LakeSizes) -> Iterator[str]:
     reclaimable = "" if sizes.reclaimable is None else f"; maintenance would free {_space(sizes.reclaimable)} now"
     yield (
         f"  sizes      landing {_space(sizes.landing)}, current {_space(sizes.current)}, history {_space(sizes.history)},"
-        f" {sizes.cuts:,} cuts kept{reclaimable}"
+        f" {counted(sizes.cuts, 'cut')} kept{reclaimable}"
     )
     for table, size in sizes.tables.items():
         yield printable(f"  size       {table}: current {_space(size.current)}, history {_space(size.history)}")
 
 
 def _space(space: SpaceReclaimed) -> str:
-    return f"{format_bytes(space.bytes)} in {space.files:,} files"
+    return f"{format_bytes(space.bytes)} in {counted(space.files, 'file')}"
 
 
 def _snapshot(source: str, status: SnapshotStatus) -> str:
     copied = (
-        f"at {status.consistent_point}: {status.tables_done:,} of {status.tables:,} tables copied,"
-        f" {status.rows:,} rows, {format_bytes(status.bytes)} of files"
+        f"at {status.consistent_point}: {status.tables_done:,} of {counted(status.tables, 'table')} copied,"
+        f" {counted(status.rows, 'row')}, {format_bytes(status.bytes)} of files"
     )
     if status.running is not False:
         runner = f"run by {status.holder}" if status.running else f"perhaps run by {status.holder}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lakeproof.commands.concurrently import side_by_side
+from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
@@ -91,7 +91,7 @@ def check_source(config: Config, name: str) -> CheckReport:
 
 def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport]:
     """Call `check_source` for several sources at once: a server that hangs is a finding about its own source."""
-    results = side_by_side(names, lambda name: check_source(config, name))
+    results = run_concurrently(names, lambda name: check_source(config, name))
     reports = {}
     for name, report in results.items():
         if isinstance(report, LakeproofError):

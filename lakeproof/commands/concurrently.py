@@ -15,11 +15,11 @@ from lakeproof.errors import TransientError
 
 T = TypeVar("T")
 # Longer than any timeout of a connection, so that the connection's own error comes first.
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
-def side_by_side(
-    names: Iterable[str], look: Callable[[str], T], patience_s: float = PATIENCE_S
+def run_concurrently(
+    names: Iterable[str], look: Callable[[str], T], timeout_s: float = TIMEOUT_S
 ) -> dict[str, T | Exception]:
     """Return what `look` gives for each name, or what it raised; TransientError for a look that took too long."""
     all_names = list(names)
@@ -35,8 +35,8 @@ def side_by_side(
     threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in all_names}
     for thread in threads.values():
         thread.start()
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
-    reason = f"its server has not answered for {patience_s:g} s"
+    reason = f"its server has not answered for {timeout_s:g} s"
     return {n: results.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in all_names}

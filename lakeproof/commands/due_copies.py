@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
-from lakeproof.lake.planning.born_tables import births
+from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
@@ -146,7 +146,7 @@ def _new(
 ) -> dict[TableName, str]:
     """Return the tables that are published by the drain's record, were never copied, and do not enter without a copy."""
     unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
-    unknown -= births(chain, cut, cut.position).keys() if unknown else set()
+    unknown -= created_tables(chain, cut, cut.position).keys() if unknown else set()
     # The snapshots' documents stay for good, so they are read only if it matters.
     copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
     return dict.fromkeys(unknown - copied, "it came into the publication")
@@ -155,26 +155,26 @@ def _new(
 def _copies(
     store: Store, paths: LakePaths, chain: Chain, since: datetime, tables: set[TableName]
 ) -> dict[TableName, tuple[datetime, ...]]:
-    """Return when a copy of each of `tables` was begun since then, finished or not, without the first one ever."""
-    begun_at: dict[TableName, tuple[datetime, ...]] = {}
+    """Return when a copy of each of `tables` was started since then, finished or not, without the first one ever."""
+    started_at_by_table: dict[TableName, tuple[datetime, ...]] = {}
     folders = snapshot_folders(store, paths, chain.incarnation)
     older = 0
     for number, folder in reversed(list(enumerate(folders))):
         document = read_request(store, paths, folder)
-        begun = None if document is None else time_of(document.started_at)
-        if document is None or begun is None:
+        started = None if document is None else time_of(document.started_at)
+        if document is None or started is None:
             continue
         # Snapshots are made one after the other, each at a later position.
-        if begun < since:
+        if started < since:
             older = number + 1
             break
         for table in tables.intersection(document.tables):
-            begun_at[table] = (*begun_at.get(table, ()), begun)
+            started_at_by_table[table] = (*started_at_by_table.get(table, ()), started)
     # Nearly every table is in the very first snapshot, so few are read here.
-    first = set(begun_at)
+    first = set(started_at_by_table)
     for folder in folders[:older]:
         if not first:
             break
         document = read_request(store, paths, folder)
         first -= set() if document is None else set(document.tables)
-    return {table: times[:-1] if table in first else times for table, times in begun_at.items()}
+    return {table: times[:-1] if table in first else times for table, times in started_at_by_table.items()}

@@ -21,7 +21,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import check_conninfo
 from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.config.values import NAME_PATTERN
-from lakeproof.errors import ConfigError, DefiniteError
+from lakeproof.errors import ConfigError, DefiniteError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import as_if_published
 from lakeproof.postgres.catalog_selection import Relation, user_relations
@@ -38,10 +38,10 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class InitResult:
     """The result: the file, the source's name, its tables, those left out and why, where the password goes.
 
-    `needs_password` is false if the connection took none, or libpq had one of its own.
+    `needs_password` is false if the connection took none, or libpq had its own password.
     """
 
     file: Path
@@ -59,10 +59,10 @@ class _Database:
     server: ServerIdentity
     relations: tuple[Relation, ...]
     tables: Mapping[TableName, PublishedTable]
-    unfit: Mapping[TableName, str] = field(default_factory=dict)
+    left_out: Mapping[TableName, str] = field(default_factory=dict)
 
 
-def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
+def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
     """Look at the database behind `conninfo` and write the configuration `file`, with one source.
 
     The source gets the database's name unless `name` is given. A password in `conninfo`, or in the environment variable
@@ -70,7 +70,7 @@ def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
     conninfo or name that can't be, else as `connect`.
     """
     if file.exists():
-        raise ConfigError(str(file), "it is there already, and is not overwritten", "name another file with -c FILE")
+        raise ConfigError(str(file), "it already exists, and is not overwritten", "name another file with -c FILE")
     public, password = _without_password(conninfo)
     source = _name(name, public)
     variable = f"{source.upper()}_PASSWORD"
@@ -86,8 +86,10 @@ def init(file: Path, conninfo: str, name: str | None = None) -> Begun:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise ConfigError(str(file), "it was made meanwhile", "look at it, or name another file with -c FILE") from None
-    return Begun(file, source, tuple(database.tables), database.unfit, variable, bool(password))
+        raise ConfigError(
+            str(file), "it was created meanwhile", "look at it, or name another file with -c FILE"
+        ) from None
+    return InitResult(file, source, tuple(database.tables), database.left_out, variable, bool(password))
 
 
 def _without_password(conninfo: str) -> tuple[str, str | None]:
@@ -109,7 +111,7 @@ def _name(given: str | None, conninfo: str) -> str:
     if given is not None:
         if not re.fullmatch(NAME_PATTERN, given) or given == _RESERVED:
             reason = f"is no source's name: a small letter, then small letters, digits and _; and not {_RESERVED}"
-            raise ConfigError(f"--name {given[:80]}", reason, "give another one")
+            raise ConfigError(f"--name {given[:80]}", reason, "give another name")
         return given
     dbname = str(conninfo_to_dict(conninfo).get("dbname") or "source").lower()
     name = re.sub(r"[^a-z0-9_]", "_", dbname)[:40].lstrip("_0123456789")
@@ -119,20 +121,23 @@ def _name(given: str | None, conninfo: str) -> str:
 def _look(conn: Connection, source: str, conninfo: str) -> _Database:
     server = identify(conn)
     relations = tuple(relation for relation in user_relations(conn) if not relation.ancestors)
-    fit = [relation.table for relation in relations if relation.unfit is None]
+    fit = [relation.table for relation in relations if relation.unsupported_reason is None]
     facts = named_facts(conn, fit)
     actions = {int(row["oid"]): ACTIONS if row["has_identity"] else _INSERTS for row in facts.values()}
     assumed = SourceConfig(name=source, dsn=SecretStr(conninfo), publication=source, slot=source)
     refused: dict[TableName, DefiniteError] = {}
     tables = as_if_published(conn, assumed, actions, refused)
-    unfit = {relation.table: relation.unfit for relation in relations if relation.unfit is not None}
-    return _Database(server, relations, tables, unfit | {table: error.reason for table, error in refused.items()})
+    left_out = {
+        relation.table: relation.unsupported_reason for relation in relations if relation.unsupported_reason is not None
+    }
+    return _Database(server, relations, tables, left_out | {table: error.reason for table, error in refused.items()})
 
 
 def _lines(database: _Database, source: str, conninfo: str, variable: str | None) -> Iterator[str]:
     server = database.server
     yield f"# Written by `lakeproof init` from database {_plain(server.database)}, PostgreSQL {server.major}."
-    yield '# Every key and its default is in the manual, "Configuration". Next: lakeproof check, plan, apply, bootstrap.'
+    yield f"# Every key and its default: {manual('The configuration: `lakeproof.yaml`', 'The top level')}."
+    yield "# Next: lakeproof check, plan, apply, bootstrap."
     yield "lake: ./lake"
     yield "sources:"
     yield f"  {source}:"
@@ -166,7 +171,7 @@ def _tables(database: _Database) -> Iterator[str]:
             yield f"      # {len(names)} of schema {_plain(schema)}; `{every}` instead of them means all, later ones too."
         for name in names:
             yield f"      - {yaml_text(write_table(name))}  # {_plain(_identity(database.tables[name]))}"
-        for name, reason in database.unfit.items():
+        for name, reason in database.left_out.items():
             if name.schema == schema:
                 yield f"      # left out: {_plain(write_table(name))}: {_plain(reason)}"
 

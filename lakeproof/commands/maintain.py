@@ -49,9 +49,9 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (
     SpaceReclaimed,
-    below,
     first_needed,
     freed,
+    keys_before,
     put_chain_start,
     remove_below,
     summed,
@@ -202,11 +202,11 @@ class _Run:
             t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_through=through)
             for t, through in tables.items()
         }
-        begun = begin_maintenance(self.lease, cut, kind, intents, held)
-        number = begun.intent.number
+        cycle = begin_maintenance(self.lease, cut, kind, intents, held)
+        number = cycle.intent.number
         archive = archive_folder(self.retention)
         between = partial(stop_here, name, self.stop)
-        _, refused = finish_maintenance(Maintenance(self.spark, self.lease, archive, between), begun, cut)
+        _, refused = finish_maintenance(Maintenance(self.spark, self.lease, archive, between), cycle, cut)
         self.cycles.append(number)
         done = tuple(sorted(tables.keys() - refused.keys()))
         self.report(Event("maintain.cycle", f"cycle {number} ({kind.value})", {"tables": list(map(str, done))}))
@@ -304,7 +304,7 @@ def _would_remove(
     return {
         "cuts": _sizes(store, documents),
         "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(store, paths, documents, damaged)),
-        "landing": summed(freed(chain, below(chain, number)) for chain, number in chains),
+        "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
         "snapshots": _sizes(store, _chunks(store, paths)),
     }
 

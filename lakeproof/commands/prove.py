@@ -303,7 +303,7 @@ def _new_file(proof: _Proof, cut_table: CutTable) -> bool:
     copied = read_snapshot(store, proof.paths, key).tables if store.exists(part_key(key, 0)) else {}
     then = copied.get(cut_table.version.table)
     now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
-    # A table that was born in the stream has no snapshot; its file had the number of its OID.
+    # A table that was created in the stream has no snapshot; its file had the number of its OID.
     files = {cut_table.version.oid: int(cut_table.version.oid)} if then is None else then.files
     return any(now.get(oid) != file for oid, file in files.items())
 
@@ -315,7 +315,7 @@ def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut 
         and cut is not None
         and left_behind(proof.source, {t: h for t, h in cut.held.items() if t == table})
     ):
-        return TableProof("not applicable", reason=f"nobody configures it any more, and {cut.held[table].reason}")
+        return TableProof("not applicable", reason=f"it is no longer configured, and {cut.held[table].reason}")
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
     if side is not None:

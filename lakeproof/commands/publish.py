@@ -216,10 +216,10 @@ def _candidates(
     """Return the tables as they would be published, and what would be wrong with them then."""
     actions = {int(facts[t]["oid"]): ACTIONS if facts[t]["has_identity"] else _INSERTS.split(", ") for t in new}
     without = [int(facts[t]["oid"]) for t in new if _home(source, facts[t]) in generated.without]
-    unfit: dict[TableName, DefiniteError] = {}
-    tables = as_if_published(conn, source, actions, unfit, without)
+    refused: dict[TableName, DefiniteError] = {}
+    tables = as_if_published(conn, source, actions, refused, without)
     findings = [finding for table in tables.values() for finding in schema_findings(table, source)]
-    return tables, findings + [replace(from_error(error), table=table) for table, error in unfit.items()]
+    return tables, findings + [replace(from_error(error), table=table) for table, error in refused.items()]
 
 
 def _publish(

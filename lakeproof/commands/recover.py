@@ -5,7 +5,7 @@ Deciding whether they meet does not belong here but in `lakeproof.continuity.gap
 (`lakeproof.lake.planning.next_incarnation`).
 
     plan     why the old incarnation can't go on; nothing is changed yet
-    record   begin.json of the new one: from here on the old one is closed
+    record   incarnation.json of the new one: from here on the old one is closed
     slot     a lost slot is dropped and made again with a snapshot; one that only does not meet is taken as it stands
     head     the new chain begins at the slot's point
     copy     every published table, under one snapshot
@@ -50,15 +50,15 @@ from lakeproof.storage.store import Store
 class RecoverPlan:
     """The steps that `recover` will take.
 
-    `incarnation` is the new one's number (or that of one whose recover was killed, `begun` then), `follows` the one before;
+    `incarnation` is the new one's number (if `resumes`, that of a killed recover), `follows` the one before;
     `end_lsn` is where the landing of `follows` ends, None if that can't be read; `reason` is why it can't go on. `drops` are
     slots that go, `keeps_slot` says that the slot exists and is taken as it stands. `moved` says that the server or the
-    database is another one, None if it is not.
+    database is a different one, None if it is the same.
     """
 
     source: str
     incarnation: Incarnation
-    begun: bool
+    resumes: bool
     follows: Incarnation
     end_lsn: Lsn | None
     reason: str
@@ -97,7 +97,7 @@ def recover(
 ) -> SnapshotReport:
     """Begin a new incarnation of the source `name`, or finish one whose recover was killed, and copy every table into it.
 
-    `other_system` confirms that the server behind the DSN may be another one than the lake knows. Raises as `plan_recover`
+    `other_system` confirms that the server behind the DSN may differ from the lake's. Raises as `plan_recover`
     and as `bootstrap`, and SourceError if that confirmation is missing.
     """
     try:
@@ -131,7 +131,7 @@ class _Recover:
             if plan.moved is not None and not other_system:
                 remedy = f"see that the dsn is right, then run `lakeproof recover {plan.source} --other-system`"
                 raise SourceError(f"source {plan.source}", plan.moved, remedy)
-            if plan.begun:
+            if plan.resumes:
                 self._report_event(
                     "recover.goes_on", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
                 )
@@ -163,17 +163,17 @@ class _Recover:
         tables = self._snapshot.choose_tables(published.keys(), None)
         self._snapshot.report_left_out(published.values())
         head = self._head(incarnation)
-        begun, end, reason = self._why(conn, incarnation, head)
+        resumes, end, reason = self._why(conn, incarnation, head)
         plan = RecoverPlan(
             source=self._source.name,
-            incarnation=incarnation if begun else next_incarnation(self._store, self._paths, self._source, server),
-            begun=begun,
+            incarnation=incarnation if resumes else next_incarnation(self._store, self._paths, self._source, server),
+            resumes=resumes,
             follows=incarnation,
             end_lsn=end,
             reason=reason,
             slot=self._source.slot,
             keeps_slot=slot is not None and not lost,
-            drops=() if begun else tuple(self._to_drop(conn, server, head, slot)),
+            drops=() if resumes else tuple(self._to_drop(conn, server, head, slot)),
             tables=tuple(tables),
             moved=_moved(server, head),
         )
@@ -206,8 +206,8 @@ class _Recover:
         except SourceError as error:
             # The old slot is of another kind now, and the configuration has another name.
             return False, chain.end, f"{error.thing}: {error.reason}"
-        begun = read_incarnation_record(self._store, self._paths, incarnation)
-        waits = begun is not None and begun.follows is not None
+        record = read_incarnation_record(self._store, self._paths, incarnation)
+        waits = record is not None and record.follows is not None
         if waits and not may_be_applied(self._store, self._paths, incarnation) and source_then == self._source:
             return True, chain.end, "its recover was not finished"
         remedy = f"run `lakeproof drain {self._source.name}`"

@@ -116,8 +116,8 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
         raise_unless_about_the_data(session, error)
         raise LakeError(
             f"view {view.name}: {view_path(config.lake, view.name)}",
-            f"its table, or one that it reads, can't be read or written: {reason_of(error)}",
-            "where it is its own, move that folder away: the next refresh makes it anew",
+            f"its table, or a table that it reads, can't be read or written: {reason_of(error)}",
+            "if the damaged table is the view's own, move that folder away: the next refresh creates it again",
         ) from error
     return ViewReport(
         view=view.name,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from lakeproof.commands.concurrently import side_by_side
+from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, LakeproofError, TransientError, manual
@@ -91,7 +91,7 @@ class SourceStatus:
     snapshot has not entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for
     another run. Of `held` nobody waits for those in `left_behind`; `coming` are tables that the next compaction will
     hold, as far as the landing says it already (None if nobody asked). `lease_held` is None if the system does not say.
-    `proved` is what the last proof of each configured table said. `sizes` is None if nobody asked. `unpublished` are
+    `proved` is the last proof's result for each configured table. `sizes` is None if nobody asked. `unpublished` are
     tables that a pattern of the configuration matches and nobody follows.
     """
 
@@ -167,8 +167,8 @@ def status(
     chosen = list(config.sources if names is None else names)
     store = open_store(config.lake)
     views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
-    # All at once: a server that hangs is a problem of its own source.
-    looks = side_by_side(chosen, lambda name: _seen(config.sources[name])) if servers else {}
+    # All at once: a server that hangs is a problem of its source only.
+    looks = run_concurrently(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: _source(store, config, config.sources[name], looks.get(name), sizes) for name in chosen},
         views={view.name: _view(store, config, view) for view in views},
@@ -202,8 +202,8 @@ def _source(
     cut = problems.look(lambda: newest_cut(store, paths))
     server, slot, unpublished = (None if look is None else problems.look(lambda: _of(look))) or (None, None, ())
     if server is not None and chain is not None:
-        begun = chain
-        gap = problems.look(lambda: slot_gap(source, slot, begun))
+        known_chain = chain
+        gap = problems.look(lambda: slot_gap(source, slot, known_chain))
         problems.problems.extend([gap] if gap is not None else [])
     health = None
     if server is not None and slot is not None:

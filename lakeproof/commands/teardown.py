@@ -36,7 +36,7 @@ class TeardownReport:
 def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
     """Drop the slot, then the publications, of the source `name`.
 
-    `end_drain` ends the connection of whoever reads the slot. Raises TransientError if the slot is in use otherwise,
+    `end_drain` ends the connection of the slot's reader. Raises TransientError if the slot is in use otherwise,
     SourceError if it is not one of this source, or (before anything is dropped) the role may not drop a publication.
     """
     source = config.source(name)

@@ -139,7 +139,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
         key = key_node.value
         here = (*path, key)
         if key in result:
-            document.mistakes.append(Mistake(line, dotted(here), f"stands twice; the first is on line {first[key]}"))
+            document.mistakes.append(Mistake(line, dotted(here), f"appears twice; the first is on line {first[key]}"))
             continue
         first[key] = document.lines[here] = line
         result[key] = _value(value_node, here, document)

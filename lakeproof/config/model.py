@@ -223,7 +223,7 @@ class HealthConfig(Model):
 class TableConfig(Model):
     """A person's choices about one table."""
 
-    key: ColumnNames = Field((), description="Columns that tell rows apart under `REPLICA IDENTITY FULL`.")
+    key: ColumnNames = Field((), description="Columns that identify a row under `REPLICA IDENTITY FULL`.")
     numeric: dict[ColumnName, Pinned] = Field(
         default_factory=dict,
         description="`numeric` columns without a precision, and arrays of it, as decimals: `{column: [precision, scale]}`.",

@@ -47,7 +47,7 @@ def parse_table(text: str) -> TableName:
     """Read one name; case is kept, so it must be written as in the catalog. Raises ValueError for anything else."""
     match = _NAME.fullmatch(text)
     if match is None:
-        why = "a pattern stands for tables in `tables` and `exclude` alone" if _PATTERN.fullmatch(text) else FORM
+        why = "patterns are allowed only in `tables` and `exclude`" if _PATTERN.fullmatch(text) else FORM
         raise ValueError(f"not a table: {text[:140]!r} ({why})")
     return TableName(_unquote(match[1]), _unquote(match[2]))
 
@@ -66,7 +66,7 @@ def parse_tables(text: str) -> tuple[TableName, ...]:
         raise ValueError(f"not a list of tables: {text[:140]!r} (it ends with a comma)")
     twice = {str(name) for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(f"stands twice: {', '.join(sorted(twice))}")
+        raise ValueError(f"appears twice: {', '.join(sorted(twice))}")
     return tuple(names)
 
 

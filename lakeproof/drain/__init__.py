@@ -11,7 +11,7 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     flush.py             the worker thread                acknowledge.py       the one place that moves the slot
     transactions/        messages to whole transactions   large_transactions.py  progress of large ones
     catalog_watch.py     polls the source's catalog       catalog_readings.py  the readings around a position
-    catalog_resolver.py  a Relation message's schema      born_tables.py       tables whose every row was streamed
+    catalog_resolver.py  a Relation message's schema      created_tables.py       tables whose every row was streamed
     publications.py      which ones can be read           slot_health.py       how long the slot will last
     counts.py            what flushes add up to           until.py             when a drain ends
 """

@@ -20,7 +20,7 @@ APPLICATION_NAME = "lakeproof drain catalog"
 
 
 class CatalogResolver:
-    """A `Resolver` with an ordinary connection of its own, opened when first needed and again after it was lost.
+    """A `Resolver` with its own ordinary connection, opened when first needed and again after it was lost.
 
     The worker thread uses it, as it does the `readings`; `close` it when that has ended. `timeout` limits every wait for
     the catalog.

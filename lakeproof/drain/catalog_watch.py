@@ -4,9 +4,9 @@
 
     when     at every connect, before anything is landed; every `drain.catalog_interval_s`; when a Relation message names
              another schema; once more at a session's end
-    where    in the flusher's thread, on a connection of its own; the thread that answers the server never waits for it
+    where    in the flusher's thread, on its own connection; the thread that answers the server never waits for it
     result   nothing differs: the next manifests say how far the catalog has been read (`catalog_lsn`)
-             something differs: a manifest of its own, with the tables, what differs, and since when it may differ
+             something differs: a manifest, with the tables, what differs, and since when it may differ
 
 A reading that fails is retried: at a connect it ends the session (which is retried as a whole); later the position up to
 which the catalog is known just stays where it is.
@@ -27,11 +27,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from psycopg.sql import SQL
 
-from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange, Verdict, compare, verdict
+from lakeproof.catalog.differences import (
+    AddedColumn,
+    Consequence,
+    Difference,
+    TableChange,
+    TableCreated,
+    compare,
+    consequence,
+)
 from lakeproof.catalog.fingerprint import Fingerprint, LeafFacts, TableFacts
 from lakeproof.config.model import SourceConfig
-from lakeproof.drain.born_tables import born_tables, rules_in_force
 from lakeproof.drain.catalog_readings import Readings
+from lakeproof.drain.created_tables import created_tables, rules_in_force
 from lakeproof.drain.publications import PublicationsChangedError
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.failpoints import failpoint
@@ -124,7 +132,7 @@ class CatalogWatch:
         if before is not None and before != version.id:
             self._due_at = 0.0
         elif before is None and self._previous is not None and version.oid not in self._previous.tables:
-            # If the table is born, its schema should be read before it is altered. Some sources create tables all the time.
+            # A table created in the stream should be read before it is altered. Some sources create tables all the time.
             self._due_at = min(self._due_at, self._read_at + _NEW_TABLES_S)
 
     def look(self, *, last: bool = False) -> Manifest | None:
@@ -173,20 +181,20 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
-        reading = read(self._conn, self._publications, self._visibility, self._born)
+        reading = read(self._conn, self._publications, self._visibility, self._created)
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
 
-    def _born(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, Born]:
+    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated]:
         if self._previous is None or self._conn is None:
             return {}
-        return born_tables(self._conn, self._source, self._previous, self._rules, now, rules)
+        return created_tables(self._conn, self._source, self._previous, self._rules, now, rules)
 
     def _compare(self, reading: Reading, existing_tables: frozenset[Oid]) -> Manifest | None:
         if self._previous is None:
             return self._record(reading, None, reading.fingerprint, [])
         changes = [
-            _marked_as_born(self._unread(change, reading.fingerprint), reading)
+            _marked_as_created(self._unread(change, reading.fingerprint), reading)
             for change in compare(self._previous, reading.fingerprint, existing_tables)
         ]
         changes = [self._with_schema(change, reading.fingerprint) for change in changes]
@@ -213,7 +221,7 @@ class CatalogWatch:
 
     def _with_schema(self, change: TableChange, now: Fingerprint) -> TableChange:
         """Add the table's new schema to the change if that is all that differs."""
-        if change.verdict is not Verdict.APPLY or self._conn is None:
+        if change.consequence is not Consequence.APPLY or self._conn is None:
             return change
         types = {column.type_oid for column in now.sent(now.tables[change.oid])} - now.types.keys()
         with source_errors("the source's catalog"):
@@ -241,11 +249,11 @@ class CatalogWatch:
         manifest = append_catalog(chain, self._writer, record, read_until)
         self._previous, self._rules, self.catalog_lsn = fingerprint, rules, read_until
         self.readings.add(manifest, fingerprint, read_until)
-        self.changes.extend(c for c in changes if c.verdict is not Verdict.IGNORE)
+        self.changes.extend(c for c in changes if c.consequence is not Consequence.IGNORE)
         return manifest
 
     def _judge_files(self, changes: list[TableChange], reading: Reading) -> tuple[list[TableChange], set[Oid]]:
-        """Return the changes, a truncated root told from its partitions, and the tables whose cause is not known yet."""
+        """Return the changes, truncated roots distinguished from truncated partitions, and the tables of unknown cause."""
         now: list[TableChange] = []
         later: set[Oid] = set()
         for change in changes:
@@ -255,7 +263,7 @@ class CatalogWatch:
             others = tuple(d for d in change.differences if d is not Difference.PARTITION_FILE)
             if self._truncated_by_root(change.oid, reading.fingerprint):
                 now.append(replace(change, differences=(*others, Difference.ROOT_TRUNCATED)))
-            elif verdict(others) is not Verdict.IGNORE or self._passed(change.oid, reading):
+            elif consequence(others) is not Consequence.IGNORE or self._passed(change.oid, reading):
                 now.append(change)
             else:
                 later.add(change.oid)
@@ -299,15 +307,15 @@ class CatalogWatch:
         return xids
 
 
-def _marked_as_born(change: TableChange, reading: Reading) -> TableChange:
-    """Mark a table that entered the publication as born if it was born in it."""
-    born = reading.births.get(change.oid)
-    if born is None or change.differences != (Difference.ENTERED,):
+def _marked_as_created(change: TableChange, reading: Reading) -> TableChange:
+    """Mark a table that entered the publication as created in the stream if it was."""
+    created = reading.created.get(change.oid)
+    if created is None or change.differences != (Difference.ENTERED,):
         return change
     table = reading.fingerprint.tables[change.oid]
     # Nobody will ask for the columns that the table was created with.
     added = tuple(AddedColumn(c.name, c.attnum, c.missing) for c in reading.fingerprint.sent(table))
-    return replace(change, differences=(Difference.BORN,), added=added, born=born)
+    return replace(change, differences=(Difference.CREATED,), added=added, created=created)
 
 
 def _xids_of_new_files(before: TableFacts | None, after: TableFacts) -> set[str]:

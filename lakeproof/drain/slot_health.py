@@ -134,7 +134,7 @@ def _unread_s(slot: SlotState, chain: Chain | None, now: datetime) -> float | No
         return None
     if slot.inactive_s is not None:
         return slot.inactive_s
-    # Servers before 17 don't report it; the reader's last manifest tells when it last read.
+    # Servers before 17 don't report it; the reader's last manifest shows when it last read.
     return None if chain is None else max(0.0, _age_s(chain, chain.newest.number, now))
 
 

@@ -302,7 +302,7 @@ class _Drain:
         while watch.changes:
             change = watch.changes.popleft()
             message = f"{change.table}: {', '.join(d.value for d in change.differences)}"
-            self._emit("drain.catalog", message, table=change.table.key, verdict=change.verdict.value)
+            self._emit("drain.catalog", message, table=change.table.key, consequence=change.consequence.value)
 
     def _spilled(self, size: int) -> None:
         self._emit("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)

@@ -44,7 +44,7 @@ def first_reading(
 
 
 def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_lsn: Lsn) -> Manifest:
-    """Append a manifest of its own for a reading, at the chain's end. Raises FencedError as `Chain.append`."""
+    """Append a manifest for a reading, at the chain's end. Raises FencedError as `Chain.append`."""
     return chain.append(
         Manifest(
             kind=Kind.CATALOG,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Difference, TableChange, TableCreated
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
@@ -40,7 +40,7 @@ class CatalogRecord:
     Every commit that ends at or before `lower_lsn` was in the reading before, and every commit in this reading ends at or
     before `upper_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the
     lines of the catalog that publish tables which nobody has named. Each has an xid with which nobody had written yet when
-    the rule was first seen: the rule has been in force, unaltered, since then (`lakeproof.postgres.catalog_births`).
+    the rule was first seen: the rule has been in force, unaltered, since then (`lakeproof.postgres.catalog_origins`).
     """
 
     lower_lsn: Lsn | None
@@ -96,16 +96,16 @@ def _change_to_json(change: TableChange) -> dict[str, Any]:
         "renamed_to": None if change.renamed_to is None else change.renamed_to.key,
         "added": [{"name": c.name, "attnum": c.attnum, "missing": c.missing} for c in change.added],
         "version": None if change.version is None else change.version.to_json(),
-        "born": None if change.born is None else _born_to_json(change.born),
+        "created": None if change.created is None else _created_to_json(change.created),
     }
 
 
-def _born_to_json(born: Born) -> dict[str, Any]:
+def _created_to_json(created: TableCreated) -> dict[str, Any]:
     return {
-        "version": born.version.to_json(),
-        "named": born.named,
-        "anchored": list(born.anchored),
-        "numbered": born.numbered,
+        "version": created.version.to_json(),
+        "named": created.named,
+        "anchored": list(created.anchored),
+        "numbered": created.numbered,
     }
 
 
@@ -119,7 +119,7 @@ def _parse_change(fields: Fields) -> TableChange:
         renamed_to=fields.optional("renamed_to", lambda: fields.table("renamed_to")),
         added=tuple(_parse_added(column) for column in fields.objects("added")),
         version=fields.optional("version", lambda: fields.schema_version("version")),
-        born=fields.optional("born", lambda: _parse_born(fields.object("born"))),
+        created=fields.optional("created", lambda: _parse_created(fields.object("created"))),
     )
     if not change.differences:
         raise fields.damaged("differences", "is empty")
@@ -127,13 +127,13 @@ def _parse_change(fields: Fields) -> TableChange:
     return change
 
 
-def _parse_born(fields: Fields) -> Born:
+def _parse_created(fields: Fields) -> TableCreated:
     version, anchored = fields.schema_version("version"), fields.items("anchored")
     if not all(type(number) is int and number > 0 for number in anchored):
         raise fields.damaged("anchored", "is not a list of attribute numbers")
-    born = Born(version, fields.flag("named"), tuple(anchored), fields.flag("numbered"))
+    created = TableCreated(version, fields.flag("named"), tuple(anchored), fields.flag("numbered"))
     fields.end()
-    return born
+    return created
 
 
 def _parse_rules(fields: Fields) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`base/<number>.json`: where a chain's manifests begin after older ones were removed.
+"""`start/<number>.json`: where a chain's manifests begin after older ones were removed.
 
 `retention.py` decides which manifests may go; `chain.py` reads a chain.
 
@@ -21,7 +21,7 @@ from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
-FORMAT = "lakeproof.base/1"
+FORMAT = "lakeproof.chain_start/1"
 _NAME = re.compile(r"[0-9]{20}\.json")
 
 

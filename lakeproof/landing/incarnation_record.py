@@ -1,4 +1,4 @@
-"""`begin.json`: the record of an incarnation that is about to begin, written before its slot is created.
+"""`incarnation.json`: the record of an incarnation that is about to begin, written before its slot is created.
 
 `lakeproof.snapshot.incarnation` decides which slot is created and when; `chain.py` writes the head that follows.
 
@@ -18,7 +18,7 @@ from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError, Store
 
-FORMAT = "lakeproof.begin/1"
+FORMAT = "lakeproof.incarnation/1"
 _NAME_DIGITS = 6
 
 

@@ -264,7 +264,7 @@ def _check(manifest: Manifest) -> None:
     if (manifest.kind is Kind.SEGMENT) != bool(manifest.files or manifest.logical_messages):
         raise Malformed("a segment has files, and nothing else has")
     if (catalog and manifest.catalog is None) or (manifest.catalog is not None and not (catalog or head)):
-        raise Malformed("a reading of the catalog stands in a manifest of its own, or in the head")
+        raise Malformed("a catalog reading must have its own manifest, or be in the head")
     last = manifest.last_commit
     if (last is not None) != bool(manifest.files):
         raise Malformed("a range has a last commit if it has rows, and only then")

@@ -78,10 +78,10 @@ def put_chain_start(chain: Chain, number: int) -> None:
     )
     with suppress(AlreadyExistsError):
         chain.store.put_if_absent(chain.paths.chain_start(chain.incarnation, number), start.to_bytes())
-    failpoint("maintain.after_base")
+    failpoint("maintain.after_start")
 
 
-def below(chain: Chain, number: int) -> list[str]:
+def keys_before(chain: Chain, number: int) -> list[str]:
     """Return the keys below manifest `number`: files first, then manifests from the oldest on, then chain starts."""
     paths, incarnation = chain.paths, chain.incarnation
     start = chain.start
@@ -113,12 +113,12 @@ def freed(chain: Chain, keys: list[str]) -> SpaceReclaimed:
 
 def remove_below(chain: Chain, number: int) -> SpaceReclaimed:
     """Steps 2 and 3: remove what lies below a chain start's `number`; returns the space reclaimed."""
-    keys = below(chain, number)
+    keys = keys_before(chain, number)
     total = freed(chain, keys)
     for place, key in enumerate(keys):
         chain.store.delete(key)
         if place == len(keys) // 2:
-            failpoint("maintain.amid_links")
+            failpoint("maintain.amid_manifests")
     return total
 
 

@@ -75,9 +75,7 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
                 if message.transactional and not positions.inside[index]:
-                    raise ProtocolError(
-                        tag_of(LogicalMessage), 1, "a transactional message stands outside a transaction"
-                    )
+                    raise ProtocolError(tag_of(LogicalMessage), 1, "a transactional message is outside a transaction")
                 if not message.transactional and not has_position(message.lsn):
                     raise ProtocolError(tag_of(LogicalMessage), 2, "the message has no position")
                 controls.messages.append((index, message))

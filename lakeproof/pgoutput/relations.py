@@ -3,7 +3,7 @@
 The resolver that the caller passes makes a version from the catalog and the configuration.
 
 Streamed transactions. A schema that one announces is in force for its own rows only, since they may be decoded long after
-rows that arrived later; so it is decoded with a cache of its own (`streamed`). At its commit the server treats what was
+rows that arrived later; so it is decoded with its own cache (`streamed`). At its commit the server treats what was
 announced in it as sent (`schema_sent`), unless the table's entry was invalidated since: an invalidation clears that mark and
 those of the open streamed transactions alike, and a Relation message precedes whatever comes next. So all messages about a
 table that arrived since its last invalidation say the same, and for an ordinary transaction the message that *arrived* last

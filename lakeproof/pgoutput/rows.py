@@ -129,12 +129,12 @@ def row_schema(version: SchemaVersion) -> pa.Schema:
 def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterable[pa.Array | Cast]) -> pa.RecordBatch:
     """Build the rows; `columns` are already typed, or texts (strings or binary) that are cast here."""
     values: list[pa.Array] = []
-    unfit: list[tuple[Column, pa.Array, Cast]] = []
+    overflowing: list[tuple[Column, pa.Array, Cast]] = []
     for column, given in zip(version.columns, columns, strict=True):
         cast = given if isinstance(given, Cast) else cast_column(given, column)
         values.append(cast.values)
         if not cast.fits:
-            unfit.append((column, given, cast))
+            overflowing.append((column, given, cast))
     arrays = [
         hidden.lsn,
         hidden.seq,
@@ -143,7 +143,7 @@ def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterabl
         hidden.xid,
         hidden.commit_time,
         hidden.unchanged,
-        text_overflow(unfit, len(hidden.row)),
+        text_overflow(overflowing, len(hidden.row)),
         *values,
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=row_schema(version))

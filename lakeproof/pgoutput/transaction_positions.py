@@ -70,7 +70,7 @@ def whole_transactions(buffer: MessageBuffer) -> TransactionPositions:
     inside = (depth == 1) | is_commit
     stray = np.flatnonzero(~inside & ~buffer.where(tag_of(LogicalMessage)))
     if stray.size:
-        buffer.refuse(int(stray[0]), "the message stands outside a transaction")
+        buffer.refuse(int(stray[0]), "the message is outside a transaction")
     begins, commits = np.flatnonzero(is_begin), np.flatnonzero(is_commit)
     lsn, xid, time_us = _ends(buffer, begins, commits)
     number = np.maximum(started - 1, 0)

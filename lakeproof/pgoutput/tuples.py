@@ -107,7 +107,7 @@ def _walk(
     unchanged: Ints,
 ) -> tuple[int, int]:
     """Fill the arrays; returns the message at which it failed and the reason, or (0, 0)."""
-    # Typed, since a bare 0 is a type of its own: the functions called with it would be compiled twice.
+    # Typed, since a bare 0 has its own type: the functions called with it would be compiled twice.
     row = np.int64(0)
     for item in items:
         tag = octets[begins[item]]

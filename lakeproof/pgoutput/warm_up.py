@@ -21,7 +21,7 @@ from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import decimal_typmod
 
 _HEADER = b"w" + bytes(24)
-# One value of each kind that has a loop of its own; a NULL calls the loop of the validity bits.
+# One value of each kind that has its own loop; a NULL calls the loop of the validity bits.
 _VALUES = {
     "bool": b"t",
     "int4": b"1",

@@ -15,7 +15,7 @@ this room touches a file.
     catalog_published.py         publications and their tables      catalog_tables.py        one published table, as a value
     catalog_queries.py           the SQL of both                    catalog_unpublished.py   columns that are not sent
     catalog_locks.py             who locks a published table        catalog_selection.py     names and patterns
-    catalog_fingerprint.py       read the fingerprint               catalog_births.py        where a table came from
+    catalog_fingerprint.py       read the fingerprint               catalog_origins.py        where a table came from
     catalog_relations.py         a Relation message's version       catalog_type_lines.py    a type as text
     catalog_unchanged.py         a table since its snapshot
     check_source.py              server, role, slot, publication    check_tables.py          single tables

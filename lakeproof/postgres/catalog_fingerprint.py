@@ -26,11 +26,11 @@ from typing import Any
 
 from psycopg.sql import SQL
 
-from lakeproof.catalog.differences import Born
+from lakeproof.catalog.differences import TableCreated
 from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts, TypeFacts
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_births import read_horizon, read_rules
+from lakeproof.postgres.catalog_origins import read_horizon, read_rules
 from lakeproof.postgres.catalog_published import read_types
 from lakeproof.postgres.catalog_type_lines import type_line
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
@@ -195,10 +195,10 @@ WHERE t.oid >= 16384
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A fingerprint and its two positions, the rules of publication in force, and the tables born under them.
+    """A fingerprint and its two positions, the rules of publication in force, and the tables created under them.
 
     A rule is the catalog's line for it, with its publication's OID; no transaction had written with the xid `horizon` yet
-    (`lakeproof.postgres.catalog_births`).
+    (`lakeproof.postgres.catalog_origins`).
     """
 
     fingerprint: Fingerprint
@@ -206,7 +206,7 @@ class Reading:
     upper_lsn: Lsn
     rules: Mapping[str, int] = field(default_factory=dict)
     horizon: int = 0
-    births: Mapping[Oid, Born] = field(default_factory=dict)
+    created: Mapping[Oid, TableCreated] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -241,9 +241,9 @@ def read(
     conn: Connection,
     names: Iterable[str],
     visibility: CommitVisibility,
-    births: Callable[[Fingerprint, Mapping[str, int]], Mapping[Oid, Born]] = lambda _fingerprint, _rules: {},
+    created: Callable[[Fingerprint, Mapping[str, int]], Mapping[Oid, TableCreated]] = lambda _fingerprint, _rules: {},
 ) -> Reading:
-    """Read the catalog as it is now, for the publications of these names; `births` is called under the same snapshot.
+    """Read the catalog as it is now, for the publications of these names; `created` is called under the same snapshot.
 
     Raises as `source_errors`.
     """
@@ -255,8 +255,8 @@ def read(
             upper_lsn = _position(rows(conn, _NOW)[0]["at"])
             fingerprint = _fingerprint(conn, names, None)
             rules = read_rules(conn, names)
-            born = births(fingerprint, rules)
-        return Reading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), born)
+            created_tables = created(fingerprint, rules)
+        return Reading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), created_tables)
 
 
 def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid] | None = None) -> Fingerprint:

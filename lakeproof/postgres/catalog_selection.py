@@ -28,19 +28,19 @@ class Relation:
 
     table: TableName
     ancestors: tuple[TableName, ...]
-    unfit: str | None
+    unsupported_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The matches of patterns: `matched` tables with the pattern, `unfit` tables with the reason that keeps them out.
+    """The matches of patterns: `matched` tables with the pattern, `unsupported` tables with the reason that keeps them out.
 
     `unmatched` patterns match nothing; `others` are the tables beside the selected ones, without partitions and those that
     `exclude` names.
     """
 
     matched: Mapping[TableName, TablePattern]
-    unfit: Mapping[TableName, str]
+    unsupported: Mapping[TableName, str]
     unmatched: tuple[TablePattern, ...]
     others: tuple[TableName, ...]
 
@@ -54,7 +54,7 @@ def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> li
         Relation(
             TableName(row["schema"], row["name"]),
             tuple(map(TableName, row["ancestor_schemas"], row["ancestor_names"])),
-            _unfit(row),
+            _unsupported_reason(row),
         )
         for row in lines
     ]
@@ -64,7 +64,7 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
     """Search all tables of the schemas that the configuration mentions. Raises as `source_errors`."""
     selection = source.selection
     schemas = {table.schema for table in selection.tables} | {pattern.schema for pattern in selection.patterns}
-    matched, unfit, others = dict[TableName, TablePattern](), dict[TableName, str](), list[TableName]()
+    matched, unsupported, others = dict[TableName, TablePattern](), dict[TableName, str](), list[TableName]()
     used = {pattern for pattern in selection.patterns if any(map(pattern.matches, selection.tables))}
     for relation in user_relations(conn, schemas):
         table, pattern = relation.table, selection.matching(relation.table)
@@ -72,14 +72,14 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
             continue
         if pattern is not None:
             used.add(pattern)
-        if pattern is not None and relation.unfit is not None:
-            unfit[table] = relation.unfit
+        if pattern is not None and relation.unsupported_reason is not None:
+            unsupported[table] = relation.unsupported_reason
         elif pattern is not None:
             matched[table] = pattern
-        elif relation.unfit is None and not relation.ancestors and not selection.excluded(table):
+        elif relation.unsupported_reason is None and not relation.ancestors and not selection.excluded(table):
             others.append(table)
     used |= {pattern for pattern in selection.patterns if any(map(pattern.matches, matched))}
-    return Selected(matched, unfit, tuple(p for p in selection.patterns if p not in used), tuple(others))
+    return Selected(matched, unsupported, tuple(p for p in selection.patterns if p not in used), tuple(others))
 
 
 def with_matches(conn: Connection, source: SourceConfig) -> SourceConfig:
@@ -112,7 +112,7 @@ def unpublished(conn: Connection, source: SourceConfig) -> tuple[TableName, ...]
     return tuple(sorted(matched.keys() - published))
 
 
-def _unfit(row: Mapping[str, Any]) -> str | None:
+def _unsupported_reason(row: Mapping[str, Any]) -> str | None:
     if row["relkind"] == "f":
         return "it is a foreign table, which sends no changes"
     return "it is unlogged, so its changes are not in the WAL" if row["relpersistence"] == "u" else None

@@ -85,7 +85,7 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
     selected = select(conn, source)
     for pattern in selected.unmatched:
         yield from_error(no_match(pattern))
-    for table, reason in selected.unfit.items():
+    for table, reason in selected.unsupported.items():
         yield note(f"table {table}", f"{reason}: a pattern leaves it out", "name it in `exclude`", table)
     exists = bool(publications_of(conn, source))
     for table, pattern in selected.matched.items():

@@ -2,8 +2,8 @@
 
 Opening connections does not belong here (`connection.py`).
 
-libpq asks for TLS and continues without it if the server, or whoever answers in its place, refuses; and it sends the
-password in the clear to whoever asks for that. The second is refused unless the DSN allows it.
+libpq asks for TLS and continues without it if the server, or a machine that answers in its place, refuses; and it sends the
+password in the clear if asked to. The second is refused unless the DSN allows it.
 """
 
 from __future__ import annotations

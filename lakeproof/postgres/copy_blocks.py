@@ -89,13 +89,13 @@ def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
     """
     if not columns:
         return pa.record_batch([pa.nulls(block.rows, pa.string())], schema=batch_schema(columns))
-    values, unfit = [], []
+    values, overflowing = [], []
     for spans, column in zip(split(block.buffer, len(columns)), columns, strict=True):
         typed = cast_spans(spans, column)
         if typed is None:
             texts = spans.texts().cast(pa.string())
             cast = cast_column(texts, column).refuse_malformed(column)
             typed = cast.values
-            unfit.append((column, texts, cast))
+            overflowing.append((column, texts, cast))
         values.append(typed)
-    return pa.record_batch([text_overflow(unfit, block.rows), *values], schema=batch_schema(columns))
+    return pa.record_batch([text_overflow(overflowing, block.rows), *values], schema=batch_schema(columns))

@@ -165,8 +165,8 @@ class SnapshotSession:
     def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
         """Hold a transaction on `conn` that sees `leaves` as at the snapshot: lock them, then compare their files.
 
-        `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is another
-        one now or the lock could not be taken, else as `source_errors`.
+        `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
+        different one now, or the lock could not be taken, else as `source_errors`.
         """
         self.import_into(conn)
         try:

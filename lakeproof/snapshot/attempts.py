@@ -34,7 +34,7 @@ from lakeproof.snapshot.parts import CatalogNow, SnapshotParts
 from lakeproof.snapshot.progress import SnapshotProgress
 from lakeproof.storage.fields import now_text
 
-# The pause before the second attempt; it doubles before each further one: whoever alters a table often continues to.
+# The pause before the second attempt; it doubles before each further one: a person who alters a table often continues to.
 PAUSE_S = 0.2
 PAUSE_S_MAX = 10.0
 _SLOT_NAME_MAX = 63

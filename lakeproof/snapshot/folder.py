@@ -225,7 +225,7 @@ def snapshot_fingerprints(
     def fingerprint(table: TableName, point: Lsn) -> str | None:
         if point not in snapshots:
             key = paths.snapshot(incarnation, point)
-            # A table that was born in the stream has no snapshot.
+            # A table that was created in the stream has no snapshot.
             exists = store.exists(part_key(key, 0))
             snapshots[point] = read_snapshot(store, paths, key).tables if exists else {}
         copied = snapshots[point].get(table)

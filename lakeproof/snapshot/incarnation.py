@@ -2,7 +2,7 @@
 
 Copying the tables into it does not belong here, nor does the decision to start one: `bootstrap` and `recover` make it.
 
-    record (begin.json)  ─►  slot, created with a snapshot or existing  ─►  source.json, once  ─►  head at the slot's point
+    record (incarnation.json) ─► slot, created with a snapshot or existing ─► source.json, once ─► head at the slot's point
 
 If a run is killed anywhere here, the next run continues with the same number: the record names the slot. If the killed run
 created a slot under a name that the configuration no longer has, that slot is dropped, so no slot is left without a reader.
@@ -53,7 +53,7 @@ def next_incarnation(store: Store, paths: LakePaths, source: SourceConfig, serve
 def create_incarnation(
     context: SnapshotContext, server: ServerIdentity, *, creates_slot: bool, follows: Follows | None
 ) -> Incarnation:
-    """Put `begin.json`, which also closes the previous incarnation, and return the number.
+    """Put `incarnation.json`, which also closes the previous incarnation, and return the number.
 
     Raises TransientError if another process has just taken the number.
     """

@@ -33,7 +33,7 @@ def snapshot_lock(store: Store, paths: LakePaths) -> Iterator[dict[Incarnation, 
     ends of those snapshots, by incarnation.
     """
     lock_file = Path(paths.url(paths.snapshot_lock))
-    reason = f"another one is being copied, by {holder(lock_file) or 'an unnamed process'}"
+    reason = f"another snapshot is being copied, by {holder(lock_file) or 'an unnamed process'}"
     make_root(paths.lake)
     with exclusive(lock_file, f"snapshot of {paths.source}", reason):
         lock_file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {now_text()}", encoding="utf-8")

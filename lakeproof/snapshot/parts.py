@@ -32,7 +32,7 @@ INTERVAL_S = 2.0
 
 
 class CatalogNow:
-    """The catalog as the snapshot saw it (`then`), compared with the catalog now over a connection of its own."""
+    """The catalog as the snapshot saw it (`then`), compared with the catalog now over its own connection."""
 
     def __init__(self, session: SnapshotSession, source: SourceConfig, then: Fingerprint) -> None:
         self.then = then

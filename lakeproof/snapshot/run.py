@@ -20,8 +20,8 @@ from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_births import read_horizon, read_rules
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, read, read_at_snapshot
+from lakeproof.postgres.catalog_origins import read_horizon, read_rules
 from lakeproof.postgres.catalog_published import publications_of, read_tables
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import refusals

@@ -61,7 +61,7 @@ class LakePaths:
 
     def incarnation_record(self, incarnation: Incarnation) -> str:
         """The record of an incarnation that is about to begin."""
-        return f"{self.landing(incarnation)}/begin.json"
+        return f"{self.landing(incarnation)}/incarnation.json"
 
     def timelines(self, incarnation: Incarnation) -> str:
         """The folder of the timelines that the landing has followed."""
@@ -77,7 +77,7 @@ class LakePaths:
 
     def chain_starts(self, incarnation: Incarnation) -> str:
         """The folder of the documents that name the chain's present start."""
-        return f"{self.landing(incarnation)}/base"
+        return f"{self.landing(incarnation)}/start"
 
     def chain_start(self, incarnation: Incarnation, number: int) -> str:
         """The document that starts the chain at manifest `number`."""

@@ -2,7 +2,7 @@
 
 Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.commands.prove_lake`.
 
-A query's answer is the same each time: what gives another one (a random number, the time) is refused (`query_rules`).
+A query's answer is the same each time: what may change it (a random number, the time) is refused (`query_rules`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
     except (TransientError, LakeError, ConfigError) as error:
         return ViewProof("blocked", f"{error.reason}; {error.remedy}")
     if attempt.error is not None:
-        reason = f"its table, or one that it reads, can't be read: {reason_of(attempt.error)}"
+        reason = f"its table, or a table that it reads, can't be read: {reason_of(attempt.error)}"
         return ViewProof(
             "blocked", f"{reason}; if it is its own, move {view_path(lake, view.name)} away and refresh it"
         )

@@ -90,7 +90,7 @@ def maintain_views(
                 place.unlink(missing_ok=True)
                 freed = freed.plus(SpaceReclaimed(1, size))
     except TransientError as error:
-        # Told to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
+        # If asked to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
         stop_here(source, stop)
         report(Event("maintain.views_busy", f"views are left to the next run: {error}"))
         busy = error.reason
@@ -101,7 +101,7 @@ def stop_here(source: str, stop: Stop) -> None:
     """Raise TransientError if the run should stop: this is a safe point."""
     if stop.requested:
         raise TransientError(
-            f"{source}: maintenance", "it was told to stop", "run it again: a cycle that was begun is finished first"
+            f"{source}: maintenance", "it was asked to stop", "run it again: a cycle that was begun is finished first"
         )
 
 

@@ -28,7 +28,7 @@ from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, put_cut, vi
 from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store, local_folder
-from lakeproof.views.refresh import next_number, settle_view
+from lakeproof.views.refresh import clean_view_log, next_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class KeptCuts:
 
 
 def kept_cuts(store: Store, cuts_s: Mapping[str, float], now: datetime) -> KeptCuts:
-    """Of the views in `cuts_s`: a cut is kept until the view's next one has followed it for so many seconds.
+    """Retention of the views in `cuts_s`: a cut is kept until the view's next cut is older than so many seconds.
 
-    Reads every cut of every view that is there; those of other views are left alone. Only the first ones of a view may go:
+    Reads every cut of every view; other views' cuts are left alone. Only the oldest cuts of a view may go:
     a clock that was put back must not take away what an earlier cut names.
     """
     kept = KeptCuts()
@@ -81,7 +81,7 @@ def optimize_view(session: SparkSession, store: Store, lake: str, cut: ViewCut, 
     `session` is the caller's own.
     """
     path = view_path(lake, cut.view)
-    settle_view(session, path, cut.view, cut)
+    clean_view_log(session, path, cut.view, cut)
     if not is_settled(lake, cut):
         return None
     number = next_number(store, path, cut.view, cut, newest_version(path))

@@ -33,7 +33,7 @@ from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, TableSpec, number_of
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.delta.unnamed_commits import settle
+from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, put_cut, view_path
 from lakeproof.lake.rows.change import NetChange
@@ -104,7 +104,7 @@ def refresh_view(
     sha256 = definition_sha256(view)
     path = view_path(lake, view.name)
     newest = newest_cut(store, view.name)
-    durable = settle_view(session, path, view.name, newest)
+    durable = clean_view_log(session, path, view.name, newest)
     before = newest_version(path)
     target = _Target(session, view, path, before, next_number(store, path, view.name, newest, before))
     desired = keep(_desired(bind(session, view, inputs.tables)))
@@ -155,13 +155,13 @@ def app_id(view: str) -> str:
     return f"lakeproof/views/{view}"
 
 
-def settle_view(session: SparkSession, path: str, view: str, cut: ViewCut | None) -> int:
+def clean_view_log(session: SparkSession, path: str, view: str, cut: ViewCut | None) -> int:
     """Remove from a view's log the commits that no cut names and nobody has built on; return its newest `cut`'s version.
 
     A log that ends before that version belongs to another table: the one that the cut names was moved away.
     """
     version = NO_VERSION if cut is None or newest_version(path) < cut.delta_version else cut.delta_version
-    settle(session, path, version, lambda commit: number_of(commit, app_id(view), "number") is not None)
+    clean_log(session, path, version, lambda commit: number_of(commit, app_id(view), "number") is not None)
     return version
 
 

@@ -27,10 +27,10 @@ HELD = {
         Lsn(5),
         HeldCause.SCHEMA_CHANGE,
         WayOut.SNAPSHOT,
-        {"change": "its schema changed", "why_not_in_place": "the table was made anew"},
+        {"change": "its schema changed", "why_not_in_place": "the table was recreated"},
     )
 }
-SOURCE = SourceDoc("shop", "7300000000000000001", "app", 16384, "2026-01-01T00:00:00+00:00")
+SOURCE = SourceDoc("shop", "7300000000000000001", "app", 16384, "2026-01-01T00:00:00Z")
 CHUNK = SnapshotFile("x/0.parquet", 3, 99, "0" * 64, Decoded(999, 400), (0, None), "public.order lines")
 SNAPSHOT = SnapshotDoc(
     Incarnation(1), Lsn(4096), "a", "b", "slot",
@@ -47,7 +47,7 @@ INTENT = Intent(
     held=HELD,
     epoch=3,
     writer="0" * 32,
-    created_at="2026-01-01T00:00:00+00:00",
+    created_at="2026-01-01T00:00:00Z",
 )
 SUM = HistorySum(3, 0xABC)
 CUT = Cut(
@@ -59,7 +59,7 @@ CUT = Cut(
     tables={TABLE: CutTable(Lsn(1 << 40), Lsn(4096), 0, 12, VERSION, Incarnation(1), Incarnation(2), None, 400, SUM)},
     next_segment=8,
     intent_sha256="0" * 64,
-    created_at="2026-01-01T00:00:00+00:00",
+    created_at="2026-01-01T00:00:00Z",
     held=HELD,
 )
 CUT_DOC = CutDoc(
@@ -85,7 +85,7 @@ VIEW_CUT = ViewCut(
     sources={"shop": CycleNumber(7)},
     inserted=4,
     retracted=1,
-    created_at="2026-01-01T00:00:00+00:00",
+    created_at="2026-01-01T00:00:00Z",
     refresh=2,
 )
 DOCUMENTS = {

@@ -33,7 +33,7 @@ def version(name: str = "orders", oid: int = 16384, kind: str = "int4") -> Schem
 
 
 def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = False) -> Batch:
-    """One transaction that inserts rows 0 to count - 1, committed at `lsn` microseconds."""
+    """Return a transaction that inserts rows 0 to count - 1, committed at `lsn` microseconds."""
     rows = pa.record_batch(
         [
             pa.array([lsn] * count, pa.int64()),
@@ -69,12 +69,12 @@ def new_chain(lake: Path) -> Chain:
 
 
 def reopen(chain: Chain) -> Chain:
-    """The same landing, as another process finds it."""
+    """Open the same landing as another process would."""
     return Chain.open(LocalStore(Path(chain.paths.lake)), chain.paths, chain.incarnation)
 
 
 def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> None:
-    """One link with `count` inserts, or a progress link if that is 0."""
+    """Add a manifest with `count` inserts, or a progress manifest if that is 0."""
     segment = SegmentWriter(chain, writer)
     if count:
         segment.add(inserts(version(), end, count, announced=chain.next_number == 1))

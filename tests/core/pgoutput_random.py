@@ -149,7 +149,7 @@ class Workload:
     lsn: int = 1 << 32
 
     def transaction(self, changes: int) -> list[Message]:
-        """One transaction of about so many changes, from its Begin to its Commit."""
+        """Return a transaction of about so many changes, from its Begin to its Commit."""
         rng = self.rng
         self.lsn += rng.randrange(100, 10_000)
         commit, end = Lsn(self.lsn), Lsn(self.lsn + 48)

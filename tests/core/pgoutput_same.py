@@ -11,7 +11,7 @@ from lakeproof.pgoutput.batch import Batch
 
 
 def assert_same(fast: Batch, slow: Batch) -> None:
-    """Every field; of the rows, floats by their bits."""
+    """Compare every field; of the rows, floats by their bits."""
     for name in (f.name for f in fields(Batch) if f.name != "changes"):
         assert getattr(fast, name) == getattr(slow, name), name
     assert [t.version for t in fast.changes] == [t.version for t in slow.changes]

@@ -71,7 +71,7 @@ class Transaction:
 
 @dataclass
 class PretendServer:
-    """Its transactions, how far it was told, and what each call of a stream passes first (`fault` may raise)."""
+    """Its transactions, the position acknowledged to it, and a hook that each call of a stream runs first (`fault`)."""
 
     transactions: list[Transaction] = field(default_factory=list)
     confirmed: Lsn = START
@@ -90,7 +90,7 @@ class PretendServer:
         return [row for transaction in self.transactions for row in transaction.rows]
 
     def commit(self, count: int, *, streamed: bool = False, note: int = 10) -> Transaction:
-        """One more transaction of `count` inserts."""
+        """Add a transaction of `count` inserts."""
         commit_lsn = Lsn(self.end.value + 100)
         end, xid = Lsn(commit_lsn.value + 8), Xid(700 + len(self.transactions))
         ids = range(self._ids, self._ids + count)
@@ -139,7 +139,7 @@ class PretendStream:
     waiting: list[bytes]
 
     def read(self, max_bytes: int, timeout_s: float) -> Received:
-        """Some messages; a keepalive behind the last of them."""
+        """Return some messages, with a keepalive after the last of them."""
         del max_bytes, timeout_s
         self.server.fault("read")
         received = Received(MessageBuffer.of(self.waiting[: self.server.piece]))
@@ -155,7 +155,7 @@ class PretendStream:
         self.server.confirmed = lsn
 
     def tick(self) -> None:
-        """By the clock."""
+        """Advance the clock."""
         self.server.fault("tick")
 
 
@@ -171,14 +171,14 @@ class PretendDrain:
     counted: list[int] = field(default_factory=list)
 
     def open(self) -> Chain:
-        """The landing as it stands, through a store of its own."""
+        """The landing as it stands, through its own store."""
         store, paths = LocalStore(self.lake), LakePaths(str(self.lake), "shop")
         if has_head(store, paths, Incarnation(1)):
             return Chain.open(store, paths, Incarnation(1))
         return Chain.create(store, paths, Incarnation(1), NewHead(START, HEAD, secrets.token_hex(16)))
 
     def attempt(self, chain: Chain, target: Lsn | None = None) -> None:
-        """One connection, until `target` (the end of what the server has)."""
+        """Run one connection, until `target` (the end of what the server has)."""
         writer = secrets.token_hex(16)
         stream = cast(ReplicationStream, self.server.stream(chain.end))
         acknowledge(stream, chain.newest)

@@ -27,13 +27,13 @@ class Killed(BaseException):
 
 @pytest.fixture
 def lease(tmp_path: Path) -> Iterator[Lease]:
-    """Of a lake of its own."""
+    """Return the lease of an empty lake."""
     with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as held:
         yield held
 
 
 def intent(number: int = 7) -> Intent:
-    """Of an empty cycle."""
+    """Return the intent of an empty cycle."""
     position = Lsn(16)
     return Intent(
         CycleNumber(number),
@@ -46,7 +46,7 @@ def intent(number: int = 7) -> Intent:
         {},
         1,
         "w",
-        "2026-11-22T00:00:00+00:00",
+        "2026-11-22T00:00:00Z",
     )
 
 
@@ -57,32 +57,32 @@ def run(lease: Lease, once: Callable[..., str], number: int = 7) -> str:
 
 
 def failing(*errors: BaseException) -> Callable[..., str]:
-    """Raise these, one after the other; then tell whether it was to be anew."""
+    """Raise these, one after the other; then return "from scratch" or "done"."""
     left = list(errors)
 
-    def once(*, anew: bool) -> str:
+    def once(*, from_scratch: bool) -> str:
         if left:
             raise left.pop(0)
-        return "anew" if anew else "done"
+        return "from scratch" if from_scratch else "done"
 
     return once
 
 
-def test_an_error_is_tried_again_at_once_and_anew(lease: Lease) -> None:
+def test_an_error_is_tried_again_at_once_from_the_start(lease: Lease) -> None:
     """The count is gone when the cycle is done."""
     assert run(lease, failing()) == "done"
-    assert run(lease, failing(RuntimeError("a row's value"))) == "anew"
+    assert run(lease, failing(RuntimeError("a row's value"))) == "from scratch"
     assert lease.store.list(lease.paths.attempts) == []
 
 
-def test_two_failures_are_enough_whoever_counted_them(lease: Lease) -> None:
+def test_two_failures_are_enough_by_any_counter(lease: Lease) -> None:
     """The reason is the last one's, and has no value in it."""
     with pytest.raises(AttemptsError, match=r"2 times: /x: damaged$|2 times: /x: damaged;") as raised:
         run(lease, failing(RuntimeError("a row's value"), LakeError("/x", "damaged", "mend it")))
     assert "value" not in str(raised.value)
     with pytest.raises(AttemptsError, match="2 times"):
         run(lease, failing())
-    assert run(lease, failing(), number=8) == "done", "another cycle begins to count anew"
+    assert run(lease, failing(), number=8) == "done", "another cycle begins to count again"
     assert lease.store.list(lease.paths.attempts) == []
 
 
@@ -92,7 +92,7 @@ def test_two_failures_are_enough_whoever_counted_them(lease: Lease) -> None:
      OSError(28, "No space left on device"), KeyboardInterrupt()],
 )  # fmt: skip
 def test_what_is_no_failure_of_the_table_counts_for_nothing(lease: Lease, error: BaseException) -> None:
-    """However often."""
+    """Such errors may repeat without limit."""
     for _ in range(3):
         with pytest.raises(type(error)):
             run(lease, failing(error))
@@ -109,7 +109,7 @@ def test_three_that_ended_without_a_word_are_enough(lease: Lease, monkeypatch: p
         run(lease, failing())
 
 
-def test_a_jvm_that_ends_is_said_once_and_counted(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_ends_is_reported_once_and_counted(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more can be done in that process; the next one counts on."""
     monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
     for _ in range(2):
@@ -120,23 +120,23 @@ def test_a_jvm_that_ends_is_said_once_and_counted(lease: Lease, monkeypatch: pyt
 
 
 def test_reasons_have_no_values() -> None:
-    """Of an error that is not ours its kind alone."""
+    """A foreign error is recorded by its class only."""
     assert reason_of(ValueError("secret")) == "an error of lakeproof's own (ValueError)"
     assert reason_of(FileNotFoundError(2, "No such file", "/x")) == "No such file (/x)"
     assert unreadable_file(ValueError("FAILED_READ_FILE file:/x")) is None
 
 
-def test_one_that_was_killed_says_nothing_of_the_table(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_attempt_does_not_count_against_the_table(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot's entry goes on as it was; only when it ends so again does it read nothing of what is there."""
     monkeypatch.setattr(attempts, "_forget", lambda *_: None)
     with pytest.raises(Killed):
         run(lease, failing(Killed()))
     assert run(lease, failing()) == "done"
-    assert run(lease, failing(), number=7) == "anew", "two have left their documents by now"
+    assert run(lease, failing(), number=7) == "from scratch", "two have left their documents by now"
 
 
 def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are told."""
+    """Both causes are reported."""
     with monkeypatch.context() as killed:
         killed.setattr(attempts, "_forget", lambda *_: None)
         for _ in range(2):

@@ -33,7 +33,7 @@ class Altered:
     named: int = 0
 
     def alter(self) -> None:
-        """One change."""
+        """Make a random change."""
         way = self.chance.choice(self.ways)
         if way == "add" or not self.there:
             self.last += 1
@@ -90,7 +90,7 @@ def _right(now: Columns, before: Columns, after: Columns) -> list[int]:
 @pytest.mark.parametrize("reuse", [False, True])
 @pytest.mark.parametrize("alters", [1, 2, 3, 6])
 def test_no_number_is_wrong(alters: int, *, reuse: bool) -> None:
-    """One change is always followed, two nearly always; with more, one column for another of its type is not known."""
+    """A single change is always followed, two nearly always; after more, a column replaced by one of its type is unknown."""
     chance, lost, seen = random.Random(SEED), 0, 0
     for _ in range(600):
         before, between, after = _history(chance, reuse=reuse, alters=alters)
@@ -109,7 +109,7 @@ def test_no_number_is_wrong(alters: int, *, reuse: bool) -> None:
 def test_where_no_column_takes_the_place_of_another_every_number_is_known(
     ways: tuple[str, ...], *, reuse: bool
 ) -> None:
-    """However many columns were added and renamed, or dropped and renamed; a table of at least one column."""
+    """Any number of columns may be added and renamed, or dropped and renamed; the table has at least one column."""
     chance, lost, seen = random.Random(SEED), 0, 0
     for alters in (1, 2, 3, 6):
         for _ in range(400):

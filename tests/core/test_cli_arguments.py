@@ -39,7 +39,7 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_common_options_stand_before_or_after_the_command(place: str) -> None:
-    """Both ways mean the same."""
+    """Both places mean the same."""
     options = ["-c", "f.yaml", "--json", "--debug"]
     line = [*options, "status"] if place == "before" else ["status", *options]
     args = parser().parse_args(line)
@@ -47,7 +47,7 @@ def test_common_options_stand_before_or_after_the_command(place: str) -> None:
 
 
 def test_without_options_there_are_defaults() -> None:
-    """Also those that the command's own parser leaves out."""
+    """Options that the command's own parser leaves out have defaults, too."""
     args = parser().parse_args(["status"])
     assert (args.config, args.json, args.debug, args.source) == (None, False, False, None)
 
@@ -78,7 +78,7 @@ def test_tables_and_lsns_arrive_as_what_they_are() -> None:
         (["drain", "--seconds", "soon"], "could not convert"),
         (["bootstrap", "--tables", "orders"], "not a list of tables: 'orders' (the form is schema.table"),
         (["bootstrap", "--tables", "a.b,"], "ends with a comma"),
-        (["bootstrap", "--tables", "a.b,a.b"], "stands twice: a.b"),
+        (["bootstrap", "--tables", "a.b,a.b"], "appears twice: a.b"),
         (["prove", "--tables", ""], "not a list of tables"),
         (["inspect"], "the following arguments are required: FILE"),
         (["-c"], "expected one argument"),
@@ -87,7 +87,7 @@ def test_tables_and_lsns_arrive_as_what_they_are() -> None:
 def test_a_wrong_line_is_exit_status_2_and_says_what_is_wrong(
     capsys: pytest.CaptureFixture[str], line: list[str], phrase: str
 ) -> None:
-    """Before anything is read."""
+    """The line is refused before anything is read."""
     assert main(line) == 2
     captured = capsys.readouterr()
     assert phrase in captured.err
@@ -96,6 +96,6 @@ def test_a_wrong_line_is_exit_status_2_and_says_what_is_wrong(
 
 @pytest.mark.parametrize("line", [["--help"], ["drain", "--help"], ["--version"]])
 def test_help_and_version_are_exit_status_0(capsys: pytest.CaptureFixture[str], line: list[str]) -> None:
-    """On stdout."""
+    """Help and version are printed to stdout."""
     assert main(line) == 0
     assert "lakeproof" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def test_an_error_is_one_line_and_its_exit_status(
     status: int,
     line: str,
 ) -> None:
-    """Nothing on stdout, no traceback."""
+    """Stdout stays empty, and there is no traceback."""
     run_as(monkeypatch, raising(error))
     assert main(["status"]) == status
     captured = capsys.readouterr()
@@ -82,7 +82,7 @@ def test_an_error_is_one_line_and_its_exit_status(
     assert not captured.out
 
 
-def test_an_unexpected_error_tells_its_type_and_not_its_message(
+def test_an_unexpected_error_shows_its_type_and_not_its_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message may hold a row's value or a password."""
@@ -99,7 +99,7 @@ def test_an_unexpected_error_tells_its_type_and_not_its_message(
 def test_debug_brings_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    """Before the one line."""
+    """The traceback comes before the one line."""
     run_as(monkeypatch, raising(error))
     assert main(["status", "--debug"]) == 2
     captured = capsys.readouterr()
@@ -126,7 +126,7 @@ def test_a_signal_asks_for_a_clean_end(
 
 
 def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the command is waiting for."""
+    """The command ends at once whatever it is waiting for."""
 
     def command(context: Context, _args: argparse.Namespace) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -171,7 +171,7 @@ def test_results_and_events_have_their_own_streams(
 
 
 def test_it_works_outside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There without signal handlers, which Python keeps for the main thread."""
+    """Another thread runs without signal handlers, which Python keeps for the main thread."""
     run_as(monkeypatch, lambda _context, _args: Outcome(0, None, ""))
     actual: list[int] = []
     thread = threading.Thread(target=lambda: actual.append(main(["status"])))
@@ -181,7 +181,7 @@ def test_it_works_outside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its file and line."""
+    """Each line has the mistake's file and line number."""
     path = tmp_path / "w.yaml"
     path.write_text("lake: 5\nsources:\n  shop:\n    dsn: x\n")
     assert main(["-c", str(path), "plan"]) == 2
@@ -195,7 +195,7 @@ def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: py
     "command", ["check", "plan", "apply", "bootstrap", "drain", "compact", "prove", "status", "teardown"]
 )
 def test_a_source_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """With the nearest one, before anything is started."""
+    """The error suggests the nearest name, before anything is started."""
     assert main(["-c", str(file), command, "shp"]) == 2
     expected = "lakeproof: source shp: the configuration does not have it; did you mean shop?\n"
     assert capsys.readouterr().err == expected
@@ -205,7 +205,7 @@ def test_a_source_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureF
 def test_among_several_sources_one_must_be_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """None is guessed."""
+    """The command does not guess a source."""
     path = tmp_path / "w.yaml"
     path.write_text(TWO)
     assert main(["-c", str(path), command]) == 2
@@ -216,13 +216,13 @@ def test_among_several_sources_one_must_be_named(
 
 
 def test_a_view_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before Spark is started."""
+    """The unknown view is refused before Spark is started."""
     assert main(["-c", str(file), "refresh", "revenue"]) == 2
     assert capsys.readouterr().err.startswith("lakeproof: view revenue: the configuration does not have it; ")
 
 
 def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the ways to name one."""
+    """The line has the ways to name a configuration."""
     assert main(["-c", str(tmp_path / "none.yaml"), "status"]) == 2
     assert "there is no such file; name the configuration with -c FILE" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ FLUSH = Event("drain.flush", "5 rows", {"rows": 5, "end_lsn": "0/1"})
 
 
 def test_a_file_gets_one_json_document_per_line() -> None:
-    """Whatever the message holds."""
+    """A message with newlines still gives one line."""
     stream = io.StringIO()
     show = progress(stream)
     show(FLUSH)
@@ -34,7 +34,7 @@ def test_a_file_gets_one_json_document_per_line() -> None:
 
 
 def test_a_program_gets_progress_every_ten_seconds() -> None:
-    """Of each kind by itself, and every other event at once."""
+    """Progress events are limited per kind; every other event is written at once."""
     stream, now = io.StringIO(), [0.0]
     show = JsonProgress(stream, lambda: now[0])
     for second in range(21):
@@ -59,7 +59,7 @@ def test_a_terminal_gets_one_line_per_kind() -> None:
 
 
 def test_a_terminal_shows_how_much_is_done_as_a_bar() -> None:
-    """It renews itself and gives way to whatever else there is to say."""
+    """The bar redraws itself, and makes room for other messages."""
     stream = io.StringIO()
     show = TerminalProgress(stream)
     show(Event("bootstrap.slot", "slot"))
@@ -85,7 +85,7 @@ def test_a_terminal_line_never_wraps_and_never_moves_the_cursor() -> None:
 
 
 def test_closing_a_terminal_twice_writes_one_end() -> None:
-    """And none if nothing was shown."""
+    """No end is written if nothing was shown."""
     stream = io.StringIO()
     show = TerminalProgress(stream)
     show.close()
@@ -108,7 +108,7 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
 
 
 def test_a_closed_stream_ends_nothing() -> None:
-    """Nor does one that was closed in this process."""
+    """A stream that was closed in this process does not end the command either."""
     stream = io.StringIO()
     stream.close()
     JsonProgress(stream)(FLUSH)

@@ -38,7 +38,7 @@ class Example:
 
 
 def test_a_report_becomes_json() -> None:
-    """Every kind of value that reports have."""
+    """The report has every kind of value that reports may have."""
     document = to_json(Example(Lsn(10), {TableName("a b", "c"): 1}))
     assert json.loads(json.dumps(document)) == {
         "position": "0/A",
@@ -49,13 +49,13 @@ def test_a_report_becomes_json() -> None:
         "number": 7,
         "nothing": None,
         "path": "/a/b",
-        "time": "2026-01-02T00:00:00+00:00",
+        "time": "2026-01-02T00:00:00.000000Z",
     }
 
 
 @pytest.mark.parametrize("value", [b"x", bytearray(b"x"), object(), Example, 1j])
 def test_what_has_no_json_form_is_an_error(value: object) -> None:
-    """Nothing is turned into a text by chance."""
+    """A value of an unknown class is not silently turned into text."""
     with pytest.raises(TypeError, match="no JSON form"):
         to_json(value)
 
@@ -72,7 +72,7 @@ def test_a_grid_parts_thousands_and_aligns() -> None:
 
 
 def test_an_empty_grid_has_its_headings() -> None:
-    """No rows are no error."""
+    """A table without rows is valid."""
     assert format_table(("a", "b"), []).splitlines() == ["a  b", "-  -"]
 
 
@@ -97,5 +97,5 @@ def test_nothing_that_moves_a_cursor_is_printed(text: str) -> None:
     ],
 )
 def test_bytes_are_readable(count: int | None, text: str) -> None:
-    """In powers of ten."""
+    """Units are powers of ten."""
     assert format_bytes(count) == text

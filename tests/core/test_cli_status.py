@@ -102,7 +102,7 @@ def run(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
 
 
 def test_before_anything_was_done_there_is_nothing_and_no_error(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """But that the server can't be reached, which is to be tried again; and nothing is made by looking."""
+    """The only problem is the unreachable server (try again); looking creates nothing."""
     result, document = run(file, capsys)
     shop = document["sources"]["shop"]
     assert result == 3
@@ -119,7 +119,7 @@ def test_before_anything_was_done_there_is_nothing_and_no_error(file: Path, caps
 
 
 def test_the_lake_is_shown_where_the_server_is_down(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the distance between landing and cut."""
+    """The page has the distance between landing and cut."""
     begin(file)
     cut(file)
     result, document = run(file, capsys)
@@ -131,7 +131,7 @@ def test_the_lake_is_shown_where_the_server_is_down(file: Path, capsys: pytest.C
 
 
 def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also if the server is down."""
+    """The status is 1 even if the server is down."""
     begin(file)
     cut(
         file,
@@ -158,7 +158,7 @@ def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys
 def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
     file: Path, capsys: pytest.CaptureFixture[str], named: str, expected: int
 ) -> None:
-    """It is told; nobody can do anything about it (3: the server is down)."""
+    """The table is shown, but nobody can do anything about it (3: the server is down)."""
     file.write_text(file.read_text().replace("views:", f"{named}views:"))
     begin(file)
     detail = {"noticed": "0/1600", "since": "0/1500"}
@@ -172,12 +172,12 @@ def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
 
 
 def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody copies them, and nothing else would say so."""
+    """No later run copies the tables, and no other output mentions them."""
     begin(file)
     cut(file)
     store, paths = places(file)
     folder = paths.snapshot(ONE, C)
-    expected = SnapshotRequest(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00+00:00", (ORDERS, LINES))
+    expected = SnapshotRequest(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00Z", (ORDERS, LINES))
     store.put_if_absent(request_key(folder), expected.to_bytes())
     document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
     store.put_if_absent(part_key(folder, 0), document.to_bytes())
@@ -186,7 +186,7 @@ def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest
 
 
 def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that has is not."""
+    """A snapshot that has entered is not shown."""
     begin(file)
     cut(file)
     store, paths = places(file)
@@ -197,7 +197,7 @@ def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.Cap
 
 
 def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In cuts of its sources."""
+    """The lag is counted in cuts of its sources."""
     begin(file)
     cut(file, number=5)
     store, _ = places(file)
@@ -246,7 +246,7 @@ def test_a_damaged_cut_is_a_problem_and_the_rest_is_shown(
 
 
 def test_a_damaged_chain_is_a_problem_and_the_rest_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The cut is told all the same."""
+    """The cut is shown all the same."""
     begin(file)
     cut(file)
     _, paths = places(file)
@@ -273,14 +273,14 @@ def test_a_missing_secret_is_a_problem_that_names_the_variable(
 
 
 def test_the_page_for_people_names_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each on its own line."""
+    """Each part has its own line."""
     begin(file)
     cut(file)
     assert main(["-c", str(file), "status"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "source shop"
     assert "  landing    ends at 0/3000 (manifest 1 of incarnation 1)" in lines
-    assert "  lake       cut 3 at 0/2000, 1 tables, 4.1 kB of WAL behind the landing" in lines
+    assert "  lake       cut 3 at 0/2000, 1 table, 4.1 kB of WAL behind the landing" in lines
     assert any(line.startswith("  problem    source u@127.0.0.1:") for line in lines)
 
 
@@ -293,8 +293,8 @@ def _table(folder: Path, sizes: tuple[int, ...]) -> None:
         (folder / f"{number}.parquet").write_bytes(b"x" * size)
 
 
-def test_sizes_are_told_where_they_are_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the landing and each table, how many cuts are kept, and what maintenance would remove."""
+def test_sizes_are_shown_if_requested(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes cover the landing and each table, the number of kept cuts, and what maintenance would remove."""
     chain = begin(file)
     cut(file)
     assert run(file, capsys)[1]["sources"]["shop"]["sizes"] is None
@@ -318,7 +318,7 @@ def test_sizes_are_told_where_they_are_asked_for(file: Path, capsys: pytest.Capt
     main(["-c", str(file), "status", "--sizes"])
     page = capsys.readouterr().out
     assert (
-        "current 21 B in 6 files, history 45 B in 5 files, 1 cuts kept; maintenance would free 100 B in 1 files now"
+        "current 21 B in 6 files, history 45 B in 5 files, 1 cut kept; maintenance would free 100 B in 1 file now"
         in page
     )
     assert "  size       shop.orders: current 21 B in 6 files, history 45 B in 5 files" in page
@@ -343,8 +343,8 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     assert any("removed while it was looked at: part-1.parquet" in problem["reason"] for problem in shop["problems"])
 
 
-def test_proofs_of_tables_that_are_gone_are_not_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If no table is configured, the lake says which there are."""
+def test_proofs_of_removed_tables_are_not_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If no table is configured, the lake's tables count."""
     store, paths = places(file)
     cut(file)
     proofs = {table: TableProof("equal", 1, 1) for table in (ORDERS, LINES)}
@@ -366,7 +366,7 @@ def test_a_proof_that_compared_nothing_says_so(file: Path, capsys: pytest.Captur
     record(store, paths, ONE, ProofReport("shop", Lsn(0x3000), {ORDERS: blocked}))
     main(["-c", str(file), "status"])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  proved")]
-    assert lines[0].startswith("  proved     1 tables, not compared (last equal at 20")
+    assert lines[0].startswith("  proved     1 table, not compared (last equal at 20")
     assert lines[1].startswith("  proved     shop.orders: not compared (last equal at 0/2000), blocked (20")
     assert lines[1].endswith("the lake has it at 0/2000, not at 0/3000; try again")
     record(store, paths, ONE, ProofReport("shop", Lsn(0x4000), {ORDERS: TableProof("differs", 7, 6, 1)}))
@@ -378,7 +378,7 @@ def test_a_proof_that_compared_nothing_says_so(file: Path, capsys: pytest.Captur
 def test_a_proof_without_a_landing_is_refused_before_spark_starts(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is the server asked."""
+    """The server is not asked either."""
     monkeypatch.setattr("lakeproof.cli.context.Context.spark", lambda _: pytest.fail("Spark was started"))
     assert main(["-c", str(file), "prove"]) == 2
     assert "run `lakeproof bootstrap shop` first" in capsys.readouterr().err

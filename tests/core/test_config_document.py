@@ -67,8 +67,8 @@ def test_a_plain_value_is_what_it_looks_like(tmp_path: Path, text: str, value: o
 @pytest.mark.parametrize(
     ("text", "line", "phrase"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "a: stands twice; the first is on line 1"),
-        ("a:\n  b: 1\n  'b': 2\n", 3, "a.b: stands twice; the first is on line 2"),
+        ("a: 1\nb: 2\na: 3\n", 3, "a: appears twice; the first is on line 1"),
+        ("a:\n  b: 1\n  'b': 2\n", 3, "a.b: appears twice; the first is on line 2"),
         ("a: &x 1\nb: *x\n", 2, "aliases (*name) are not read"),
         ("a: &x [*x]\n", 1, "aliases (*name) are not read"),
         ("a: {<<: *x}\n", 1, "aliases (*name) are not read"),
@@ -98,7 +98,7 @@ def test_a_plain_value_is_what_it_looks_like(tmp_path: Path, text: str, value: o
     ],
 )
 def test_a_file_that_is_not_plain_yaml_is_refused(tmp_path: Path, text: str | bytes, line: int, phrase: str) -> None:
-    """With the line if there is one, and at a cost that has a limit."""
+    """The error has the line if there is one; the cost of parsing is limited."""
     actual = read(tmp_path, text).mistakes
     assert actual
     assert actual[-1].line == line
@@ -112,7 +112,7 @@ def test_a_mistake_in_the_yaml_never_repeats_the_line(tmp_path: Path) -> None:
 
 
 def test_an_explicit_tag_runs_nothing(tmp_path: Path) -> None:
-    """Whatever the tag asks for is refused before it is looked at."""
+    """A document with an explicit tag is refused before the tag is evaluated."""
     marker = tmp_path / "made"
     document = read(tmp_path, f"a: !!python/object/apply:pathlib.Path.touch ['{marker}']\n")
     assert not marker.exists()
@@ -126,5 +126,5 @@ def test_a_file_that_is_gone_is_an_oserror(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    """Some editors write one."""
+    """Some editors write a byte order mark."""
     assert read(tmp_path, b"\xef\xbb\xbfa: 1\n").root == {"a": 1}

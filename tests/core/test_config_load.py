@@ -92,7 +92,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert config.proof_interval == "off"
 
 
-def test_a_table_that_nothing_is_said_of_has_the_defaults(tmp_path: Path) -> None:
+def test_a_table_without_settings_has_the_defaults(tmp_path: Path) -> None:
     """Asking for its settings is no error."""
     shop = load(write(tmp_path, MINIMAL)).sources["shop"]
     assert shop.table_config(TableName("public", "any")).key == ()
@@ -209,7 +209,7 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
     ],
 )
 def test_a_wrong_dsn_is_refused_without_repeating_it(tmp_path: Path, dsn: str, expected: str) -> None:
-    """Whatever secret stands in it is not in the message."""
+    """The message contains no secret of the DSN."""
     text = MINIMAL.replace('"host=127.0.0.1 dbname=shop user=lakeproof"', dsn)
     actual = mistakes(tmp_path, text)
     assert len(actual) == 1
@@ -280,7 +280,7 @@ def test_a_wrong_value_elsewhere_is_named_with_its_line(tmp_path: Path, old: str
 
 
 def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
-    """Not the first one only, and the error's one line has them all too."""
+    """The error's one line has all mistakes, too."""
     text = "lake:\nsources:\n  shop:\n    dsn: 'host=a'\n    drain: {flush_rows: 0, x: 1}\nviews:\n  v: {}\n"
     text += "spark: {driver_memory: 1}\n"
     actual = mistakes(tmp_path, text)
@@ -309,12 +309,12 @@ def test_all_mistakes_are_named_at_once_in_the_order_of_lines(tmp_path: Path) ->
     ],
 )
 def test_patterns_that_contradict_the_rest_are_named(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
-    """With the entry that can't be meant."""
+    """The error names the contradicting entry."""
     (actual,) = mistakes(tmp_path, source("\n    ".join(lines)))
     assert f"sources.shop.{expected}" in actual
 
 
-def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
+def test_patterns_and_names_are_distinguished(tmp_path: Path) -> None:
     """A table that has settings, or that a view reads, may be matched by a pattern."""
     lines = ("tables: [a.*, b.c]", "exclude: [a.tmp_*, a.log]", "table: {a.orders: {key: [id]}}")
     loaded = load(write(tmp_path, source("\n    ".join(lines)))).sources["shop"]
@@ -324,7 +324,7 @@ def test_patterns_and_names_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_two_sources_never_share_a_slot_of_one_server(tmp_path: Path) -> None:
-    """Also in different databases: a slot's name is the server's."""
+    """A slot's name belongs to the server, so two databases of it can't share a slot either."""
     second = '  b:\n    dsn: "host=127.0.0.1 dbname=other"\n    slot: lakeproof_shop\n'
     actual = mistakes(tmp_path, MINIMAL + second)
     text = "lakeproof_shop is the slot of sources.shop on the same server; each source needs its own"
@@ -332,14 +332,14 @@ def test_two_sources_never_share_a_slot_of_one_server(tmp_path: Path) -> None:
 
 
 def test_two_servers_may_have_slots_of_one_name(tmp_path: Path) -> None:
-    """Another port is another server."""
+    """Another port means another server."""
     second = '  b:\n    dsn: "host=127.0.0.1 port=5433 dbname=other"\n    slot: lakeproof_shop\n'
     assert len(load(write(tmp_path, MINIMAL + second)).sources) == 2
 
 
 @pytest.mark.parametrize("text", ["", "lake: x\nsources:\n", "lake: x\nsources: {}\n", "lake: x\n"])
 def test_a_file_without_a_source_is_refused(tmp_path: Path, text: str) -> None:
-    """There would be nothing to do."""
+    """A file without a source leaves nothing to do."""
     assert any("sources" in line for line in mistakes(tmp_path, text))
 
 
@@ -367,7 +367,7 @@ def test_the_file_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: py
 def test_a_file_that_is_not_there_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """With the two ways to name one."""
+    """The line has the two ways to name a file."""
     monkeypatch.setenv("LAKEPROOF_CONFIG", variable)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no such file.*-c FILE or LAKEPROOF_CONFIG"):
@@ -375,6 +375,6 @@ def test_a_file_that_is_not_there_is_one_clear_line(
 
 
 def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
-    """Nor is anything else that is not a file."""
+    """A folder or a special file is refused."""
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path)

@@ -71,7 +71,7 @@ def fields() -> list[Any]:
 
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_the_page_has_exactly_the_keys_of_the_model(heading: str) -> None:
-    """None is missing, none is left over, and they stand in the model's order."""
+    """The page has every key and no other, in the model's order."""
     model, hidden, added = SECTIONS[heading]
     keys = [key for key in rows(heading) if key not in added]
     assert keys == [key for key in model.model_fields if key not in hidden]
@@ -80,7 +80,7 @@ def test_the_page_has_exactly_the_keys_of_the_model(heading: str) -> None:
 
 @pytest.mark.parametrize(("heading", "key", "field"), fields())
 def test_the_page_has_the_default_of_the_model(heading: str, key: str, field: FieldInfo) -> None:
-    """As YAML would write it."""
+    """Defaults are written as in YAML."""
     default = rows(heading)[key][1]
     if field.is_required():
         assert default == GIVEN_BY_LOAD.get(key, "required")
@@ -107,13 +107,13 @@ def test_the_page_has_the_limits_of_the_model(heading: str, key: str, field: Fie
 
 @pytest.mark.parametrize(("heading", "key", "field"), fields())
 def test_the_page_has_the_meaning_of_the_model(heading: str, key: str, field: FieldInfo) -> None:
-    """It may say more."""
+    """The page's text may be longer than the model's."""
     if field.description is not None:
         assert rows(heading)[key][2].startswith(field.description)
 
 
 def test_the_example_on_the_page_loads(tmp_path: Path) -> None:
-    """As it stands there."""
+    """The example loads unchanged."""
     text = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "revenue_per_customer.sql").write_text("SELECT 1")
@@ -122,7 +122,7 @@ def test_the_example_on_the_page_loads(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_values_of_the_fixed_limits() -> None:
-    """As the files have them."""
+    """The values are those in the source files."""
     text = PAGE.read_text(encoding="utf-8")
     actual = re.findall(r"^\| `(lakeproof[\w.]+)\.([A-Z_]+)` \| `([\d.]+)` \|", text, re.MULTILINE)
     assert len(actual) >= 10

@@ -25,7 +25,7 @@ def dsn(place: str = "sources.shop") -> Dsn:
 
 @pytest.mark.parametrize("base", [BASE, "postgresql://c@a/b", "postgresql://c@a:5432/b?sslmode=require"])
 def test_the_password_is_added_when_it_is_used(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
-    """To both forms of a conninfo, whatever characters it has."""
+    """The password is added to both forms of a conninfo, whatever characters it has."""
     monkeypatch.setenv("LP_TEST_PASSWORD", SECRET)
     value = Dsn(base, EnvSecret("LP_TEST_PASSWORD", "p")).get_secret_value()
     parts = conninfo_to_dict(value)
@@ -42,7 +42,7 @@ def test_a_changed_variable_is_seen_at_the_next_use(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("value", "phrase"), [(None, "is not set"), ("", "is empty")])
 def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str | None, phrase: str) -> None:
-    """With the place that wants it; an empty password would fail far away."""
+    """The error names the setting that uses the variable; an empty password would fail much later."""
     if value is None:
         monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     else:
@@ -63,7 +63,7 @@ def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str
 def test_a_wrong_conninfo_in_the_environment_is_named_not_shown(
     monkeypatch: pytest.MonkeyPatch, value: str, phrase: str
 ) -> None:
-    """It is checked as the file's is, when it is used."""
+    """A conninfo from the environment is checked like the file's, when it is used."""
     monkeypatch.setenv("LP_TEST_DSN", value)
     with pytest.raises(ConfigError) as caught:
         Dsn(EnvSecret("LP_TEST_DSN", "sources.shop.dsn"), place="sources.shop.dsn").get_secret_value()
@@ -74,7 +74,7 @@ def test_a_wrong_conninfo_in_the_environment_is_named_not_shown(
 
 
 def test_a_conninfo_from_the_environment_may_carry_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is what the environment is for."""
+    """The environment is the place for secrets."""
     monkeypatch.setenv("LP_TEST_DSN", f"{BASE} password=hunter2")
     value = Dsn(EnvSecret("LP_TEST_DSN", "p"))
     assert value.get_secret_value() == f"{BASE} password=hunter2"
@@ -85,7 +85,7 @@ def test_a_conninfo_from_the_environment_may_carry_its_password(monkeypatch: pyt
 def test_nothing_that_prints_or_compares_reads_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_it: bool
 ) -> None:
-    """Neither shows the secret if it is set nor fails if it is not."""
+    """Printing does not show a secret that is set, and does not fail if it is not set."""
     monkeypatch.delenv("LP_TEST_PASSWORD", raising=False)
     if set_it:
         monkeypatch.setenv("LP_TEST_PASSWORD", "hunter2")
@@ -119,7 +119,7 @@ def test_a_dsn_survives_another_process(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("variable", ["", "A B", "A-B", "9A", "$A", "A=B"])
 def test_a_name_that_is_no_variable_is_refused(variable: str) -> None:
-    """Before anything is looked up."""
+    """The name is refused before it is looked up."""
     with pytest.raises(ValueError, match="must name an environment variable"):
         EnvSecret(variable, "p")
 
@@ -140,7 +140,7 @@ def test_a_source_made_in_code_takes_any_secret() -> None:
 
 
 def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
-    """As containers are given theirs; the newline that an editor adds is not part of it, a rotated one is seen."""
+    """Containers get secrets as files; an editor's final newline is not part of it, and a rotated secret is noticed."""
     (tmp_path / "w.yaml").write_text(
         f"lake: lake\nsources: {{shop: {{dsn: {BASE}, password: {{file: secrets/shop}}}}}}\n", encoding="utf-8"
     )
@@ -164,7 +164,7 @@ def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
     ],
 )
 def test_a_file_without_a_secret_is_named_and_not_shown(tmp_path: Path, data: bytes | None, phrase: str) -> None:
-    """With the place that wants it."""
+    """The error names the setting that uses the file."""
     file = tmp_path / "secret"
     if data is not None:
         file.write_bytes(data)

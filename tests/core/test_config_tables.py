@@ -53,7 +53,7 @@ def test_a_name_is_a_schema_and_a_table(text: str, schema: str, name: str) -> No
     ],
 )
 def test_anything_else_is_refused_with_the_form(text: str) -> None:
-    """No schema is guessed, no quote closed."""
+    """The parser guesses no schema and closes no quote."""
     with pytest.raises(ValueError, match=r"not a table: .* \(the form is schema\.table"):
         parse_table(text)
 
@@ -66,14 +66,14 @@ def test_a_list_has_commas_between(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", ",", "a.b,", ",a.b", "a.b,,c.d", "a.b c.d", "a.b;c.d", 'a.b,"c.d'])
 def test_a_wrong_list_is_refused(text: str) -> None:
-    """Also for one comma too many."""
+    """A list with a comma too many is refused, too."""
     with pytest.raises(ValueError, match="not a list of tables"):
         parse_tables(text)
 
 
 def test_a_table_that_stands_twice_is_refused() -> None:
-    """However it is written."""
-    with pytest.raises(ValueError, match=r"stands twice: a\.b"):
+    """The two spellings may differ."""
+    with pytest.raises(ValueError, match=r"appears twice: a\.b"):
         parse_tables('a.b,"a".b')
 
 
@@ -93,7 +93,7 @@ def test_a_table_that_stands_twice_is_refused() -> None:
     ],
 )
 def test_a_star_stands_for_any_characters(text: str, name: str, matches: bool | None) -> None:
-    """And for nothing else: a schema's name and all other characters are themselves."""
+    """A star matches any characters; a schema's name and all other characters match only themselves."""
     if matches is None:
         with pytest.raises(ValueError, match="not a table"):
             parse_selected(text)
@@ -117,7 +117,7 @@ def test_a_table_with_a_star_in_its_name_is_quoted() -> None:
     odd = TableName("a", "b*c")
     assert write_table(odd) == 'a."b*c"'
     assert parse_selected(write_table(odd)) == odd
-    with pytest.raises(ValueError, match=r"a pattern stands for tables in `tables` and `exclude` alone"):
+    with pytest.raises(ValueError, match=r"patterns are allowed only in `tables` and `exclude`"):
         parse_table("a.b*c")
 
 

@@ -36,8 +36,8 @@ def _message(kind: bytes, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_messages_come_back_whatever_the_pieces(seed: int, ends: tuple[socket.socket, socket.socket]) -> None:
-    """Of any size, in buffers of any size, with others between them; what was taken once never changes."""
+def test_messages_come_back_from_any_pieces(seed: int, ends: tuple[socket.socket, socket.socket]) -> None:
+    """Messages of any size come through buffers of any size, mixed with others; a message once taken never changes."""
     rng = random.Random(seed)
     form = rng.choice([STREAM, ROWS])
     header = b"w" + bytes(24) if form is STREAM else b""
@@ -97,7 +97,7 @@ def test_what_is_no_message_is_refused_by_name(octets: bytes, ends: tuple[socket
 
 
 def test_an_error_is_the_servers_with_its_fields(ends: tuple[socket.socket, socket.socket]) -> None:
-    """After which the connection can be used, if the server says so."""
+    """The connection can be used afterwards, if the server says so."""
     channel = SocketChannel(ends[0].fileno(), ROWS, None, 1000)
     ends[1].sendall(_message(b"E", b"SERROR\0VERROR\0C22012\0Mdivision by zero\0\0") + _message(b"Z", b"I"))
     with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero") as raised:

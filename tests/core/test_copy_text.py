@@ -24,7 +24,7 @@ _PIECES = ("", "N", "\\", "\\N", "\\.", "\t", "\n", "\r\n", "\v\f\b", " ", ",", 
 
 
 def block_of(*messages: bytes) -> Block:
-    """As they come from a socket, with their envelopes between them."""
+    """Return messages as they come from a socket, with their envelopes between them."""
     octets = b"".join(b"d" + (4 + len(m)).to_bytes(4, "big") + m for m in messages)
     end = np.cumsum([5 + len(m) for m in messages])
     return Block(MessageBuffer(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end))
@@ -45,7 +45,7 @@ def _texts(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_rows_come_back(seed: int) -> None:
-    """Any mixture of NULLs, empty texts, escapes and what looks like them."""
+    """Rows mix NULLs, empty texts, escapes and texts that look like them."""
     rng = random.Random(seed)
     width = rng.randrange(1, 6)
     rows = [
@@ -82,7 +82,7 @@ def test_a_large_value_is_whole() -> None:
     ],
 )
 def test_a_message_that_is_not_a_row_is_refused(messages: list[bytes], columns: int) -> None:
-    """Too many or too few fields, two rows in one, and rows that are cut off."""
+    """The message has too many or too few fields, holds two rows, or is cut off."""
     with pytest.raises(InvariantError, match="are not rows of"):
         split(block_of(*messages).buffer, columns)
 

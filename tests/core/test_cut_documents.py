@@ -39,7 +39,7 @@ class CountingStore(LocalStore):
     put_bytes = 0
 
     def put_if_absent(self, key: str, data: bytes) -> None:
-        """As ever."""
+        """Put the document, and count its bytes."""
         super().put_if_absent(key, data)
         self.put_bytes += len(data)
 
@@ -56,7 +56,7 @@ class Lake:
         self.end(Cut(CycleNumber(1), CycleKind.APPLY, ONE, Lsn(10), None, whole, 1, "0" * 64, DAY.isoformat()))
 
     def cycle(self, touched: int = 0, held: Mapping[TableName, Held] | None = None, *, more: int = 0) -> None:
-        """One more cut, in which these tables got a version, and others are held or new."""
+        """Write a cut, in which these tables got a version, and others are held or new."""
         before = self.cuts[-1]
         position = Lsn(int(before.position) + 10)
         still = before.held if held is None else held
@@ -77,12 +77,12 @@ class Lake:
         self.written.append(self.store.put_bytes - before)
 
     def read(self, cut: Cut) -> Cut:
-        """The same from its documents."""
+        """Read the same cut from its documents."""
         return read_cut(self.store, self.paths, cut.number)
 
 
 def test_a_cycle_that_touches_one_table_of_a_thousand_writes_its_bytes(tmp_path: Path) -> None:
-    """The others stand further on too, and that is said once; their schemas are said once for ever."""
+    """Unchanged tables advance with the cut's own position, and their schemas are written once for ever."""
     lake = Lake(tmp_path, 1000)
     for _ in range(30):
         lake.cycle(1)
@@ -108,7 +108,7 @@ def test_what_all_cuts_take_follows_what_changed(tmp_path: Path) -> None:
 def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who goes through many cuts reads one small document of each."""
+    """A reader of many cuts reads one small document of each."""
     lake = Lake(tmp_path, 250)
     for _ in range(4):
         lake.cycle(1)
@@ -133,7 +133,7 @@ def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_cut_reads_back_whatever_came_before(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that change, come, are held and go on; as the oldest cuts are removed, too."""
     monkeypatch.setattr(cut_documents, "NAMED_MIN", 6)
     rng = random.Random(seed)
@@ -163,7 +163,7 @@ def test_every_cut_reads_back_whatever_came_before(tmp_path: Path, seed: int, mo
 def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Schemas and base are there already, and what the cut says may be another thing this time."""
+    """Schemas and base exist already, and the cut's content may differ this time."""
     lake = Lake(tmp_path, 250)
     put = lake.store.put_if_absent
 
@@ -183,7 +183,7 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
 
 @pytest.mark.parametrize("folder", ["bases", "table_schemas"])
 def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another value in a base or a schema is refused, and so is one that is gone."""
+    """A base or a schema with another value is refused, and so is a missing one."""
     lake = Lake(tmp_path, 250)
     lake.cycle(1)
     places = sorted((tmp_path / "shop" / "cycles" / folder).iterdir())

@@ -29,7 +29,7 @@ _TEXTS = pa.array(["", None, "abc", "ää"])
     ],
 )
 def test_the_largest_value_of_a_column(column: pa.Array, octets: int) -> None:
-    """In octets; of a list all its elements; a slice does not count what lies beside it."""
+    """Sizes are in octets; a list counts all its elements, a slice only its own part."""
     assert largest_value(column) == octets
 
 

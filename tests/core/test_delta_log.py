@@ -32,7 +32,7 @@ def _is_ours(commit: Commit) -> bool:
 
 
 def test_what_changes_no_data_is_passed_over(tmp_path: Path) -> None:
-    """Up to our commit, or to the newest version if it was not made."""
+    """The search goes up to our commit, or to the newest version if there is none."""
     path = _log(tmp_path, {0: "us", 1: "", 2: "", 3: "us"})
     before, ours = find_commit(path, 0, _is_ours)
     assert (before, None if ours is None else ours.version) == (2, 3)
@@ -40,7 +40,7 @@ def test_what_changes_no_data_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_strangers_commit_is_refused(tmp_path: Path) -> None:
-    """Also with ours on top of it."""
+    """A foreign commit is refused even if a commit of ours is on top of it."""
     path = _log(tmp_path, {0: "us", 1: "them", 2: "us"})
     with pytest.raises(ForeignCommitError, match="version 1 was committed by someone else"):
         find_commit(path, 0, _is_ours)
@@ -55,7 +55,7 @@ def test_a_strangers_commit_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_log_with_a_gap_is_refused(tmp_path: Path, versions: dict[int, str], message: str) -> None:
-    """Nobody knows what the missing version changed: the log is not taken for one that ends there."""
+    """The missing version may have changed anything, so the log is not treated as one that ends there."""
     path = _log(tmp_path, versions)
     with pytest.raises(LogGapError, match=message):
         find_commit(path, 0, _is_ours)

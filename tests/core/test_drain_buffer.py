@@ -53,7 +53,7 @@ def _small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever pieces the socket brings, and wherever the limits fall."""
+    """The pieces that the socket brings, and the limits, may fall anywhere."""
     _small_units(monkeypatch, 2000)
     chance = random.Random(seed)
     transactions = [_transaction(end, chance.choice((0, 1, 5, 40, 300))) for end in range(10, 40)]
@@ -80,7 +80,7 @@ def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.M
 
 
 def test_an_open_transaction_stays_until_its_commit() -> None:
-    """Only what is complete is given away."""
+    """The buffer returns only complete transactions."""
     buffer = TransactionBuffer(spill_bytes=1 << 20)
     buffer.feed(MessageBuffer.of([*_transaction(10, 2), *_transaction(20, 2)[:-1]]))
     assert [u.end_lsn for u in buffer.take(everything=True)] == [Lsn(10)]
@@ -91,7 +91,7 @@ def test_an_open_transaction_stays_until_its_commit() -> None:
 
 
 def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory there is never more than the limit and one read; its xid and time are its begin's."""
+    """Memory never holds more than the limit and one read; the parts have the xid and time of the begin."""
     _small_units(monkeypatch, 1000)
     buffer = TransactionBuffer(spill_bytes=3000)
     frames = _transaction(77, 500)
@@ -147,7 +147,7 @@ def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:
     ids=["a begin cut off", "another commit", "a longer commit", "no begin"],
 )
 def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by an accident of Python's."""
+    """The error is ours, not an accident of Python's."""
     _small_units(monkeypatch, 100)
     buffer = TransactionBuffer(spill_bytes=1000)
     with pytest.raises(SourceError):

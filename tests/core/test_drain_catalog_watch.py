@@ -18,7 +18,7 @@ from tests.core.landing_segments import WRITER, new_chain
 
 
 def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -> None:
-    """Also if a partition's new file waits to be told apart, which makes a look due at once."""
+    """The pause is kept even if a partition's new file waits for its cause, which makes a reading due at once."""
     dsn = SecretStr("host=127.0.0.1 port=1 dbname=nobody connect_timeout=2")
     source = SourceConfig(name="shop", dsn=dsn, publication="pub", slot="shop")
     chain = new_chain(tmp_path / "lake")

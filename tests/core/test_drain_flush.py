@@ -55,7 +55,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
 def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it takes any work; whoever waits for it hears why."""
+    """The worker ends before it takes any work; a caller that waits for it gets the error."""
 
     def fail() -> None:
         raise InvariantError("compiled loops", "they can't be loaded", "remove them")
@@ -72,7 +72,7 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
 
 
 def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One unit is always taken, however large; a second one only if both are within `drain.queue_bytes`."""
+    """The queue always takes one unit, however large; a second one only if both are within `drain.queue_bytes`."""
     hold = threading.Event()
     monkeypatch.setattr(flush, "warm_up", hold.wait)
     limits = DrainConfig(queue_bytes=1000)

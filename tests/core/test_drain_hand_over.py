@@ -1,4 +1,4 @@
-"""Whatever fails while something passes from one hand to another, nothing is lost on the way and nothing comes twice.
+"""A failure while something is handed over loses nothing on the way and repeats nothing.
 
 From the stream to the buffer, to the worker's queue, into files and the chain, back to the loop, to the server.
 """
@@ -87,7 +87,7 @@ def test_a_unit_that_waits_for_the_worker_is_not_lost_with_the_connection(
 
 @pytest.mark.parametrize("unit", [(1100, 1200), (900, 1100), (1000, 1000), (1000, 900)])
 def test_a_unit_that_does_not_go_on_from_the_last_one_is_refused(tmp_path: Path, unit: tuple[int, int]) -> None:
-    """Nothing of it is published, and nothing after it."""
+    """That unit is not published, and no later unit either."""
     chain = new_chain(tmp_path / "lake")
     flusher = Flusher(chain, BatchDecoder(RelationCache(resolve)), WRITER)
     try:
@@ -124,7 +124,7 @@ def test_an_end_without_anything_before_it_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_was_closed_is_not_taken_for_an_empty_one() -> None:
-    """Before its first part, and between two."""
+    """The transaction is closed before its first part, or between two."""
     server = PretendServer()
     server.commit(40)
     for parts in (0, 1):
@@ -142,7 +142,7 @@ def test_a_transaction_that_was_closed_is_not_taken_for_an_empty_one() -> None:
 
 
 class _Faults:
-    """At each passing of a place: nothing, a delay, or what such a place fails with; by a seed, and `left` times at most."""
+    """Nothing, a delay or a typical failure each time a place is passed; by a seed, and `left` times at most."""
 
     def __init__(self, rng: random.Random, left: int) -> None:
         self._rng = rng

@@ -64,7 +64,7 @@ class _Server:
         self._value = 0
 
     def step(self) -> None:
-        """One thing that a server may do."""
+        """Do a random thing that a server may do."""
         rng = self.rng
         if len(self._open) < 5 and rng.random() < 0.2:
             self._open.append(_Open(self._next_xid()))
@@ -115,7 +115,7 @@ class _Server:
             self._roll_back(transaction)
 
     def _roll_back(self, transaction: _Open) -> None:
-        """To a savepoint: every subtransaction since then gets a message of its own, the inner ones first."""
+        """Roll back to a savepoint: every subtransaction since then gets its own message, the inner ones first."""
         owners = [owner for owner, _ in transaction.kept]
         victims = [x for x in transaction.nested[self.rng.randrange(len(transaction.nested)) :] if x != transaction.xid]
         for victim in victims:
@@ -158,7 +158,7 @@ class _Server:
 
 @pytest.mark.parametrize("number", range(30))
 def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever pieces the socket brings, wherever limits fall, and whether files are shared or not."""
+    """Pieces and limits may fall anywhere, and files may be shared or not."""
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED + number)
     for module in (buffer_module, units_module):
@@ -203,7 +203,7 @@ def _transactions(unit: DecodeUnit | LargeTransaction) -> list[tuple[Lsn, int, l
 
 
 def test_an_abort_frees_the_disk_at_once() -> None:
-    """Of the whole transaction its file; of a subtransaction, which is last, its bytes: a loop of retries does not grow."""
+    """A transaction's abort removes its file; a last subtransaction's abort removes its bytes, so retries don't add up."""
     buffer = TransactionBuffer(0, 64)
     buffer.feed(MessageBuffer.of(frames(StreamStart(Xid(9), True), Insert(T, ("1", "kept"), Xid(9)), StreamStop())))
     (spool,) = buffer._streams.spools
@@ -278,7 +278,7 @@ def test_a_small_slice_does_not_keep_what_came_with_it() -> None:
 
 
 def test_ten_thousand_subtransactions_cost_a_few_bytes_each() -> None:
-    """Every second one rolled back, not as the last: counted, not timed."""
+    """Every second one is rolled back before the last; bytes are counted, not time."""
     buffer = TransactionBuffer(0, 1)
     count = 10_000
     buffer.feed(MessageBuffer.of(frames(StreamStart(Xid(9), True))))
@@ -325,7 +325,7 @@ def test_what_no_server_sends_is_refused_by_name(messages: list[Message]) -> Non
 
 
 def test_a_message_too_short_for_its_xid_is_refused() -> None:
-    """It would be read as another transaction's."""
+    """A short message would be read as another transaction's."""
     buffer = TransactionBuffer(1 << 20)
     with pytest.raises(SourceError, match="cut off"):
         buffer.feed(MessageBuffer.of([*frames(_START), frames(_CHANGE)[0][:28]]))
@@ -360,7 +360,7 @@ def test_what_waits_on_disk_is_bounded_and_counted_exactly() -> None:
 
 
 def test_without_a_number_the_limit_is_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the disk is when the first transaction goes there."""
+    """The limit counts the disk's free room when the first transaction spills."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
     spill = Spill(SpillFiles(1))
     spill.write(bytes(1000))

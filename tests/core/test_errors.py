@@ -35,7 +35,7 @@ def test_an_error_is_one_line_of_thing_reason_and_remedy() -> None:
 
 @pytest.mark.parametrize("kind", [errors.TransientError, errors.InvariantError])
 def test_neither_a_passing_nor_our_own_mistake_is_definite(kind: type[errors.LakeproofError]) -> None:
-    """So `except DefiniteError` catches exactly what a person must change."""
+    """`except DefiniteError` catches exactly what a person must change."""
     assert not issubclass(kind, errors.DefiniteError)
 
 
@@ -43,6 +43,6 @@ def test_neither_a_passing_nor_our_own_mistake_is_definite(kind: type[errors.Lak
     "kind", [errors.ConfigError, errors.SourceError, errors.GapError, errors.LakeError, errors.TableError]
 )
 def test_what_a_person_must_change_is_definite(kind: type[errors.LakeproofError]) -> None:
-    """The other half of the same tree."""
+    """DefiniteError has the other half of the tree."""
     assert issubclass(kind, errors.DefiniteError)
     assert issubclass(kind, errors.LakeproofError)

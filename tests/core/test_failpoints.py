@@ -44,18 +44,18 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_the_nth_passing_of_the_name_is_the_one() -> None:
-    """Others don't count."""
+    """Other failpoints' passings don't count."""
     armed = Armed.parse("a.b:2")
     assert [armed.passing(name) for name in ("a.b", "a.c", "a.b", "a.b")] == [False, False, True, False]
 
 
 def test_unset_it_does_nothing() -> None:
-    """As everywhere but in these tests."""
+    """Production runs have no failpoint set."""
     failpoint("drain.received")
 
 
 def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
-    """At once, without any clean-up."""
+    """The process dies at once, without any clean-up."""
     code = "from lakeproof.failpoints import failpoint\nfailpoint('a.b')\nfailpoint('x.y')\nprint('alive')"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"LAKEPROOF_FAILPOINT": "x.y"}, capture_output=True, check=False
@@ -64,7 +64,7 @@ def test_set_it_kills_the_process_as_kill_minus_9_does() -> None:
 
 
 def test_held_it_waits_until_its_file_is_gone(tmp_path: Path) -> None:
-    """So that a test needs no clock for what is to happen meanwhile."""
+    """A test needs no clock to do something meanwhile."""
     file = tmp_path / "here"
     code = "from lakeproof.failpoints import failpoint\nfailpoint('x.y')\nfailpoint('x.y')\nprint('on')"
     process = subprocess.Popen(
@@ -82,7 +82,7 @@ def test_held_it_waits_until_its_file_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_passing_costs_nothing_when_it_is_off() -> None:
-    """One look-up of one name and one comparison; nothing is called, and nothing is built."""
+    """An inactive failpoint costs a look-up and a comparison: nothing is called, and nothing is built."""
     operations: list[str] = []
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

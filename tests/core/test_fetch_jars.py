@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("no_java")
 def test_a_second_run_fetches_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With every jar there, no Java is started and no file is written."""
+    """A run that has every jar starts no Java and writes no file."""
     before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
     assert main(["fetch-jars", str(folder), "--json"]) == 0
     message = json.loads(capsys.readouterr().out)
@@ -39,7 +39,7 @@ def test_a_second_run_fetches_nothing(folder: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("no_java")
 def test_a_jar_of_another_content_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its name and with the remedy, also if another one is still to be fetched; nothing is changed."""
+    """The error has the jar's name and a remedy, also if another jar is still missing; nothing is changed."""
     changed, gone, _ = sorted(folder.iterdir())
     content = bytearray(changed.read_bytes())
     content[len(content) // 2] ^= 1
@@ -47,7 +47,7 @@ def test_a_jar_of_another_content_is_refused(folder: Path, capsys: pytest.Captur
     gone.unlink()
     assert main(["fetch-jars", str(folder)]) == 2
     error = capsys.readouterr().err
-    assert f"{changed}: its content is not the one that this version needs; remove it" in error
+    assert f"{changed}: its content differs from what this version needs; remove it" in error
     assert changed.read_bytes() == content
     assert not gone.exists()
 

@@ -28,20 +28,20 @@ from lakeproof.storage.fields import Malformed, canonical, parse_object
     ],
 )
 def test_what_is_no_document_is_malformed(data: bytes) -> None:
-    """Not an error of Python's."""
+    """The error is ours, not one of Python's."""
     with pytest.raises(Malformed):
         parse_object(data)
 
 
 def test_a_character_that_is_escaped_in_two_halves_is_a_character() -> None:
-    """As JSON writes those beyond the first 65,536."""
+    """JSON writes characters beyond the first 65,536 as surrogate pairs."""
     document = parse_object(b'{"a": "\\ud83d\\ude00"}')
     assert document == {"a": "\U0001f600"}
     assert parse_object(canonical(document)) == document
 
 
 def test_an_archive_is_relative_to_the_configuration(tmp_path: Path) -> None:
-    """Wherever the process that removes history happens to run."""
+    """The working directory of the process that removes history does not matter."""
     file = tmp_path / "w.yaml"
     text = "lake: l\nsources: {{s: {{dsn: dbname=a, retention: {{archive: {archive}}}}}}}\n"
     file.write_text(text.format(archive="./old"), encoding="utf-8")

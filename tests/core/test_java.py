@@ -31,15 +31,15 @@ def _java(folder: Path, says: str, status: int = 0) -> Path:
 def test_an_unfit_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, status: int, reason: str
 ) -> None:
-    """By its place, with what Spark needs."""
+    """The error has Java's folder, and the version that Spark needs."""
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, says, status)))
     with pytest.raises(DefiniteError, match=reason) as refused:
         check_java()
     assert str(tmp_path) in str(refused.value)
 
 
-def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by JAVA_HOME nor on PATH, or if JAVA_HOME names no Java."""
+def test_a_missing_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java is missing if neither JAVA_HOME nor PATH has it, or if JAVA_HOME names a folder without it."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DefiniteError, match="none on PATH"):
@@ -50,7 +50,7 @@ def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_new_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else it says."""
+    """Other lines of its output don't matter."""
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17 LTS')))
     assert check_java() == 21
 

@@ -42,7 +42,7 @@ def test_a_document_reads_back_as_it_was(document: Any, read: Read) -> None:
 
 
 def test_a_cut_has_the_fields_of_its_format() -> None:
-    """Other readers rely on them."""
+    """Other readers rely on these fields."""
     doc = json.loads(CUT_DOC.to_bytes())
     assert doc["format"] == "lakeproof.cut/1"
     assert doc["position"] == "100/0"
@@ -136,15 +136,15 @@ def test_a_held_table_says_what_to_type() -> None:
 @pytest.mark.parametrize("cause", HeldCause)
 @pytest.mark.parametrize("way_out", WayOut)
 def test_each_cause_and_each_way_out_has_its_sentence(cause: HeldCause, way_out: WayOut) -> None:
-    """Also if a document lacks a detail: what is known of the rest must reach a person."""
+    """A document that lacks a detail still gives a sentence with all other details."""
     report = describe(Held(Lsn(16), cause, way_out), "shop", TableName("a", "b"))
     assert report.reason
     assert report.remedy
     assert "{" not in report.reason + report.remedy
 
 
-def test_a_lost_history_stays_lost_whatever_holds_the_table() -> None:
-    """The next copy has to know, and so has whoever reads the reason; it is said once."""
+def test_a_lost_history_stays_lost_for_every_cause() -> None:
+    """The next copy needs to know it, and so does a reader of the reason, which mentions it once."""
     lost = Held(Lsn(16), HeldCause.HISTORY_UNREADABLE, WayOut.BY_HAND, {"file": "/x"}, history_lost=True)
     dropped = Held(Lsn(16), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "it has none"})
     then = dropped.after(lost)

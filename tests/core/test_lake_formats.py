@@ -32,13 +32,13 @@ def test_a_document_has_the_bytes_of_its_format(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_the_page_names_every_field_of_a_document(name: str) -> None:
-    """FORMAT.md speaks of each field, as a word of its own."""
+    """FORMAT.md speaks of each field, as a whole word."""
     spoken = set(re.findall(r"[a-z_0-9]+", PAGE.read_text(encoding="utf-8")))
     assert set(json.loads(DOCUMENTS[name])) - {"format"} <= spoken
 
 
 def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
-    """Its values are the process's own, so the names and kinds are pinned."""
+    """A lease's values are the process's own, so only the names and kinds are pinned."""
     store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
     with hold_lease(store, paths) as lease:
         written = json.loads(store.get(paths.lease(lease.epoch)))

@@ -35,7 +35,7 @@ def _file(chain: Chain, number: int) -> Path:
 
 
 def test_a_new_chain_ends_where_it_starts(chain: Chain) -> None:
-    """At the slot's consistent point, and it says what it belongs to."""
+    """The chain starts and ends at the slot's consistent point, and its head has the owner."""
     assert (chain.end, chain.next_number, chain.head.kind, chain.head.source) == (START, 1, Kind.HEAD, HEAD)
 
 
@@ -55,7 +55,7 @@ def test_another_process_finds_the_end(chain: Chain) -> None:
     assert verify_chain(reopen(chain)) == 4
 
 
-def test_whoever_loses_the_number_leaves_its_files_to_the_sweep(chain: Chain) -> None:
+def test_the_writer_that_loses_a_number_leaves_its_files_to_the_sweep(chain: Chain) -> None:
     """The zombie gets a transient error; who looks next removes what the winner's manifest does not name, and no more."""
     zombie = reopen(chain)
     add_segment(chain, 2000)
@@ -90,7 +90,7 @@ def test_a_range_that_does_not_continue_the_chain_is_our_mistake(chain: Chain) -
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_missing_link_is_named(chain: Chain, number: int) -> None:
-    """The newest too: its files would be there without it, but no link tells; then the chain ends earlier."""
+    """A missing newest manifest leaves files that nothing names; the chain then ends earlier."""
     for end in range(2000, 7000, 1000):
         add_segment(chain, end)
     _file(chain, number).unlink()
@@ -102,7 +102,7 @@ def test_a_missing_link_is_named(chain: Chain, number: int) -> None:
 
 
 def test_a_damaged_newest_link_is_noticed_when_opening(chain: Chain) -> None:
-    """It has no successor to vouch for it, but a checksum of its own."""
+    """The newest manifest has no successor to vouch for it, but its own checksum."""
     add_segment(chain, 2000)
     _file(chain, 1).write_bytes(_file(chain, 1).read_bytes().replace(b'"transactions":1', b'"transactions":2'))
     with pytest.raises(LakeError, match=r"00000000000000000001\.json: it is damaged"):
@@ -130,7 +130,7 @@ def test_a_manifest_under_another_number_is_refused(chain: Chain) -> None:
 
 @pytest.mark.parametrize("name", ["x.json", "1.json", "00000000000000000002.txt"])
 def test_a_foreign_file_among_the_manifests_is_named(chain: Chain, name: str) -> None:
-    """Nobody guesses what it means."""
+    """A foreign file is an error rather than a guess."""
     (_file(chain, 0).parent / name).write_bytes(b"")
     with pytest.raises(LakeError, match="files in it"):
         reopen(chain)

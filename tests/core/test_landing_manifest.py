@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakeproof.catalog.differences import AddedColumn, Born, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Difference, TableChange, TableCreated
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import LakeError
 from lakeproof.landing.catalog_record import CatalogRecord
@@ -88,10 +88,10 @@ CATALOG = Manifest(
             TableChange(
                 Oid(16386),
                 TableName("public", "made"),
-                (Difference.BORN,),
+                (Difference.CREATED,),
                 None,
                 "1" * 16,
-                born=Born(MADE, named=True, anchored=(1,), numbered=False),
+                created=TableCreated(MADE, named=True, anchored=(1,), numbered=False),
             ),
         ),
         rules={"s17": 1 << 40, "a16": 7},
@@ -99,12 +99,12 @@ CATALOG = Manifest(
 )
 CATALOG_BYTES = (
     b'{"catalog":{"bytes":9,"changes":[{"added":[{"attnum":3,"missing":"{7}","name":"w"}],"after":"1111111111111111",'
-    b'"before":"0000000000000000","born":null,"differences":["renamed","column added"],"oid":16384,'
-    b'"renamed_to":"public/lines","table":"public/order%20lines","version":null},{"added":[],"after":null,"before":"0000000000000000","born":null,'
+    b'"before":"0000000000000000","created":null,"differences":["renamed","column added"],"oid":16384,'
+    b'"renamed_to":"public/lines","table":"public/order%20lines","version":null},{"added":[],"after":null,"before":"0000000000000000","created":null,'
     b'"differences":["dropped"],"oid":16385,"renamed_to":null,"table":"public/gone","version":null},{"added":[],'
-    b'"after":"1111111111111111","before":null,"born":{"anchored":[1],"named":true,"numbered":false,"version":{"columns":'
+    b'"after":"1111111111111111","before":null,"created":{"anchored":[1],"named":true,"numbered":false,"version":{"columns":'
     b'[{"attnum":1,"identity":true,"kind":"int4","name":"id","type_name":"int4","type_oid":23,"typmod":-1}],"identity":"d",'
-    b'"key":["id"],"name":"made","oid":16386,"schema":"public"}},"differences":["born"],"oid":16386,"renamed_to":null,'
+    b'"key":["id"],"name":"made","oid":16386,"schema":"public"}},"differences":["created"],"oid":16386,"renamed_to":null,'
     b'"table":"public/made","version":null}],"lower_lsn":"1/10",'
     b'"path":"catalog/00000000000000000002-0123456789abcdef0123456789abcdef.json",'
     b'"rules":{"a16":7,"s17":1099511627776},'
@@ -138,7 +138,7 @@ def test_bytes_give_the_manifest_back(manifest: Manifest) -> None:
 
 
 def test_times_are_utc_with_microseconds() -> None:
-    """Also before 1970."""
+    """Times before 1970 are written correctly, too."""
     document = json.loads(SEGMENT.to_bytes())
     assert document["first_commit_time"] == "1969-12-31T23:59:59.999999Z"
     assert document["last_commit_time"] == "2023-11-14T22:13:20.123456Z"
@@ -224,8 +224,8 @@ def _set_in_change(**values: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d.pop("catalog"), "stands in a manifest of its own"),
-        (_set(kind="progress", end_lsn="1/21"), "stands in a manifest of its own"),
+        (lambda d: d.pop("catalog"), "must have its own manifest"),
+        (_set(kind="progress", end_lsn="1/21"), "must have its own manifest"),
         (_set(end_lsn="1/21"), "is not one of a catalog"),
         (_set(catalog_lsn="x"), "catalog_lsn is not an LSN"),
         (lambda d: d["catalog"].update(lower_lsn=None), "lower_lsn is null"),
@@ -242,7 +242,7 @@ def _set_in_change(**values: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_a_reading_of_another_form_is_refused(change: Callable[[dict[str, Any]], None], reason: str) -> None:
-    """The same."""
+    """A malformed reading is refused like any malformed manifest."""
     _refuse(CATALOG, change, reason)
 
 
@@ -257,13 +257,13 @@ def _refuse(manifest: Manifest, change: Callable[[dict[str, Any]], None], reason
 
 
 def test_another_spelling_of_the_same_document_is_refused() -> None:
-    """Its checksum in the successor would not fit."""
+    """The successor's checksum would not fit another spelling."""
     with pytest.raises(LakeError, match="spelling"):
         parse(json.dumps(json.loads(SEGMENT.to_bytes()), sort_keys=True).encode() + b"\n", "x")
 
 
 @pytest.mark.parametrize("data", [b"[]\n", b"{}", b"null", b"\xff", b'{"a":', b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
-    """With the same error."""
+    """All such documents give the same error."""
     with pytest.raises(LakeError, match="damaged"):
         parse(data, "x")

@@ -1,6 +1,6 @@
 """The power goes at any fsync of a drain: what was acknowledged is there, and the next drain lands the rest, once.
 
-What the disk may have then is said in `tests/power_cut.py`; snapshots' files have a test of their own.
+`tests/power_cut.py` describes what the disk may have then; snapshots' files have their own test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 
 @dataclass
 class _Watch:
-    """A reading of the catalog that differs, now and then: a fingerprint's file and a link of its own."""
+    """A reading of the catalog that differs, now and then: a fingerprint's file and a manifest."""
 
     chain: Chain
     writer: str
@@ -110,7 +110,7 @@ def test_a_power_cut_at_any_sync_of_a_drain_loses_nothing_acknowledged_and_repea
     ("number", "tried"), [(0, SOME), *(pytest.param(n, STATES, marks=pytest.mark.full) for n in range(20))]
 )
 def test_a_power_cut_while_old_links_are_removed_leaves_a_chain(tmp_path: Path, number: int, tried: int) -> None:
-    """A base, the files, the links: whatever of them has gone, the chain opens, and a drain goes on at its end."""
+    """A power cut during retention may lose any of its steps: the chain opens, and a drain goes on at its end."""
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED}/{number}")
     server = PretendServer(piece=5)

@@ -22,7 +22,7 @@ from lakeproof.landing.catalog_history import (
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain, FencedError, verify_chain
 from lakeproof.landing.chain_start import read_chain_start
-from lakeproof.landing.retention import below, first_needed, put_chain_start, remove_below
+from lakeproof.landing.retention import first_needed, keys_before, put_chain_start, remove_below
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -36,7 +36,7 @@ LINKS = 20
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
-    """Twenty links of three rows each, at 2000, 3000 and so on."""
+    """Return a chain of twenty manifests of three rows each, at 2000, 3000 and so on."""
     result = new_chain(tmp_path / "lake")
     for number in range(LINKS):
         add_segment(result, 2000 + 1000 * number)
@@ -51,7 +51,7 @@ def _removed(chain: Chain, number: int) -> Chain:
 
 
 def test_what_is_kept_is_still_a_chain(chain: Chain) -> None:
-    """It is opened, verified, read and continued; what was removed is asked for in vain, with the reason."""
+    """The chain is opened, verified, read and continued; a removed manifest is refused with the reason."""
     kept = _removed(chain, 12)
     assert (kept.first_number, kept.kept_from, kept.next_number) == (12, Lsn(12_000), LINKS + 1)
     assert verify_chain(kept) == LINKS + 1 - 12
@@ -81,7 +81,7 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
 
 
 def test_a_chain_that_is_open_for_long_sees_what_was_removed(chain: Chain) -> None:
-    """A drain's: what is kept is read as before, and what is not is said to be removed, not to be damaged."""
+    """A drain's chain reads kept manifests as before, and reports the others as removed, not as damaged."""
     _removed(chain, 12)
     assert [m.number for m in chain.between(Lsn(13_000), Lsn(14_000))] == [13]
     with pytest.raises(LakeError, match="as the retention says"):
@@ -101,18 +101,18 @@ class _Overtaken(LocalStore):
 
 
 def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:
-    """The base is looked up again with each listing."""
+    """The chain's start is read again with each listing."""
     opened = Chain.open(_Overtaken(Path(chain.paths.lake)), chain.paths, chain.incarnation)
     assert (opened.first_number, opened.next_number) == (12, LINKS + 1)
 
 
 def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:
-    """The base carries the checksum of the last link that was removed."""
+    """The chain's start has the checksum of the last removed manifest."""
     put_chain_start(chain, 18)
-    base = read_chain_start(chain.store, chain.paths, chain.incarnation)
-    assert base is not None
+    chain_start = read_chain_start(chain.store, chain.paths, chain.incarnation)
+    assert chain_start is not None
     path = Path(chain.paths.url(chain.paths.chain_start(chain.incarnation, 18)))
-    path.write_bytes(base.to_bytes().replace(base.previous_sha256.encode(), b"0" * 64))
+    path.write_bytes(chain_start.to_bytes().replace(chain_start.previous_sha256.encode(), b"0" * 64))
     with pytest.raises(LakeError, match="does not follow the manifest that was removed"):
         reopen(chain)
 
@@ -126,10 +126,10 @@ def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain
         add_segment(zombie, 7_500, writer=OTHER_WRITER)
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12
-    assert [k.rpartition("/")[2][:20] for k in below(opened, 12) if "manifests" in k] == [f"{6:020d}"]
+    assert [k.rpartition("/")[2][:20] for k in keys_before(opened, 12) if "manifests" in k] == [f"{6:020d}"]
     sweep(opened, depth=None)
     remove_below(opened, 12)
-    assert below(opened, 12) == []
+    assert keys_before(opened, 12) == []
 
 
 def _record(chain: Chain, noticed: int, writer: str = WRITER, *, number: int | None = None) -> None:
@@ -143,7 +143,7 @@ def _record(chain: Chain, noticed: int, writer: str = WRITER, *, number: int | N
 
 
 def _recorded(lake: Path) -> Chain:
-    """Six links, the fourth with the newest reading, and fourteen more."""
+    """Return a chain of six manifests, the fourth with the newest reading, and fourteen more."""
     result = new_chain(lake)
     for number in range(LINKS):
         if number == 3:
@@ -154,7 +154,7 @@ def _recorded(lake: Path) -> Chain:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *, alone: bool) -> None:
-    """Its link, or its fingerprint alone, lies above the kept record and below the base: the base names what is read."""
+    """Its manifest, or only its fingerprint, lies between the kept record and the start, which names what is read."""
     chain = _recorded(tmp_path)
     zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
     zombie._open_at(8)
@@ -180,8 +180,8 @@ def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *
     assert numbers == [{4}, {0, 4, *range(15, LINKS + 2)}]
 
 
-def test_a_named_record_stays_until_the_base_after_it(tmp_path: Path) -> None:
-    """A newer record lies above the base: both are read, and the older one goes with the next base."""
+def test_a_named_record_stays_until_the_chain_start_after_it(tmp_path: Path) -> None:
+    """Read both records if the newer one lies above the start; the next start removes the older one."""
     chain = _recorded(tmp_path)
     put_chain_start(chain, 12)
     _record(chain, 30_000)
@@ -195,9 +195,9 @@ def test_a_named_record_stays_until_the_base_after_it(tmp_path: Path) -> None:
     assert [m.number for m in catalog_manifests(again, Lsn(0))] == [LINKS + 2]
 
 
-@pytest.mark.parametrize("step", ["maintain.after_base", "maintain.amid_links"])
+@pytest.mark.parametrize("step", ["maintain.after_start", "maintain.amid_manifests"])
 def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: str) -> None:
-    """Killed after the base or among the files: the chain is whole, and nothing stays behind."""
+    """The kill comes after the chain's start or among the files: the chain is whole, and nothing stays behind."""
     code = (
         "import sys; from pathlib import Path; from lakeproof.landing.chain import Chain;"
         "from lakeproof.storage.paths import LakePaths; from lakeproof.storage.local import LocalStore;"
@@ -210,8 +210,8 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: s
     assert done.returncode == -9
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12
-    assert below(opened, 12) != []
+    assert keys_before(opened, 12) != []
     remove_below(opened, 12)
-    assert below(opened, 12) == []
+    assert keys_before(opened, 12) == []
     assert verify_chain(reopen(chain)) == LINKS + 1 - 12
     assert opened.head.end_lsn == START

@@ -77,7 +77,7 @@ def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monk
 
 
 def test_waiting_rows_are_bounded_in_bytes(chain: Chain) -> None:
-    """Over all tables together."""
+    """The bound holds for all tables together."""
     writer = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=10_000))
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 20}", oid=lsn % 20 + 1), lsn, 20))
@@ -93,7 +93,7 @@ def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
 
 
 def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the file that is open nor the one that is finished."""
+    """The open file and the finished file are both removed."""
     monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)
     writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=1))
     writer.add(inserts(version("a", 1), 1100, 1))
@@ -113,7 +113,7 @@ def test_slices_say_which_files_and_whether_wholly(chain: Chain) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
 def test_a_damaged_data_file_is_named(chain: Chain, damage: str) -> None:
-    """With its path, the reason and a remedy."""
+    """The error has the file's path, a reason and a remedy."""
     add_segment(chain, 2000)
     file = chain.newest.files[0]
     path = Path(file_url(chain, file))
@@ -143,7 +143,7 @@ def test_inspect_describes_a_manifest_a_file_and_a_landing(chain: Chain) -> None
 
 @pytest.mark.parametrize("name", ["x.json", "x.parquet", "x.txt", "gone", "folder"])
 def test_inspect_refuses_what_it_does_not_know(tmp_path: Path, name: str) -> None:
-    """One message, whatever it is."""
+    """Every unknown file gets the same message."""
     if name == "folder":
         (tmp_path / name).mkdir()
     elif name != "gone":
@@ -170,7 +170,7 @@ def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: py
 
 
 def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_path: Path) -> None:
-    """Not at all of them for each: with 10,000 tables that would be what takes the time. More files than may be open."""
+    """A scan of all tables for each would be too slow with 10,000; there are more files than may be open."""
     chain = new_chain(tmp_path / "lake")
     segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=20_000, open_files=4))
     parts = _Counting(segment._parts)

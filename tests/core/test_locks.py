@@ -94,7 +94,7 @@ def test_a_probe_keeps_nobody_from_the_lock_and_is_no_holder(tmp_path: Path) -> 
 
 
 def test_a_lock_in_this_process_is_seen_too(tmp_path: Path) -> None:
-    """It belongs to the open file, so another thread meets it as another process does."""
+    """The lock belongs to the open file, so another thread meets it like another process."""
     path = tmp_path / "run.lock"
     seen: list[bool] = []
     with exclusive(path, "thing", "it is taken"):

@@ -18,7 +18,7 @@ from lakeproof.lake.spark.session import DriverLostError, driver_lives, stop_ses
 
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
-    """As much of a session as is asked for."""
+    """Return a session with only the parts that are called."""
     context = SimpleNamespace(_gateway=SimpleNamespace(proc=process), getConf=lambda: {"spark.driver.memory": "2g"})
     return SimpleNamespace(sparkContext=context, stop=stop)
 
@@ -33,7 +33,7 @@ def ended() -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """One that goes on; it is not waited for long."""
+    """Return a driver that goes on running; it is not waited for long."""
     monkeypatch.setattr(of_session, "_LAST_BREATH_S", 0.01)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
@@ -43,7 +43,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize(
     "error", [Py4JError("x"), Py4JNetworkError("x"), ConnectionRefusedError(), EOFError(), PySparkException("x")]
 )
-def test_whatever_comes_of_a_dead_driver_is_one_error(ended: subprocess.Popen[bytes], error: Exception) -> None:
+def test_every_error_of_a_dead_driver_becomes_one(ended: subprocess.Popen[bytes], error: Exception) -> None:
     """No Java or Python stack is chained to it."""
     message = r"has ended.*driver_memory is 2g.*raise spark.driver_memory"
     with pytest.raises(DriverLostError, match=message) as lost, driver_lives(session(ended)):
@@ -52,7 +52,7 @@ def test_whatever_comes_of_a_dead_driver_is_one_error(ended: subprocess.Popen[by
 
 
 def test_a_driver_without_memory_is_the_same_error(alive: subprocess.Popen[bytes]) -> None:
-    """It lives on, and is of no use."""
+    """Such a driver lives on, but is useless."""
     with pytest.raises(DriverLostError, match="no memory left"), driver_lives(session(alive)):
         raise PySparkException("Job aborted: java.lang.OutOfMemoryError: Java heap space")
 
@@ -67,7 +67,7 @@ def test_a_driver_on_its_way_out_is_the_same_error(alive: subprocess.Popen[bytes
 def test_other_errors_of_a_driver_that_lives_stay_what_they_are(
     alive: subprocess.Popen[bytes], error: Exception
 ) -> None:
-    """Also those that a broken connection could have made."""
+    """Errors that a broken connection could have caused are not reinterpreted while the driver lives."""
     with pytest.raises(type(error)) as raised, driver_lives(session(alive)):
         raise error
     assert raised.value is error
@@ -82,7 +82,7 @@ def test_our_own_errors_stay_what_they_are(ended: subprocess.Popen[bytes]) -> No
 def test_a_session_whose_driver_has_ended_can_be_stopped(
     ended: subprocess.Popen[bytes], alive: subprocess.Popen[bytes]
 ) -> None:
-    """Its end is not reported once more; an error of one that lives is."""
+    """The driver's end is not reported again; a living driver's error is."""
 
     def stop() -> None:
         raise ConnectionRefusedError

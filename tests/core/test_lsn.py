@@ -75,7 +75,7 @@ def test_a_refusal_quotes_at_most_40_characters() -> None:
 
 @pytest.mark.parametrize("value", [-1, LAST + 1])
 def test_a_value_outside_64_bits_is_refused(value: int) -> None:
-    """Neither below zero nor beyond 2**64 - 1."""
+    """An LSN below zero or beyond 2**64 - 1 is refused."""
     with pytest.raises(ValueError, match="between 0 and"):
         Lsn(value)
 

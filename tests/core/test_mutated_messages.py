@@ -40,7 +40,7 @@ def _parts() -> list[object]:
 
 
 def mutated(octets: bytes, rng: random.Random) -> bytes:
-    """One to three damages."""
+    """Damage the message in one to three places."""
     damaged = bytearray(octets)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         position = rng.randrange(len(damaged)) if damaged else 0
@@ -96,7 +96,7 @@ def test_a_damaged_message_is_read_as_it_stands_or_refused(part: int) -> None:
 
 @pytest.mark.parametrize("part", _parts())
 def test_a_stream_with_a_damaged_message_lands_or_is_refused(part: int) -> None:
-    """Through the buffer, with a spool on disk, and the batch decoder: a named error, or rows; nothing stays open."""
+    """The path is buffer, spool on disk and batch decoder: a named error, or rows; nothing stays open."""
     rng = _rng(part)
     refused = 0
     streams = {name: _short(recorded(name)) for name in SENT}

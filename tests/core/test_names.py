@@ -33,12 +33,12 @@ ODD = [
 @pytest.mark.parametrize("schema", ODD)
 @pytest.mark.parametrize("name", ODD)
 def test_key_and_name_are_inverse(schema: str, name: str) -> None:
-    """Whatever a name holds comes back."""
+    """A name comes back from its key whatever characters it has."""
     assert TableName.from_key(TableName(schema, name).key) == TableName(schema, name)
 
 
 def test_different_tables_have_different_keys() -> None:
-    """Also if a separator stands in a name."""
+    """Keys differ even if a separator stands in a name."""
     tables = [TableName(s, n) for s in ODD for n in ODD]
     assert len({t.key for t in tables}) == len(tables)
 
@@ -61,6 +61,6 @@ def test_a_key_without_two_parts_is_refused(key: str) -> None:
 
 
 def test_for_people_a_name_is_as_in_the_catalog() -> None:
-    """No escapes where a person reads."""
+    """A name for people has no escapes."""
     assert str(TableName("public", "order lines")) == "public.order lines"
     assert TableName("public", "order lines").key == "public/order%20lines"

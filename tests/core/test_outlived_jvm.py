@@ -41,7 +41,7 @@ def _lease(lake: Path, holder: Process, jvm: Process, host: str) -> None:
 def test_only_the_jvm_of_a_dead_holder_is_ended(
     tmp_path: Path, jvm: subprocess.Popen[bytes], *, holder_lives: bool, here: bool, same: bool, ends: bool
 ) -> None:
-    """On this host, and only when the number was not given to another process since."""
+    """The holder ran on this host, and its number was not given to another process since."""
     actual, me = process(jvm.pid), process(os.getpid())
     assert actual is not None
     assert me is not None

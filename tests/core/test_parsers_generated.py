@@ -62,7 +62,7 @@ MANY = settings(max_examples=100, deadline=None)
 @given(TABLES)
 @MANY
 def test_a_table_s_name_comes_back_from_its_key_and_from_what_a_person_types(table: TableName) -> None:
-    """As a folder of the lake, and as an argument."""
+    """A name survives as a folder of the lake, and as an argument."""
     assert TableName.from_key(table.key) == table
     assert table.key.count("/") == 1
     assert parse_table(write_table(table)) == table
@@ -72,7 +72,7 @@ def test_a_table_s_name_comes_back_from_its_key_and_from_what_a_person_types(tab
 @given(st.text())
 @MANY
 def test_any_text_is_a_name_or_one_error(text: str) -> None:
-    """For tables, positions and failpoints."""
+    """Covers tables, positions and failpoints."""
     for parse in (parse_table, parse_selected, Lsn.parse, Armed.parse):
         with suppress(LakeproofError, ValueError):
             parse(text)
@@ -81,21 +81,21 @@ def test_any_text_is_a_name_or_one_error(text: str) -> None:
 @given(st.integers(0, (1 << 64) - 1))
 @MANY
 def test_a_position_comes_back(value: int) -> None:
-    """From PostgreSQL's form of it."""
+    """A position is parsed from PostgreSQL's form of it."""
     assert Lsn.parse(str(Lsn(value))) == Lsn(value)
 
 
 @given(st.dictionaries(TEXTS, JSON, max_size=5))
 @MANY
 def test_a_document_comes_back_from_its_bytes(document: dict[str, Any]) -> None:
-    """Whatever stands in it."""
+    """Covers documents with any values."""
     assert parse_object(canonical(document)) == document
 
 
 @given(st.binary())
 @MANY
 def test_any_bytes_are_a_document_or_malformed(data: bytes) -> None:
-    """And nothing of Python's."""
+    """The parser raises no error of Python's own."""
     with suppress(Malformed):
         parse_object(data)
 
@@ -125,7 +125,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
 @given(damaged())
 @MANY
 def test_a_document_with_something_else_in_it_is_read_or_refused(result: tuple[str, bytes]) -> None:
-    """By name, as damaged."""
+    """A refusal names the document as damaged."""
     name, data = result
     with suppress(LakeError):
         READERS[name](data, "place")
@@ -135,7 +135,7 @@ def test_a_document_with_something_else_in_it_is_read_or_refused(result: tuple[s
     st.lists(st.dictionaries(st.sampled_from(["add", "remove", "txn", "x"]), st.dictionaries(TEXTS, JSON)), min_size=1)
 )
 @FEW
-def test_each_action_of_a_commit_is_read_whatever_its_texts(lines: list[dict[str, dict[str, Any]]]) -> None:
+def test_each_action_of_a_commit_is_read_with_any_texts(lines: list[dict[str, dict[str, Any]]]) -> None:
     """U+2028 and its like end no line, with JSON's escapes or raw."""
     expected = [item for line in lines for item in line.items()]
     with TemporaryDirectory() as folder:
@@ -153,7 +153,7 @@ def test_each_action_of_a_commit_is_read_whatever_its_texts(lines: list[dict[str
 @given(st.dictionaries(st.sampled_from(["lake", "sources", "views", "spark", "proof_rows"]) | TEXTS, JSON) | JSON)
 @FEW
 def test_any_yaml_is_a_configuration_or_refused(document: Any) -> None:
-    """With the file's name."""
+    """A refusal has the file's name."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "w.yaml"
         file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
@@ -164,7 +164,7 @@ def test_any_yaml_is_a_configuration_or_refused(document: Any) -> None:
 @given(st.binary(max_size=200))
 @FEW
 def test_any_bytes_are_a_configuration_or_refused(data: bytes) -> None:
-    """Also those that are no text."""
+    """Bytes that are not text are refused."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "w.yaml"
         file.write_bytes(data)

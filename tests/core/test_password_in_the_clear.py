@@ -29,7 +29,7 @@ _VARIABLES = ("PGSSLMODE", "PGREQUIREAUTH", "PGSERVICE")
 def test_nothing_is_added_to_what_somebody_has_decided(
     parts: dict[str, str], environment: dict[str, str], added: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the DSN, in libpq's environment or in a service file."""
+    """The user decides in the DSN, in libpq's environment or in a service file."""
     for name in _VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

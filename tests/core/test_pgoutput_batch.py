@@ -51,7 +51,7 @@ def both(*messages: Message, expected: Resolver = resolve) -> Batch:
 
 
 def picked(batch: Batch, *names: str) -> list[tuple[Any, ...]]:
-    """These columns of all rows, by `_lp_row`."""
+    """Return these columns of all rows, by `_lp_row`."""
     rows = [row for table in batch.changes for row in table.rows.to_pylist()]
     return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: int(row["_lp_row"]))]
 
@@ -93,7 +93,7 @@ def test_positions_seqs_and_rows_follow_the_stream() -> None:
 
 
 def test_an_old_image_is_a_before_row_right_above_its_update() -> None:
-    """Both share one seq; an update without one is one row."""
+    """The two rows share one seq; an update without an old image is one row."""
     update = Update(T1, OldImage.KEY, ("1", None), ("2", "b"))
     batch = both(*transaction(1, relation(), Update(T1, None, None, ("1", "a")), update, Insert(T1, ("3", "c"))))
     assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0", "c1") == [
@@ -133,7 +133,7 @@ def test_an_unchanged_value_is_taken_from_the_old_image_or_marked() -> None:
 
 
 def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
-    """In the message's order; an unwanted table takes its seq and gives no row."""
+    """The rows follow the message's order; an unwanted table takes its seq and gives no row."""
     message = Truncate((T2, Oid(5), T1), False, False)
     unwanted = relation(Oid(5))
     batch = both(
@@ -160,8 +160,8 @@ def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
     ]
 
 
-def test_a_schema_without_a_change_is_told_where_it_was_noticed() -> None:
-    """And holds for the next batch."""
+def test_a_schema_without_a_change_is_reported_where_it_was_noticed() -> None:
+    """The schema also holds for the next batch."""
     decoder = BatchDecoder(RelationCache(resolve))
     first = decoder.decode(MessageBuffer.of(frames(*transaction(1, relation()))))
     second = decoder.decode(MessageBuffer.of(frames(*transaction(2, relation(), Insert(T1, ("1", "a"))))))
@@ -176,7 +176,7 @@ def test_a_repeated_relation_is_no_new_schema() -> None:
 
 
 def test_what_does_not_fit_its_type_stands_in_the_hidden_text() -> None:
-    """By attribute number, NULL in the column."""
+    """The hidden text has the value by attribute number; the column has NULL."""
     schema = relation(T1, ("int4", "date", "timestamptz"))
     batch = both(*transaction(1, schema, Insert(T1, ("1", "infinity", "0044-03-15 12:00:00+00 BC"))))
     assert picked(batch, "c1", "c2", "_lp_text") == [(None, None, '{"2":"infinity","3":"0044-03-15 12:00:00+00 BC"}')]
@@ -252,7 +252,7 @@ def test_a_frame_cut_anywhere_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> None:
-    """One byte of one frame is changed: the roads agree on whether that is still a stream, and on its rows."""
+    """After a damaged byte the fast and the slow path agree on whether it is still a stream, and on its rows."""
     rng = random.Random(seed)
     messages = [message for _ in range(3) for message in Workload(rng).transaction(5)]
     raw = frames(*messages)
@@ -282,7 +282,7 @@ def _outcome(decode: Callable[[Sequence[bytes]], Batch], stream: Sequence[bytes]
 
 
 def test_text_that_is_not_utf8_is_kept_as_its_octets() -> None:
-    """By both roads: NULL in the column, and marked, so that the row is not taken for a whole one."""
+    """On both paths the column has NULL, and the row is marked as incomplete."""
     stream = frames(*transaction(1, relation(), Insert(T1, ("1", b"caf\xe9")), Insert(T1, ("2", "café"))))
     for decode in (_fast, _slow):
         assert picked(decode(stream), "c0", "c1", "_lp_text") == [(1, None, '{"!x2":"636166e9"}'), (2, "café", None)]
@@ -290,7 +290,7 @@ def test_text_that_is_not_utf8_is_kept_as_its_octets() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "2147483648", "1 ", "0x1"])
 def test_a_text_that_is_no_value_of_its_type_is_kept_under_a_mark(text: str) -> None:
-    """It is not what PostgreSQL prints for an int4: the relation would be a wrong one."""
+    """PostgreSQL would never print such an int4, so the relation must be wrong."""
     batch = _fast(frames(*transaction(1, relation(), Insert(T1, (text, "a")), Insert(T1, ("5", "b")))))
     assert picked(batch, "c0", "c1", "_lp_text") == [(None, "a", f'{{"!1":"{text}"}}'), (5, "b", None)]
 
@@ -327,7 +327,7 @@ def test_a_version_without_its_relations_columns_is_our_own_mistake() -> None:
 
 
 def test_an_error_of_the_resolver_passes_through() -> None:
-    """It knows the catalog and the remedy."""
+    """The resolver knows the catalog and the remedy."""
 
     def refuse(*_: object) -> SchemaVersion:
         raise InvariantError("t", "no", "nothing")

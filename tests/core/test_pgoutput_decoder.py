@@ -99,7 +99,7 @@ def test_a_streamed_change_is_read_with_its_xid(message: Message) -> None:
 
 @pytest.mark.parametrize("message", PLAIN, ids=_name)
 def test_a_message_cut_anywhere_is_refused(message: Message) -> None:
-    """Not one byte may be missing (an abort has a short form, which is whole)."""
+    """A message without its last byte is refused (an abort also has a short form, which is whole)."""
     whole = encode(message)
     for length in range(len(whole)):
         if isinstance(message, StreamAbort) and length == 9:
@@ -110,7 +110,7 @@ def test_a_message_cut_anywhere_is_refused(message: Message) -> None:
 
 @pytest.mark.parametrize("message", STREAMED, ids=_name)
 def test_a_streamed_message_cut_anywhere_is_refused(message: Message) -> None:
-    """The same inside a chunk."""
+    """The message is inside a chunk."""
     whole = encode(message)
     for length in range(len(whole)):
         with pytest.raises(ProtocolError):

@@ -40,7 +40,7 @@ def test_fast_and_slow_road_give_the_same_batches(rng: random.Random) -> None:
 
 
 def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) -> None:
-    """The same with a resolver that does not want every second table."""
+    """The resolver leaves out every second table."""
 
     def resolve_some(relation: Relation, *_: object) -> SchemaVersion | None:
         return resolve(relation) if relation.oid % 2 else None

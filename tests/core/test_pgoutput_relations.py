@@ -18,10 +18,10 @@ from tests.core.pgoutput_transactions import T1, relation, transaction
 
 
 @pytest.mark.parametrize(
-    ("attnum", "relation_schemas"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "not told"]
+    ("attnum", "relation_schemas"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "unknown"]
 )
 def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, relation_schemas: int) -> None:
-    """A column made again under its name is another one; if nobody can tell, it is not taken for the old one.
+    """A column created again under its name is a different column; if that is unclear, it is not treated as the old one.
 
     What a server's catalog gives is tested in `tests/edges/test_numbers_of_unread_rows.py`.
     """
@@ -52,7 +52,7 @@ def _columns(count: int) -> Relation:
     ids=["before the ordinary one", "right behind it", "much later"],
 )
 def test_what_arrived_last_is_in_force_behind_a_streamed_transaction(arrived: tuple[int, int], in_force: int) -> None:
-    """Not what was committed last: the streamed transaction ends behind the ordinary one in each case."""
+    """Arrival counts, not commit order: the streamed transaction ends after the ordinary one in each case."""
     cache = RelationCache(resolve)
     cache.learn(_columns(1), Lsn(100))
     streamed = cache.streamed()
@@ -67,7 +67,7 @@ def test_what_arrived_last_is_in_force_behind_a_streamed_transaction(arrived: tu
 
 
 def test_of_two_streamed_transactions_the_later_chunk_counts() -> None:
-    """Both arrived behind the same commit; the order of their commits is the other one."""
+    """Both arrive after the same commit, and commit in the opposite order."""
     cache = RelationCache(resolve)
     late, early = cache.streamed(), cache.streamed()
     late.arrival, early.arrival = (100, 8), (100, 7)

@@ -10,7 +10,7 @@ from lakeproof.pgoutput.messages import Commit, Message, StreamAbort
 
 
 def test_every_class_of_messages_has_one_tag() -> None:
-    """A class without a tag could not be told from the others, and one tag can't stand for two."""
+    """Each message class has a tag, and no two share one."""
     assert {tag.message for tag in tags.TAGS} == set(get_args(Message))
     assert len({tag.octet for tag in tags.TAGS}) == len(tags.TAGS) == len(get_args(Message))
 
@@ -22,7 +22,7 @@ def test_every_tag_is_one_byte_and_is_read() -> None:
 
 
 def test_the_derived_sets() -> None:
-    """As the protocol's documentation has them."""
+    """The sets are those in the protocol's documentation."""
     assert tags.ROW_CHANGES == b"IUD"
     assert tags.CHANGES == b"IUDT"
     assert tags.IN_CHUNK == b"ORYIUDTM"

@@ -124,7 +124,7 @@ def _values(wire: MessageBuffer, rows: Rows) -> list[Values]:
 
 
 def _text(octets: bytes) -> str | bytes:
-    """As the plain decoder gives it: bytes if they are not UTF-8."""
+    """Return the value as the plain decoder gives it: bytes if it is not UTF-8."""
     try:
         return octets.decode()
     except UnicodeDecodeError:

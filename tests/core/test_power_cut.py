@@ -13,7 +13,7 @@ from tests.power_cut import PowerCut
 
 
 def _found(cut: PowerCut, *, mark: str | None = None) -> set[tuple[tuple[str, bytes | None], ...]]:
-    """Every state, after a promise if one is named."""
+    """Return every state, after a promise if one is named."""
     states = cut.states(random.Random(0), 10_000)
     return {tuple(sorted(state.tree().items())) for state in states if mark is None or mark in state.marks}
 
@@ -55,7 +55,7 @@ def test_a_name_that_is_given_again_is_the_old_file_or_the_new(tmp_path: Path) -
 
 
 def test_a_folder_that_was_not_synced_into_its_parent_takes_what_is_in_it_along(tmp_path: Path) -> None:
-    """Also if the file and its own folder were synced."""
+    """The file is lost even if it and its own folder were synced."""
     with PowerCut(tmp_path) as cut:
         (tmp_path / "d").mkdir()
         (tmp_path / "d" / "f").write_bytes(b"x")
@@ -69,7 +69,7 @@ def test_a_folder_that_was_not_synced_into_its_parent_takes_what_is_in_it_along(
 
 @pytest.mark.parametrize("kind", ["put", "put_if_absent", "create", "publish"])
 def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path, kind: str) -> None:
-    """In a lake that is new, folders and all; before that the name is there wholly or not at all."""
+    """The lake is new, with its folders; before the put ends, the name exists wholly or not at all."""
     (tmp_path / "watched").mkdir()
     (tmp_path / "rows").write_bytes(b"contents")
     with PowerCut(tmp_path / "watched") as cut:
@@ -92,7 +92,7 @@ def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path,
 
 
 def test_a_folder_that_a_killed_process_had_made_is_synced_by_the_next(tmp_path: Path) -> None:
-    """It may have died between the making and the sync."""
+    """The killed process may have died between mkdir and sync."""
     with PowerCut(tmp_path) as cut:
         (tmp_path / "new" / "lake" / "a").mkdir(parents=True)
         LocalStore(tmp_path / "new" / "lake").put("a/b", b"x")
@@ -102,8 +102,8 @@ def test_a_folder_that_a_killed_process_had_made_is_synced_by_the_next(tmp_path:
     assert all(state.tree().get("new/lake/a/b") == b"x" for state in states)
 
 
-def test_a_state_is_built_as_it_was_told(tmp_path: Path) -> None:
-    """Files and folders, into a folder of its own."""
+def test_a_state_is_built_as_chosen(tmp_path: Path) -> None:
+    """Files and folders, into a new folder."""
     (tmp_path / "watched").mkdir()
     with PowerCut(tmp_path / "watched") as cut:
         LocalStore(tmp_path / "watched").put("a/b", b"x")

@@ -49,7 +49,7 @@ def test_what_is_due(proved: dict[TableName, Proved], rows_max: int, expected: l
 
 
 def test_every_table_has_its_turn() -> None:
-    """Whatever the sizes: after as many runs as there are tables none is left out, and no run reads much too much."""
+    """After as many runs as there are tables none is left out, whatever the sizes, and no run reads much too much."""
     rng = random.Random(7)
     tables = [TableName("s", f"t{i}") for i in range(30)]
     sizes = {t: rng.choice([3, 200, 900, 5_000]) for t in tables}
@@ -63,7 +63,7 @@ def test_every_table_has_its_turn() -> None:
 
 
 def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
-    """Through proofs that differ or compare nothing, and beside tables that were not proved; a damaged one is none."""
+    """The position survives proofs that differ or compare nothing, and partial ones; a damaged record counts as none."""
     store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
     one = Incarnation(1)
     record(
@@ -85,7 +85,7 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
 
 
 def test_every_history_and_view_has_its_turn() -> None:
-    """Those that were never proved first, then the oldest; as many rows as there is room for, one history at least."""
+    """Those never proved come first, then the oldest; as many rows as fit, and at least one history."""
     proved: dict[TableName, Proved] = {}
     rows = {A: 50, B: 900, C: 40, D: 300}
     turns = []
@@ -102,8 +102,8 @@ def test_every_history_and_view_has_its_turn() -> None:
     assert views_due([], {}) == []
 
 
-def test_what_was_said_of_the_lake_stays_until_it_is_looked_at_again(tmp_path: Path) -> None:
-    """Beside proofs of current; a damaged history and a view that differs make a proof one that is not equal."""
+def test_a_result_about_the_lake_stays_until_the_next_look(tmp_path: Path) -> None:
+    """Proofs of current keep it; a damaged history or a view that differs makes the whole proof unequal."""
     store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
     tables = {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}
     lake = LakeProof(4, {A: HistoryProof("damaged", 9, "why")}, {"v": ViewProof("differs", "how")})
@@ -121,7 +121,7 @@ def test_what_was_said_of_the_lake_stays_until_it_is_looked_at_again(tmp_path: P
     assert read_views(store, paths)["v"].status == "differs"
 
 
-def test_what_differed_is_said_to_differ_until_it_is_compared_again(tmp_path: Path) -> None:
+def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -> None:
     """A proof that compared nothing clears nobody: neither a table nor a view."""
     store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
 

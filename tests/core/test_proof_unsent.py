@@ -18,7 +18,7 @@ _SIDES = {
 
 
 def _rows(rows: Iterable[tuple[str | None, int]], buckets: int = 2) -> list[tuple[int, ProofRow]]:
-    """In the order of their buckets, as both sides are read."""
+    """Return rows in the order of their buckets, as both sides are read."""
     keyed = [(hash(key) % buckets if key else 0, ProofRow(number, (key,) if key else ())) for key, number in rows]
     return sorted(keyed, key=lambda row: row[0])
 
@@ -52,7 +52,7 @@ def test_each_action_excuses_what_it_makes(without: str, excused: set[str]) -> N
 
 
 def test_a_truncate_excuses_rows_too_many_if_it_may_have_happened() -> None:
-    """The table's file tells; values and rows that lack are never its doing."""
+    """The table's file shows if it happened; it never explains wrong values or missing rows."""
     assert {w for w, sides in _SIDES.items() if _judged(*sides, "truncate", new_file=True).excused} == {_SURPLUS}
     assert _judged(*_SIDES[_OTHER], "truncate insert", new_file=True).excused
 
@@ -69,7 +69,7 @@ def test_an_update_that_moves_a_key_excuses_pairs_only() -> None:
 
 
 def test_a_bag_is_judged_by_its_rows() -> None:
-    """Another value is a row that goes and one that comes."""
+    """A changed value appears as a row removed and a row added."""
     assert _judged([(None, 1)], [(None, 2)], "update").excused
     assert not _judged([(None, 1)], [(None, 2)], "delete").excused
     assert _judged([(None, 1)], [(None, 1), (None, 1)], "delete").excused

@@ -13,20 +13,20 @@ from lakeproof.names import TableName
 
 
 def test_every_public_name_completes_and_is_there() -> None:
-    """In a notebook, `lakeproof.` and Tab."""
+    """Completion works in a notebook (`lakeproof.` and Tab)."""
     assert set(lakeproof.__all__) <= set(dir(lakeproof))
     assert all(getattr(lakeproof, name) is not None for name in lakeproof.__all__)
     assert (Path(lakeproof.__file__).parent / "py.typed").exists()
 
 
 def test_the_package_is_imported_without_spark() -> None:
-    """Who drains pays nothing for it."""
+    """A drain does not pay for Spark."""
     program = "import sys, lakeproof; dir(lakeproof); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_an_opened_lake_shows_its_cuts_in_one_line() -> None:
-    """Its cuts hold every column of every table."""
+    """The cuts hold every column of every table, so the full form would be long."""
 
     class _Cut:
         number, position = 7, Lsn(0x16B3748)

@@ -28,7 +28,7 @@ def _decoded(messages: list[bytes]) -> list[Message]:
 
 @pytest.mark.parametrize("name", SENT)
 def test_every_message_occurs_and_comes_back_byte_for_byte(name: str) -> None:
-    """Read by the decoder, written again by the tests' own encoder: nothing was skipped, nothing read as something else."""
+    """The decoder reads each message and the tests' own encoder writes it again, so nothing is skipped or misread."""
     messages = recorded(name)
     assert "".join(sorted({octets[:1].decode() for octets in messages})) == SENT[name]
     decoded = _decoded(messages)

@@ -71,7 +71,7 @@ def refusing(text: str, severity: str) -> Iterator[SecretStr]:
 @pytest.mark.parametrize(
     ("text", "kind"), [*((text, TransientError) for text in PASSES), *((text, SourceError) for text in STAYS)]
 )
-def test_what_passes_is_told_from_what_a_person_must_put_right(
+def test_passing_refusals_are_distinguished_from_those_that_a_person_must_end(
     text: str, kind: type[LakeproofError], severity: str
 ) -> None:
     """A server that starts, shuts down, recovers or is full names nothing; a role, a database or a setting is named."""

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_bill_names_what_is_installed(tmp_path: Path) -> None:
-    """With versions and checksums: of packages, and of the jars."""
+    """The bill has versions and checksums of packages and jars."""
     file = tmp_path / "sbom.json"
     subprocess.run([sys.executable, str(ROOT / "scripts" / "sbom.py"), str(file)], check=True, capture_output=True)
     bill = json.loads(file.read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ def test_the_json_form_and_the_version_are_inverse() -> None:
 
 
 def test_the_id_is_16_hexadecimal_digits_and_never_changes() -> None:
-    """It stands in manifests for good, so its make is pinned."""
+    """Manifests keep the ID for good, so its computation is pinned."""
     assert VERSION.id == "42ed3c7dcd5d6bf4"
 
 
@@ -54,7 +54,7 @@ def test_every_part_of_the_schema_is_in_the_id(other: SchemaVersion) -> None:
 
 @pytest.mark.parametrize("field", ["schema", "name", "oid", "identity", "key", "columns"])
 def test_a_document_without_one_of_its_fields_is_refused(field: str) -> None:
-    """Nothing is defaulted."""
+    """Missing fields get no default."""
     doc = VERSION.to_json()
     del doc[field]
     with pytest.raises(KeyError):
@@ -63,7 +63,7 @@ def test_a_document_without_one_of_its_fields_is_refused(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["name", "type_oid", "typmod", "type_name", "kind", "attnum", "identity"])
 def test_a_column_without_one_of_its_fields_is_refused(field: str) -> None:
-    """Nor in a column."""
+    """A column of a schema version needs all its fields."""
     doc = VERSION.to_json()
     del doc["columns"][1][field]
     with pytest.raises(KeyError):
@@ -92,7 +92,7 @@ def test_a_damaged_document_is_refused(damage: Callable[[dict[str, Any]], None])
 
 
 def test_a_table_without_a_key_is_a_bag() -> None:
-    """Rows that nothing tells apart are a multiset."""
+    """Rows that nothing distinguishes are a multiset."""
     assert not VERSION.is_bag
     assert replace(VERSION, key=()).is_bag
 

@@ -1,4 +1,4 @@
-"""Two schemas of a table: which columns carry on, whether that is exact in place, and what is said of it."""
+"""Two schemas of a table: the columns that carry on, whether the change is exact in place, and the message about it."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ TEXT = column("t", "text", 6)
 def test_a_column_carries_on_by_its_number_and_a_type_that_holds_its_values(
     old: Column, new: Column, carried: bool
 ) -> None:
-    """Whatever its name; what does not is put away and added."""
+    """Names don't matter; a column that does not fit is dropped and added."""
     actual = compare_schemas(schema(old), schema(new))
     assert [(a.name, b.name) for a, b in actual.carried] == [("id", "id"), *([(old.name, new.name)] if carried else [])]
     assert (actual.dropped, actual.added) == (() if carried else (old,), () if carried else (new,))
 
 
 def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
-    """Not if `_lp_text` or `_lp_from`, which go by numbers, could speak of them and the numbers differ."""
+    """Columns are not carried if `_lp_text` or `_lp_from`, which go by numbers, could name them and the numbers differ."""
     old = schema(column("a", "text", 2), column("d", "date", 3), column("n", "int4", 4), column("f", "float4", 5), TEXT)
     new = schema(column("d", "date", 2), column("a", "text", 3), column("f", "float4", 4), column("n", "int8", 5), TEXT)
     actual = compare_schemas(old, replace(new, oid=Oid(8)))
     assert [a.name for a, _ in actual.carried] == ["id", "f", "t"]
-    assert why_not_in_place(actual) == "the table was made anew"
+    assert why_not_in_place(actual) == "the table was recreated"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_another_table_of_the_name_carries_columns_by_name_and_type() -> None:
     ],
 )
 def test_what_can_be_given_in_place(new: SchemaVersion, mixed: bool, reason: str | None) -> None:
-    """And why what can't; `mixed`: rows of both schemas in one transaction."""
+    """A change that is not possible in place has a reason; `mixed`: rows of both schemas in one transaction."""
     actual = why_not_in_place(compare_schemas(schema(column("a", "text", 2)), new), mixed=mixed)
     assert actual is None if reason is None else reason in str(actual)
 
@@ -100,7 +100,7 @@ def test_hidden_columns_stay_where_what_they_are_made_of_does() -> None:
     assert [compare_schemas(keyed, new).keeps_hidden for new in (other, wider, bag)] == [True, False, False]
 
 
-def test_the_change_is_told_in_words() -> None:
+def test_the_change_is_described_in_words() -> None:
     """Names and types, no values."""
     old = schema(column("a", "int4", 2), column("b", "text", 3))
     new = schema(column("c", "int8", 2), column("b", "text", 4))
@@ -115,11 +115,11 @@ def test_the_change_is_told_in_words() -> None:
     [("{5}", "5"), ('{"a \\"b\\\\, {}"}', 'a "b\\, {}'), ("{NULL}", None), ('{"NULL"}', "NULL"), ('{""}', "")],
 )
 def test_a_default_is_the_element_of_an_array_of_one(array: str, text: str | None) -> None:
-    """As `attmissingval` has it."""
+    """The default comes as in `attmissingval`."""
     assert element_of_one(array) == text
 
 
-def test_a_default_that_the_column_does_not_hold_is_told() -> None:
-    """It would have to stand in `_lp_text`."""
+def test_a_default_that_the_column_does_not_hold_is_refused() -> None:
+    """Such a default would have to stand in `_lp_text`."""
     assert default_fits(column("d", "date", 2), "2026-01-01")
     assert not default_fits(column("d", "date", 2), "infinity")

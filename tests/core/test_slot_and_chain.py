@@ -50,7 +50,7 @@ def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_
 
 
 def test_a_slot_that_another_drain_moved_meanwhile_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chain was read before that drain appended and told the slot; the server's end is older than both."""
+    """The chain was read before that drain appended and acknowledged; the server's end is older than both."""
     chain = new_chain(tmp_path / "lake")
     add_segment(reopen(chain), 2000)
     assert _compare(monkeypatch, chain, confirmed=2000, server_end=1500).slot.active
@@ -58,7 +58,7 @@ def test_a_slot_that_another_drain_moved_meanwhile_is_no_gap(tmp_path: Path, mon
 
 
 def test_a_slot_beyond_all_that_has_landed_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the chain has gone on a little since it was read."""
+    """It is a gap even if the chain has gone on a little since it was read."""
     chain = new_chain(tmp_path / "lake")
     add_segment(reopen(chain), 2000)
     with pytest.raises(GapError, match="it was moved to 0/7D1, the landing ends at 0/7D0"):

@@ -62,7 +62,7 @@ def test_the_rate_is_the_landings(chain: Chain) -> None:
 
 
 def test_without_a_limit_or_a_landing_nothing_is_made_up(chain: Chain) -> None:
-    """None is not a number."""
+    """Missing numbers are None."""
     assert slot_health(SLOT, END, chain, LIMITS, later(1000)).seconds_left is None
     health = slot_health(replace(SLOT, safe_wal_size=1), END, None, LIMITS, later(1000))
     assert (health.wal_bytes_per_s, health.seconds_left, health.level) == (None, None, Level.OK)

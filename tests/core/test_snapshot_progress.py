@@ -66,7 +66,7 @@ def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
 
 
 def test_half_done_is_as_long_again(tmp_path: Path) -> None:
-    """With pages that are alike."""
+    """All pages take equally long."""
     table = _table(T, 20_000, pages=100)
     run = _Run(tmp_path / "progress.json", table)
     for part in chunks(table, 10)[:5]:
@@ -76,8 +76,8 @@ def test_half_done_is_as_long_again(tmp_path: Path) -> None:
     assert run.progress.now().seconds_left == 10.0
 
 
-def test_it_is_told_once_a_second_and_what_is_told_can_be_read(tmp_path: Path) -> None:
-    """By event and by file, which goes with the run."""
+def test_progress_is_reported_once_a_second_and_can_be_read(tmp_path: Path) -> None:
+    """Progress is an event, and a file that goes with the run."""
     place = tmp_path / "progress.json"
     table = _table(T, 20_000, pages=100)
     run = _Run(place, table)
@@ -98,14 +98,14 @@ def test_it_is_told_once_a_second_and_what_is_told_can_be_read(tmp_path: Path) -
     "text", ["", "[]", "{}", '{"format": "lakeproof.snapshotprogress/1"}', "\x00", "null", "{" * 50]
 )
 def test_a_file_that_is_something_else_is_nothing(tmp_path: Path, text: str) -> None:
-    """It is for people: nobody fails over it."""
+    """Only people read the file, so no command fails because of it."""
     place = tmp_path / "progress.json"
     place.write_text(text)
     assert read_progress(place) is None
 
 
 def test_a_file_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
-    """Its folder is gone."""
+    """The file's folder is gone."""
     run = _Run(tmp_path / "gone" / "progress.json", _table(T, 20_000, pages=100))
     run.now = 5.0
     run.progress.emit()

@@ -17,7 +17,7 @@ class _Clock:
 
 
 def test_no_more_than_the_limit_on_average() -> None:
-    """Whatever the sizes; and time in which nothing was read is not saved up."""
+    """The limit holds for all sizes; an idle time is not saved up."""
     clock = _Clock()
     limiter = RateLimiter(1000, clock, clock.sleep)
     for size in (500, 10, 3000, 1490):
@@ -29,14 +29,14 @@ def test_no_more_than_the_limit_on_average() -> None:
 
 
 def test_a_limit_of_0_is_none() -> None:
-    """Nobody waits."""
+    """A limit of 0 makes no reader wait."""
     clock = _Clock()
     RateLimiter(0, clock, clock.sleep).acquire(1 << 40, lambda: False)
     assert clock.now == 0.0
 
 
 def test_who_is_asked_to_stop_does_not_wait_on() -> None:
-    """Within half a second."""
+    """The reader returns within half a second."""
     clock = _Clock()
     RateLimiter(1, clock, clock.sleep).acquire(1000, lambda: clock.now > 3)
     assert clock.now < 4

@@ -30,7 +30,7 @@ PATHS = LakePaths("/lake", "shop")
 
 
 def session(process: subprocess.Popen[bytes] | None = None) -> Any:
-    """As much of a session as is asked for; its driver lives unless `process` has ended."""
+    """Return a session with only the parts that are called; its driver lives unless `process` has ended."""
     context = SimpleNamespace(_gateway=SimpleNamespace(proc=process))
     return SimpleNamespace(sparkContext=context, newSession=lambda: session(process))
 
@@ -48,14 +48,14 @@ def raising(error: Exception) -> Callable[..., Any]:
     "error", [FULL, NO_MEMORY, TransientError("t", "r", "m"), NoRoomError("t", "r", "m"), OSError(28, "full")]
 )
 def test_what_is_no_matter_of_the_data_is_raised(error: Exception) -> None:
-    """As it is: what is told of it is said in one place."""
+    """The error passes unchanged: another place makes its message."""
     with pytest.raises(type(error)) as raised:
         raise_unless_about_the_data(session(), error)
     assert raised.value is error
 
 
-def test_so_is_whatever_comes_of_a_driver_that_has_ended() -> None:
-    """Its errors say nothing of files."""
+def test_every_error_of_a_driver_that_has_ended_is_raised() -> None:
+    """Such errors don't prove that a file is damaged."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     with pytest.raises(Py4JError):
@@ -64,14 +64,14 @@ def test_so_is_whatever_comes_of_a_driver_that_has_ended() -> None:
 
 @pytest.mark.parametrize("error", [UNREADABLE, LakeError("t", "r", "m"), OSError(2, "gone"), ValueError("x")])
 def test_all_else_is_left_to_the_caller(error: Exception) -> None:
-    """Also in a session that nobody can ask."""
+    """An error in a session that can't be asked is left to the caller, too."""
     raise_unless_about_the_data(session(), error)
     raise_unless_about_the_data(None, error)
 
 
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
 def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Neither while its files are read, nor while current is."""
+    """A full disk is a passing error, both while history's files are read and while current is read."""
     monkeypatch.setattr(histories, "fit", lambda *_: None)
     monkeypatch.setattr(histories, "read_layer", raising(error))
     with pytest.raises(PySparkException) as raised:
@@ -87,7 +87,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its condition, and nothing of a row."""
+    """The error has Spark's condition, and no values of a row."""
     monkeypatch.setattr(histories, "fit", lambda *_: None)
     monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))
     proof = check_history(session(), PATHS, TABLE, AT)
@@ -100,7 +100,7 @@ def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyP
 def test_a_full_disk_is_no_difference_of_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Else `--repair` would copy every table."""
+    """If it counted as a difference, `--repair` would copy every table."""
     monkeypatch.setattr(proving, "fit", lambda *_: None)
     monkeypatch.setattr(proving, "_in_lake", lambda *_: AT)
     monkeypatch.setattr(proving, "read_layer", raising(error))

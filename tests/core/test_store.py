@@ -32,7 +32,7 @@ def test_what_was_put_can_be_read(store: Store) -> None:
 
 
 def test_a_new_lake_is_for_its_user_alone(store: Store, tmp_path: Path) -> None:
-    """Its rows are nobody else's; the folders above are made as any, and a lake that is there keeps its mode."""
+    """Only the user may read the lake; the folders above get the usual mode, and an existing lake keeps its own."""
     store.put("a/b", b"x")
     assert stat.S_IMODE((tmp_path / "new" / "lake").stat().st_mode) == 0o700
     shared = tmp_path / "shared"
@@ -59,7 +59,7 @@ def test_a_second_put_if_absent_fails_and_changes_nothing(store: Store) -> None:
 
 
 def test_a_failed_put_leaves_no_temporary_file(store: Store, tmp_path: Path) -> None:
-    """Not even an invisible one."""
+    """Hidden files count, too."""
     store.put_if_absent("n/1", b"first")
     with pytest.raises(AlreadyExistsError):
         store.put_if_absent("n/1", b"second")
@@ -74,7 +74,7 @@ def test_put_replaces(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", ["missing", "folder", "file/below"])
-def test_reading_what_is_not_there_is_an_error(store: Store, key: str) -> None:
+def test_reading_a_missing_key_is_an_error(store: Store, key: str) -> None:
     """A folder is not a key, and neither is something below a file."""
     store.put("folder/x", b"")
     store.put("file", b"")
@@ -115,7 +115,7 @@ def test_sweeping_removes_old_temporary_files_only(store: Store, tmp_path: Path)
 
 
 def test_deleting_twice_is_no_error(store: Store) -> None:
-    """Whoever deletes may have died after it."""
+    """A process may die right after it has deleted a file, and then delete it again."""
     store.put("a", b"")
     store.delete("a")
     store.delete("a")
@@ -123,7 +123,7 @@ def test_deleting_twice_is_no_error(store: Store) -> None:
 
 
 def test_a_new_file_counts_and_digests_what_passes(store: Store) -> None:
-    """So nothing has to be read again for the manifest."""
+    """The manifest needs size and digest without a second read."""
     file = store.create("d/f")
     file.write(b"abc")
     file.write(b"def")
@@ -137,7 +137,7 @@ def test_a_new_file_counts_and_digests_what_passes(store: Store) -> None:
 
 
 def test_an_abandoned_file_is_gone(store: Store) -> None:
-    """Also after it was finished, and twice."""
+    """Abandoning also works after the file was finished, and twice."""
     file = store.create("d/f")
     file.write(b"abc")
     file.finish()

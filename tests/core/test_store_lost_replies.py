@@ -39,14 +39,14 @@ def _reply_lost(number: int, real: Callable[..., None] = os.link) -> Callable[..
 
 @pytest.fixture(params=LOST, ids=[errno.errorcode[number] for number in LOST])
 def lost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Every link is made, and none is said to be."""
+    """Make every link, and report each as failed."""
     monkeypatch.setattr(os, "link", _reply_lost(request.param))
     return int(request.param)
 
 
 @pytest.mark.usefixtures("lost")
 def test_a_put_whose_reply_is_lost_is_a_put(tmp_path: Path) -> None:
-    """Once; other bytes under the same name are refused, and leave nothing behind."""
+    """The document is put once; other bytes under the same name are refused, and leave nothing behind."""
     store = LocalStore(tmp_path)
     store.put_if_absent("n/1", b"first")
     assert store.get("n/1") == b"first"
@@ -58,7 +58,7 @@ def test_a_put_whose_reply_is_lost_is_a_put(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lost")
 def test_a_file_that_is_published_by_a_lost_reply_is_published(tmp_path: Path) -> None:
-    """It has its new name, and no longer the old one."""
+    """The file has its new name, and no longer the old one."""
     store = LocalStore(tmp_path / "lake")
     (tmp_path / "one").write_bytes(b"rows")
     store.publish(tmp_path / "one", "d/f")
@@ -82,7 +82,7 @@ def test_a_segment_whose_link_s_reply_is_lost_is_in_the_chain_with_its_files(tmp
 def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If even reading back fails, nobody knows whose the name is: the files stay, and the next writer goes on there."""
+    """If reading back fails too, the name's owner is unknown: the files stay, and the next writer goes on from there."""
     chain = new_chain(tmp_path / "lake")
     monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))
     monkeypatch.setattr("lakeproof.storage.local._has_same_bytes", lambda *_: False)
@@ -97,7 +97,7 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
 
 
 @pytest.mark.usefixtures("lost")
-def test_a_lease_is_one_writer_s_whatever_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_belongs_to_one_writer_after_any_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that want the same epoch: each names itself in its document, so that one has it and the other has not."""
     store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
     monkeypatch.setattr("lakeproof.lake.records.lease.newest_epoch", lambda *_: 0)

@@ -23,12 +23,12 @@ TYPED = "--tables 'public.\"order lines\"'"
 
 @pytest.fixture
 def paths(tmp_path: Path) -> LakePaths:
-    """Of an empty lake."""
+    """Return the paths of an empty lake."""
     return LakePaths(str(tmp_path), "shop")
 
 
 def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
-    """Whatever was wrong, and when its history is lost: then a copy is not all that is to be done."""
+    """The remedy covers every damage; if history is lost, a copy is not the whole remedy."""
     damaged = Damaged("shop")
     damaged.add(TABLE, LakeError("/x", "its log is damaged", "restore it"))
     assert damaged[TABLE].remedy == f"run `lakeproof bootstrap shop {TYPED}`, then compact: it is copied again"
@@ -44,7 +44,7 @@ def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
 
 
 def test_a_table_that_can_not_be_made_from_its_history(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Since that is damaged, or since its schema has changed."""
+    """History is damaged, or the table's schema has changed since."""
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     session: Any = None
     with pytest.raises(LakeError) as raised:

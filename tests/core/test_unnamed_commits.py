@@ -13,13 +13,13 @@ from lakeproof.lake.delta import unnamed_commits as unnamed
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import Commit, LogGapError, commit_file, newest_version
-from lakeproof.lake.delta.unnamed_commits import named_through, settle
+from lakeproof.lake.delta.unnamed_commits import clean_log, named_through
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
 
 
 def is_ours(commit: Commit) -> bool:
-    """By the application's id."""
+    """True if the commit has our application's id."""
     return OURS in commit.txns
 
 
@@ -41,7 +41,7 @@ def table(folder: Path, commits: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("above", "kept", "strays"),
+    ("above", "kept", "foreign"),
     [
         ([], 0, []),
         ([OURS], 0, []),
@@ -60,32 +60,34 @@ def table(folder: Path, commits: list[str]) -> str:
         ([OURS, THEIRS, OURS, GONE, THEIRS], 2, [1, 2]),
     ],
 )
-def test_what_goes_and_what_stays(tmp_path: Path, above: list[str], kept: int, strays: list[int]) -> None:
-    """Above version 0: the newest version afterwards, and the commits that are not to be built on."""
+def test_our_unnamed_commits_go_and_foreign_ones_stay(
+    tmp_path: Path, above: list[str], kept: int, foreign: list[int]
+) -> None:
+    """`kept` is the newest version afterwards, `foreign` the commits that must not be built on."""
     path = table(tmp_path / "t", [OURS, *above])
-    settled = settle(None, path, 0, is_ours)
+    cleaned = clean_log(None, path, 0, is_ours)
     assert newest_version(path) == kept
-    assert [commit.version for commit in settled.strays] == strays
-    assert settled.base == (kept if not strays else strays[0] - 1)
+    assert [commit.version for commit in cleaned.foreign] == foreign
+    assert cleaned.base == (kept if not foreign else foreign[0] - 1)
     left = {int(file.name.lstrip(".")[:20]) for file in (tmp_path / "t" / "_delta_log").iterdir()}
     assert left == set(range(kept + 1))
-    assert settle(None, path, 0, is_ours) == settled
+    assert clean_log(None, path, 0, is_ours) == cleaned
 
 
 def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
     """The data files that are left are named by nobody, and are swept once the table is there."""
     path = table(tmp_path / "t", [OURS, OURS])
-    assert settle(None, path, -1, is_ours).base == -1
+    assert clean_log(None, path, -1, is_ours).base == -1
     assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
     add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
     commit_file(path, 0).write_text(json.dumps(add), encoding="utf-8")
     swept = {place.name for place, _ in unneeded(path, table_files(path, 0))}
     assert {"0.parquet", "1.parquet"} <= swept
-    assert settle(None, str(tmp_path / "none"), -1, is_ours).base == -1
+    assert clean_log(None, str(tmp_path / "none"), -1, is_ours).base == -1
 
 
 def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
-    """With all their parts; `_last_checkpoint` goes too when it says nothing."""
+    """A checkpoint goes with all its parts; an unreadable `_last_checkpoint` goes, too."""
     path = table(tmp_path / "t", [OURS] * 4)
     log = tmp_path / "t" / "_delta_log"
     names = [f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet", f"{1:020d}.{3:020d}.compacted.json"]
@@ -93,13 +95,13 @@ def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
         (log / name).touch()
     for message, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
         (log / "_last_checkpoint").write_bytes(message)
-        settle(None, path, 1, is_ours)
+        clean_log(None, path, 1, is_ours)
         assert not any((log / name).exists() for name in names)
         assert (log / "_last_checkpoint").exists() is not goes
 
 
 def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each file; at any time what is below the version is whole."""
+    """The removal stops after each file in turn; the log below the version is always whole."""
     path = table(tmp_path / "t", [OURS] * 4)
 
     class Cut(BaseException):
@@ -112,27 +114,27 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch
     monkeypatch.setattr(unnamed, "failpoint", cut)
     for _ in range(9):
         with pytest.raises(Cut):
-            settle(None, path, 0, is_ours)
+            clean_log(None, path, 0, is_ours)
         assert table_files(path, 0, 0).newest
-    settle(None, path, 0, is_ours)
+    clean_log(None, path, 0, is_ours)
     assert newest_version(path) == 0
 
 
 def test_a_log_that_ends_before_the_cuts_version_is_refused(tmp_path: Path) -> None:
-    """Nobody knows what was in it."""
+    """The missing versions can't be recovered."""
     path = table(tmp_path / "t", [OURS, OURS])
     with pytest.raises(LogGapError, match="ends at version 1, before version 4"):
-        settle(None, path, 4, is_ours)
+        clean_log(None, path, 4, is_ours)
 
 
-def test_what_is_named_is_told_by_the_commits(tmp_path: Path) -> None:
+def test_named_commits_are_recognized_by_their_content(tmp_path: Path) -> None:
     """Damaged ones name nothing."""
     path = table(tmp_path / "t", [OURS, OURS, OURS, EMPTY])
     assert named_through(path, lambda commit: commit.txns[OURS] < 2) == 1
     assert named_through(path, lambda _: False) == -1
 
 
-def test_what_commits_name_is_synced_whatever_the_clock_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data first, then their folder, then commits, then the rest of the log, then folders up to the root."""
     lake = tmp_path / "lake"
     path = table(lake / "source" / "t", [OURS] * 3)

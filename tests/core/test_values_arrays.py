@@ -56,7 +56,7 @@ def test_an_array_of_one_dimension_is_cast_exactly(kind: str, text: str, value: 
     ],
 )
 def test_an_array_that_no_list_holds_is_null_and_marked(kind: str, text: str) -> None:
-    """Its neighbours keep all their elements."""
+    """The arrays beside it keep all their elements."""
     good = array_text([VALUES[kind.removesuffix("[]")](random.Random(1))] * 3)
     result = cast(kind, good, text, None, good)
     assert [value is None for value in result.values.to_pylist()] == [False, True, True, False]
@@ -88,7 +88,7 @@ def test_what_is_no_array_of_the_kind_is_malformed(kind: str, texts: list[str]) 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if kind.endswith("[]")))
 def test_arrays_are_cast_as_their_elements_are(kind: str) -> None:
-    """On random values, by the element's own cast and a reader of one character after the other."""
+    """Random arrays are compared with the element's cast behind a reader that goes character by character."""
     rng = random.Random(kind)
     texts = [VALUES[kind](rng) if rng.random() > 0.1 else None for _ in range(300)]
     result = cast(kind, *texts)

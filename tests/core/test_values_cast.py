@@ -52,7 +52,7 @@ TEXT_KINDS = ("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text")
     ],
 )
 def test_a_value_is_cast_exactly(kind: str, text: str, value: object) -> None:
-    """Beside a NULL, which stays one."""
+    """A NULL beside the value stays NULL."""
     result = cast(kind, text, None)
     assert result.values.to_pylist() == [value, None]
     assert result.values.type == arrow_type(column(kind))
@@ -93,7 +93,7 @@ def test_a_float_has_the_bits_that_postgresql_has(kind: str, text: str, bits: st
 
 @pytest.mark.parametrize("kind", ["float4", "float8"])
 def test_nan_is_a_float(kind: str) -> None:
-    """It is no overflow."""
+    """NaN does not overflow."""
     result = cast(kind, "NaN")
     assert math.isnan(result.values[0].as_py())
     assert result.overflow is None
@@ -125,7 +125,7 @@ def test_nan_is_a_float(kind: str) -> None:
     ],
 )
 def test_what_the_type_can_not_hold_is_null_and_marked(kind: str, text: str) -> None:
-    """Its neighbours are not."""
+    """The values beside it are neither."""
     good = {"numeric": "1.00", "date": "2024-01-01", "timestamp": "2024-01-01 00:00:00"}
     neighbour = good.get(kind, "2024-01-01 00:00:00+00")
     result = cast(kind, neighbour, text, None, neighbour)
@@ -235,7 +235,7 @@ def _six_digits(text: str) -> str:
 
 @pytest.mark.parametrize("kind", sorted(_SCALARS))
 def test_columns_are_cast_as_single_values_are(kind: str) -> None:
-    """Against Python's own parsers, on random values."""
+    """Random values are compared with Python's own parsers."""
     rng = random.Random(kind)
     texts = [VALUES[kind](rng) if rng.random() > 0.1 else None for _ in range(500)]
     result = cast(kind, *texts)
@@ -248,7 +248,7 @@ def test_columns_are_cast_as_single_values_are(kind: str) -> None:
 
 
 def test_overflow_texts_are_json_by_attribute_number() -> None:
-    """One object per row that has any; quotes and all planes of Unicode survive."""
+    """Each row with overflowing values has one object; quotes and all planes of Unicode survive."""
     texts = pa.array(["NaN", None, 'a"\\\n🜁', "1"], pa.string())
     marked = Cast(texts, pa.array([True, False, True, False]))
     column_3, column_7 = column("numeric", attnum=3), column("date", attnum=7)
@@ -263,7 +263,7 @@ def test_overflow_texts_are_json_by_attribute_number() -> None:
 
 
 def test_malformed_texts_stand_first_under_keys_that_mark_them() -> None:
-    """So the object's first characters tell; octets that are not UTF-8 stand in digits."""
+    """The object's first characters show the mark; octets that are not UTF-8 are written as digits."""
     dates = pa.array([b"infinity", b"today", b"2024-01-01"], pa.binary())
     numbers = pa.array([b"x", b"1", b"\xff"], pa.binary())
     columns = [(column("date", attnum=3), dates), (column("int4", attnum=12), numbers)]
@@ -273,14 +273,14 @@ def test_malformed_texts_stand_first_under_keys_that_mark_them() -> None:
 
 
 def test_a_forgotten_columns_malformed_text_is_kept_under_its_name() -> None:
-    """It has no attribute number."""
+    """The column has no attribute number."""
     texts = pa.array([b"\xe9"], pa.binary())
     gone = unknown_column("gone", Oid(25), -1, identity=False)
     assert text_overflow([(gone, texts, cast_column(texts, gone))]).to_pylist() == ['{"!xgone":"e9"}']
 
 
 def test_without_overflow_the_hidden_text_is_null() -> None:
-    """Of as many rows as the columns have, or as it is told."""
+    """The column has as many rows as the others, or the given number."""
     texts = pa.array(["1.00", "2.00"])
     assert text_overflow([(column("numeric"), texts, Cast(texts, None))]).to_pylist() == [None, None]
     assert text_overflow([], 3).to_pylist() == [None, None, None]
@@ -290,7 +290,7 @@ def test_without_overflow_the_hidden_text_is_null() -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_octets_that_are_not_utf8_are_malformed(kind: str) -> None:
-    """Of every kind, beside good ones."""
+    """Invalid octets of every kind are refused among valid ones."""
     good = VALUES[kind](random.Random(3)).encode()
     texts = pa.array([good, b"\xff", None, b"caf\xe9", good], pa.binary())
     result = cast_column(texts, column(kind))

@@ -35,7 +35,7 @@ def loops() -> dict[str, Dispatcher]:
 
 
 def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
-    """So two processes that compile at once write the same into the same file."""
+    """Two processes that compile at once then write the same bytes into the same file."""
     warm_up()
     existing = {name for name, loop in loops().items() if loop.signatures}
     workload = Workload(random.Random(3))
@@ -66,7 +66,7 @@ def test_what_does_not_decode_does_not_load_the_compiler() -> None:
 
 @pytest.mark.full
 def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
-    """As a power cut leaves it: the name stands, its bytes do not."""
+    """A power cut may leave the file's name without its bytes."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = (
         "import sys, pathlib; from lakeproof.values import parse_times as loops; import numpy as np\n"
@@ -85,7 +85,7 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path) -> None:
-    """Three of them into an empty folder, and one that finds all there."""
+    """Three processes start on an empty folder, and a fourth on their result."""
     code = "from lakeproof.pgoutput.warm_up import warm_up; warm_up()"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]

@@ -132,7 +132,7 @@ def test_what_is_not_usual_is_left_to_the_caster(kind: str) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_decimals_of_any_precision_are_the_casters(pair: tuple[int, int]) -> None:
-    """As many digits as fit, as PostgreSQL prints them, and around the borders."""
+    """Decimals have as many digits as fit, as PostgreSQL prints them, and values near the limits."""
     print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED)
     precision, scale = pair
@@ -169,7 +169,7 @@ def test_damaged_texts_give_the_casters_values_or_none(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(KIND_OIDS))
 def test_octets_that_are_not_utf8_are_left_to_the_caster(kind: str) -> None:
-    """As they are, beside good texts."""
+    """The octets come unchanged, among valid texts."""
     rng = random.Random(kind)
     texts = [USUAL[kind][0].encode(), None, b"caf\xe9"]
     assert not assert_same_as_caster(texts, column(kind), rng)
@@ -177,6 +177,6 @@ def test_octets_that_are_not_utf8_are_left_to_the_caster(kind: str) -> None:
 
 
 def test_a_kind_without_a_loop_is_left_to_the_caster() -> None:
-    """So that a new kind needs no loop."""
+    """A new kind works without a loop."""
     other = Column("a", Oid(1), -1, "new", "no kind of this table", 1, False)
     assert cast_spans(spans([b"x"], random.Random(1)), other) is None

@@ -53,7 +53,7 @@ def domain(base: CatalogType, typmod: int = -1) -> CatalogType:
 
 
 def array_of(element: CatalogType) -> CatalogType:
-    """Its array type."""
+    """Return its array type."""
     return CatalogType(Oid(int(element.oid) + 100000), element.schema, f"_{element.name}", "b", element=element)
 
 
@@ -66,7 +66,7 @@ def test_a_typed_type_has_its_kind_also_below_a_domain(kind: str) -> None:
 
 @pytest.mark.parametrize(("precision", "scale"), [(1, 0), (1, 1), (10, 2), (38, 0), (38, 38)])
 def test_a_numeric_that_fits_is_a_decimal(precision: int, scale: int) -> None:
-    """Also below a domain, with the domain's modifier."""
+    """A domain over numeric takes the domain's modifier."""
     typmod = decimal_typmod(precision, scale)
     column = make_column("a", NUMERIC, typmod, attnum=1, identity=False)
     assert (arrow_type(column), spark_type(column)) == (
@@ -101,14 +101,14 @@ def test_an_array_of_a_typed_type_has_its_kind_also_below_domains(kind: str) -> 
 
 
 def test_arrays_of_enums_and_of_domains_over_them_are_arrays_of_labels() -> None:
-    """As the enum and the domain themselves are labels."""
+    """An enum or a domain over it is a label by itself, too."""
     assert resolve_kind(array_of(ENUM), -1)[0] == "enum[]"
     assert resolve_kind(array_of(domain(ENUM)), -1)[0] == "enum[]"
     assert resolve_kind(domain(ENUM), -1)[0] == "enum"
 
 
 def test_an_array_of_numerics_is_what_its_elements_are() -> None:
-    """With a modifier that fits a decimal, with one that does not, bare, and pinned."""
+    """The element has a modifier that fits a decimal, one that does not, none, or a pin."""
     assert resolve_kind(array_of(NUMERIC), decimal_typmod(10, 2)) == ("numeric[]", decimal_typmod(10, 2))
     assert resolve_kind(array_of(NUMERIC), decimal_typmod(3, 5))[0] == "exact_text"
     assert resolve_kind(array_of(NUMERIC), -1) == ("exact_text", -1)
@@ -141,13 +141,13 @@ def test_a_bare_numeric_is_exact_text_unless_pinned() -> None:
     ],
 )
 def test_a_pin_that_can_not_be_is_refused(catalog_type: CatalogType, typmod: int, pin: tuple[int, int]) -> None:
-    """Of what is no bare numeric, or to what is no decimal."""
+    """Only a bare numeric can be pinned, and only to a decimal."""
     with pytest.raises(ValueError, match="pinned"):
         resolve_kind(catalog_type, typmod, Options({"a": pin}), "a")
 
 
 def test_a_column_configured_as_text_is_exact_text() -> None:
-    """Whatever its type."""
+    """The setting works for every type."""
     table = TableConfig(as_text=("a",))
     assert resolve_kind(INT4, -1, table, "a")[0] == "exact_text"
     assert resolve_kind(INT4, -1, table, "b")[0] == "int4"
@@ -188,7 +188,7 @@ def test_an_enum_is_its_label_and_a_forgotten_column_exact_text() -> None:
 
 
 def test_a_column_carries_its_types_name() -> None:
-    """With the schema if it is not pg_catalog."""
+    """The name has its schema unless that is pg_catalog."""
     assert make_column("a", INT4, -1, attnum=3, identity=True) == Column("a", Oid(23), -1, "int4", "int4", 3, True)
     assert make_column("a", ENUM, -1, attnum=3, identity=True).type_name == "public.mood"
 

@@ -1,4 +1,4 @@
-"""Maintenance of views that is told to stop ends as every other step does; one that finds them busy leaves them."""
+"""Maintenance of views ends like any other step if it is asked to stop, and leaves views that are busy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_SPARK = cast("SparkSession", None)
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """One source with one view, and an empty lake."""
+    """Return a configuration with a source and a view, over an empty lake."""
     (tmp_path / "v.sql").write_text("SELECT * FROM o")
     path = tmp_path / "lakeproof.yaml"
     path.write_text(
@@ -36,12 +36,12 @@ def config(tmp_path: Path) -> Config:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_it_ends_where_it_is_told_to_stop(config: Config, *, busy: bool) -> None:
-    """Also while it waits for a refresh: whoever asked is not told that all was done."""
+def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, *, busy: bool) -> None:
+    """Stopped while it waits for a refresh, it ends with an error rather than with success."""
     stop = Stop()
     stop.request()
     refreshing = one_refresh(config.lake) if busy else nullcontext()
-    with refreshing, pytest.raises(TransientError, match="it was told to stop"):
+    with refreshing, pytest.raises(TransientError, match="it was asked to stop"):
         maintain_views(config, "shop", NO_SPARK, silent, stop=stop, now=NOW)
 
 

@@ -24,21 +24,21 @@ def test_a_part_of_a_work_counts_as_its_share() -> None:
 
 
 def test_a_work_without_tables_is_done() -> None:
-    """Of a cycle that only moves on."""
+    """A cycle without changes has no tables, and counts as done."""
     events = list[Event]()
     Progress(events.append, Work("x.progress", "cycle", 0)).begin()
     assert events[0].fields["fraction"] == 1.0
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES - 1])
-def test_small_transactions_are_not_told_of(size: int) -> None:
-    """They are over before anybody asks."""
+def test_small_transactions_are_not_reported(size: int) -> None:
+    """Small transactions end before the first report is due."""
     events = list[Event]()
     LargeProgress(events.append, "shop").report(size, (0, size) if size else None)
     assert events == []
 
 
-def test_a_large_transaction_is_told_of_once_a_second() -> None:
+def test_a_large_transaction_is_reported_once_a_second() -> None:
     """While it comes by its bytes, while it is decoded with the time left."""
     events, now = list[Event](), [0.0]
     large = LargeProgress(events.append, "shop", lambda: now[0])

@@ -22,7 +22,7 @@ def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str
 
 
 def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
-    """The same digests on both sides, by both roads; names the first values that differ."""
+    """Compare the digests of both sides, by both paths; names the first values that differ."""
     functions = jvm_functions(lake.sparkSession)
     assert functions is not None, "they do what they should in the Spark that is locked"
     for road in (functions, None):

@@ -48,7 +48,7 @@ _TIMES = (
 
 
 def columns(seed: int, count: int) -> dict[str, list[Text]]:
-    """For each column type (as in CREATE TABLE) its values: extremes, then random up to `count`; a NULL in each."""
+    """Return values for each column type (as in CREATE TABLE): extremes, then random up to `count`; a NULL in each."""
     rnd = random.Random(seed)
     result = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items()}
     for sql_type, values in result.items():

@@ -22,7 +22,7 @@ ONE = Incarnation(1)
 
 
 def insert(source: SimulatedSource, *names: str) -> Lsn:
-    """One transaction with a row in each table."""
+    """Insert a row into each table in one transaction."""
     for name in names:
         source.insert(source.table(name), (source.lsn, "x"))
     return source.commit(random.Random(source.lsn))
@@ -42,7 +42,7 @@ def plan(
 
 
 def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan:
-    """The same if there must be one."""
+    """Return the plan, which must exist."""
     result = plan(source, cut, end, cycle_rows)
     assert result is not None
     return result

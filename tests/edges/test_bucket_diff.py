@@ -71,7 +71,7 @@ def rng() -> random.Random:
 def test_rows_of_one_hash_have_one_exact_form(
     conn: Connection, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
-    """Of every type: each column by itself, extremes and random values."""
+    """Covers every type: each column by itself, extremes and random values."""
     result = columns(rng.randrange(1 << 32), 100)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(result))
     conn.execute(sql.SQL("CREATE TABLE t ({})").format(definition))
@@ -91,7 +91,7 @@ def test_rows_of_one_hash_have_one_exact_form(
 
 @pytest.mark.parametrize("schema", [_KEYED, _BAG], ids=["keyed", "bag"])
 def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, schema: SchemaVersion) -> None:
-    """Its whole bucket, on both sides; most of what is equal is not."""
+    """Both sides keep the row's whole bucket, and drop most equal rows."""
     same: list[Row] = [(i, 1.5, "a", "b", [i], None) for i in range(1000, 1400)]
     before = [(key, *_ROW[1:]) for key in range(len(_CHANGED))]
     after = [(key, *row[1:]) for key, row in enumerate(_CHANGED.values())]

@@ -15,7 +15,7 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
-from lakeproof.catalog.differences import DECISIONS, TableChange, Verdict
+from lakeproof.catalog.differences import DECISIONS, Consequence, TableChange
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
@@ -185,13 +185,13 @@ def changes(source: Drained) -> list[TableChange]:
 
 
 def words(actual: Sequence[TableChange], name: str = "t") -> str:
-    """Those about one table."""
+    """Return the differences of one table."""
     return "; ".join(", ".join(sorted(d.value for d in c.differences)) for c in actual if c.table.name == name)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_what_differs_is_named_and_nothing_else(source: Drained, case: Case) -> None:
-    """Both ways, at the connect after it and while nothing comes: the words are those of the decision table."""
+    """A reading at the next connect and one while the stream is idle give the same words: those of the decision table."""
     source.database.execute(*case.setup)
     source.begin()
     source.database.execute(*case.altered)
@@ -223,7 +223,7 @@ def test_what_a_publication_of_generated_columns_does(source: Drained, with_: st
 
 
 def test_both_positions_of_a_record_enclose_the_change(source: Drained) -> None:
-    """Whatever is written beside it: the ALTER's commit lies between them."""
+    """The ALTER's commit lies between the positions, whatever else is written meanwhile."""
     source.database.execute(*PLAIN)
     source.begin()
     for _ in range(3):
@@ -241,7 +241,7 @@ def test_both_positions_of_a_record_enclose_the_change(source: Drained) -> None:
 
 
 def test_a_writer_that_has_not_ended_holds_the_lower_bound_back(source: Drained) -> None:
-    """It might be committing: its record could be in the WAL already, and nobody sees its ALTER yet."""
+    """The writer might be committing: its record could be in the WAL already, before its ALTER is visible."""
     source.database.execute(*PLAIN)
     source.begin()
     source.drain()
@@ -285,7 +285,7 @@ def test_an_added_columns_default_is_recorded_while_it_can_be_read(source: Drain
 
 
 def test_the_newest_fingerprint_is_what_the_next_reading_is_compared_with(source: Drained) -> None:
-    """Also what is ignored is recorded: a partition that was made, and truncated later."""
+    """An ignored difference is recorded, too: a partition is created, and truncated later."""
     source.database.execute(*TREE)
     source.begin()
     source.database.execute("CREATE TABLE p3 PARTITION OF t FOR VALUES FROM (20) TO (30)")
@@ -309,7 +309,7 @@ def test_nothing_new_is_no_link(source: Drained) -> None:
 
 
 def test_what_no_table_differs_in_is_recorded_too(source: Drained) -> None:
-    """Another owner explains that the publication's line is a new one: once, not for what is altered after it."""
+    """A new owner explains the publication's new catalog line once, but no later alteration."""
     source.database.execute(*PLAIN)
     source.begin()
     source.database.execute("ALTER PUBLICATION shop OWNER TO pg_database_owner")
@@ -324,7 +324,7 @@ def test_what_no_table_differs_in_is_recorded_too(source: Drained) -> None:
 
 
 def test_the_page_has_the_decisions_of_the_code() -> None:
-    """docs/schema-changes.md: each word with its verdict, and no other."""
+    """docs/schema-changes.md: each word with its consequence, and no other."""
     rows = re.findall(r"^\| `([a-z ]+)` \|.*\| (\w[\w ]*) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert dict(rows) == {word.value: verdict.value for word, verdict in DECISIONS.items()}
-    assert {verdict for _, verdict in rows} == {v.value for v in Verdict}
+    assert dict(rows) == {word.value: consequence.value for word, consequence in DECISIONS.items()}
+    assert {consequence for _, consequence in rows} == {v.value for v in Consequence}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.catalog.differences import DECISIONS, Difference, Verdict
+from lakeproof.catalog.differences import DECISIONS, Consequence, Difference
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> SimulatedSource:
 
 
 def landed(source: SimulatedSource) -> Lsn:
-    """One transaction with a row in each table, in a segment of its own."""
+    """Land a transaction with a row in each table, as a separate segment."""
     end = insert(source, "a", "b")
     source.flush()
     return end
@@ -40,7 +40,7 @@ def in_lake(source: SimulatedSource) -> Cut:
 
 @pytest.mark.parametrize("difference", list(Difference), ids=[d.value for d in Difference])
 def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedSource, difference: Difference) -> None:
-    """And the other table goes on."""
+    """The other table goes on."""
     cut = in_lake(source)
     since = source.chain.end
     noticed = landed(source)
@@ -51,7 +51,7 @@ def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedS
         assert (set(result.tables), set(result.held), result.end) == ({A, B}, set(), noticed)
         cut, position = cut_of(source, result, CycleNumber(2)), noticed
         result = planned(source, cut)
-    holds = DECISIONS[difference] in (Verdict.SNAPSHOT, Verdict.GONE)
+    holds = DECISIONS[difference] in (Consequence.SNAPSHOT, Consequence.GONE)
     assert set(result.held) == ({A} if holds else set())
     # A range without rows, behind those that came first, names no table.
     assert set(result.tables) == (set() if position == noticed else {B} if holds else {A, B})
@@ -92,7 +92,7 @@ def test_what_came_before_since_is_applied_first(source: SimulatedSource) -> Non
 
 
 def test_of_several_doubts_the_earliest_counts(source: SimulatedSource) -> None:
-    """Though the rows until the table was dropped would be right."""
+    """The earliest change counts, although rows until the table was dropped would be right."""
     cut = in_lake(source)
     since = source.chain.end
     noticed = landed(source)
@@ -145,7 +145,7 @@ def test_a_reading_counts_by_its_positions_and_not_by_its_place(source: Simulate
 def test_a_snapshot_settles_what_it_has(
     source: SimulatedSource, place: str, fingerprint: str | None, *, enters: bool
 ) -> None:
-    """At or after `noticed`; before it only if the catalog had the table then as it has it now."""
+    """A snapshot at or after `noticed` counts; an earlier one only if the catalog had the same table then."""
     cut = in_lake(source)
     since = source.chain.end
     between = landed(source)
@@ -168,7 +168,7 @@ def test_a_snapshot_settles_what_it_has(
 
 
 def test_a_snapshot_from_before_is_good_until_then(source: SimulatedSource) -> None:
-    """It enters at its point, what follows up to `since` is applied, and there the table is held."""
+    """The snapshot enters at its point, changes up to `since` are applied, and the table is held there."""
     cut = in_lake(source)
     source.snapshot(["a"])
     since = landed(source)

@@ -102,7 +102,7 @@ CASES = {
         after=("INSERT INTO {t} VALUES (38, 1)", "DELETE FROM {t} WHERE id = 8"),
     ),
     "table_made_again": Case(
-        "the table was made anew",
+        "the table was recreated",
         (
             "DROP TABLE {t}",
             "CREATE TABLE {t} (v text, id int PRIMARY KEY, w int)",

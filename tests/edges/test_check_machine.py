@@ -31,7 +31,7 @@ def test_a_folder_that_is_to_be_made_is_a_note_and_is_not_made(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_there_is_written_to_without_a_trace(tmp_path: Path) -> None:
+def test_an_existing_folder_is_tested_without_a_trace(tmp_path: Path) -> None:
     """A file without a name is made in it, which is gone when it is closed."""
     before = tmp_path.stat().st_mtime_ns
     seen = _lake(tmp_path)
@@ -40,7 +40,7 @@ def test_a_folder_that_is_there_is_written_to_without_a_trace(tmp_path: Path) ->
 
 
 def test_a_folder_that_can_never_be_is_refused(tmp_path: Path) -> None:
-    """Below a file, and in what the kernel shows as folders."""
+    """The folder is below a file, or in a file system that the kernel only simulates."""
     (tmp_path / "file").touch()
     for folder, says in ((tmp_path / "file" / "lake", "is no folder"), (Path("/proc/lake"), "kernel's own (proc)")):
         (actual,) = _lake(folder).findings
@@ -51,7 +51,7 @@ def test_a_folder_that_can_never_be_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_this_user_may_not_write_is_refused(tmp_path: Path) -> None:
-    """With the system's own reason."""
+    """The error has the system's own reason."""
     tmp_path.chmod(0o500)
     (actual,) = _lake(tmp_path / "lake").findings
     assert "Permission denied" in actual.reason

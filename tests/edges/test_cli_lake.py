@@ -1,6 +1,6 @@
 """The commands that start Spark, over one small source: compact, refresh, prove; and status after them.
 
-They run one after the other in one process beside the test's, each with a session of its own: a JVM per command would
+They run one after the other in one process beside the test's, each with its own session: a JVM per command would
 take most of the time.
 """
 
@@ -40,7 +40,7 @@ print(json.dumps(done))
 
 
 def configure(database: Database, folder: Path) -> Path:
-    """Three tables and a view."""
+    """Configure three tables and a view."""
     database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, price numeric(10, 2))",
         "CREATE TABLE sold (item int, n int, PRIMARY KEY (item, n))",
@@ -141,11 +141,11 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
 
     seen = json.loads(texts[4])
     assert (seen["sources"]["shop"]["snapshots"], seen["views"]["revenue"]["cut"]["number"]) == ({}, 1)
-    _nothing_to_do_is_told_without_java(file, database)
+    _nothing_to_do_is_reported_without_java(file, database)
 
 
-def _nothing_to_do_is_told_without_java(file: Path, database: Database) -> None:
-    """If nothing is to be written nothing is started: a machine without Java says the same."""
+def _nothing_to_do_is_reported_without_java(file: Path, database: Database) -> None:
+    """If nothing is to be written, nothing is started: a machine without Java gives the same result."""
     database.execute("CREATE TABLE unpublished (n int)", "INSERT INTO unpublished VALUES (1)")
     assert run(file, "drain", "--once")[0] == 0
     status, out, _ = run(file, "compact", JAVA_HOME="/nowhere")

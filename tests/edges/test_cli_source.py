@@ -76,7 +76,7 @@ class Place:
 def place(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Place:
-    """Two tables, one without a key, nothing published."""
+    """Create two tables, one without a key, nothing published."""
     database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, name text)",
         "CREATE TABLE log (line text)",
@@ -130,7 +130,7 @@ def test_the_journey_from_check_to_teardown(place: Place) -> None:
 
 
 def test_what_inspect_shows_has_no_values(place: Place) -> None:
-    """Of a manifest and of a data file."""
+    """Manifests and data files are shown without values."""
     begun(place)
     place.database.execute("INSERT INTO items VALUES (11, 'hunter2')")
     assert place.run("drain", "--once")[0] == 0
@@ -145,7 +145,7 @@ def test_what_inspect_shows_has_no_values(place: Place) -> None:
 
 
 def test_a_damaged_segment_is_exit_status_2(place: Place) -> None:
-    """One line that names the file."""
+    """The error is one line that names the file."""
     begun(place)
     place.database.execute("INSERT INTO items VALUES (11, 'x')")
     assert place.run("drain", "--once")[0] == 0
@@ -190,7 +190,7 @@ def test_a_source_that_refuses_is_one_line_and_changes_nothing(
 
 @pytest.mark.parametrize("dsn", ["host=127.0.0.1 port=1 dbname=x", "host=/nowhere dbname=x"])
 def test_a_server_that_can_not_be_reached_is_status_3_of_every_command(place: Place, dsn: str) -> None:
-    """To be tried again: nothing has to be changed first, and nothing was."""
+    """The command can simply be run again: nothing was changed, and nothing has to be."""
     assert place.run("apply")[0] == 0
     assert place.run("bootstrap")[0] == 0
     place.configure(dsn=json.dumps(dsn))
@@ -203,7 +203,7 @@ def test_a_server_that_can_not_be_reached_is_status_3_of_every_command(place: Pl
 
 
 def test_a_role_without_replication_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to grant, and its password nowhere."""
+    """The error says what to grant, and shows no password."""
     parts = conninfo_to_dict(place.database.role())
     monkeypatch.setenv(SECRET, str(parts.pop("password")))
     place.configure(dsn=json.dumps(psycopg.conninfo.make_conninfo("", **parts)))
@@ -214,7 +214,7 @@ def test_a_role_without_replication_is_named(place: Place, monkeypatch: pytest.M
 
 
 def test_a_slot_of_another_plugin_is_refused_everywhere(place: Place) -> None:
-    """And is still there afterwards."""
+    """The foreign slot still exists afterwards."""
     assert place.run("apply")[0] == 0
     place.database.value("SELECT pg_create_logical_replication_slot(%s, 'test_decoding')::text", (place.slot,))
     for command in (["check"], ["bootstrap"], ["teardown", "--yes"]):
@@ -226,7 +226,7 @@ def test_a_slot_of_another_plugin_is_refused_everywhere(place: Place) -> None:
 
 
 def test_a_drain_before_the_first_snapshot_names_the_remedy(place: Place) -> None:
-    """There is no landing yet."""
+    """The source has no landing yet."""
     assert place.run("apply")[0] == 0
     status, _, err = place.run("drain", "--once")
     assert status == 2
@@ -246,7 +246,7 @@ def test_a_slot_that_was_dropped_is_seen_by_status_and_drain(place: Place) -> No
 
 
 def test_a_slot_that_was_advanced_elsewhere_is_seen_by_status(place: Place) -> None:
-    """It stands beyond the landing's end."""
+    """The slot stands beyond the landing's end."""
     begun(place)
     place.database.execute("INSERT INTO items VALUES (11, 'x')")
     place.database.value("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())::text", (place.slot,))
@@ -267,7 +267,7 @@ def test_teardown_without_a_terminal_needs_yes(place: Place) -> None:
 
 @contextmanager
 def background(place: Place, *line: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process of its own, killed at the end if it still runs."""
+    """A command in its own process, killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "lakeproof", "-c", str(place.file), *line],
         stdout=subprocess.PIPE,
@@ -283,7 +283,7 @@ def background(place: Place, *line: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for_reader(place: Place) -> None:
-    """Until somebody reads the slot."""
+    """Wait until a process reads the slot."""
     deadline = time.monotonic() + _WAIT_S
     while not place.database.value("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (place.slot,)):
         assert time.monotonic() < deadline, "nobody reads the slot"
@@ -291,14 +291,14 @@ def wait_for_reader(place: Place) -> None:
 
 
 def wait_until_acknowledged(place: Place, end: Lsn) -> None:
-    """Until the drain has told the slot that everything up to `end` is durable."""
+    """Wait until the drain has acknowledged everything up to `end`."""
     query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
     wait_until(lambda: bool(place.database.value(query, (str(end), place.slot))))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_drain_ends_cleanly_on_a_signal(place: Place, number: signal.Signals) -> None:
-    """With a last acknowledgement, a result, and status 0: it ends in no other way."""
+    """The drain acknowledges, prints a result and ends with status 0; a signal is its only normal end."""
     begun(place)
     with background(place, "drain", "--json") as process:
         wait_for_reader(place)
@@ -315,7 +315,7 @@ def test_a_drain_ends_cleanly_on_a_signal(place: Place, number: signal.Signals) 
 
 
 def test_once_beside_a_running_drain_waits_for_what_that_lands(place: Place) -> None:
-    """And a teardown leaves the slot in use alone, unless asked to end its reader."""
+    """Teardown leaves a slot in use alone, unless asked to end its reader."""
     begun(place)
     with background(place, "drain") as process:
         wait_for_reader(place)

@@ -29,7 +29,7 @@ def _end(state: State) -> None:
 
 
 def _demonstration(state: Path, body: str) -> subprocess.Popen[bytes]:
-    """A process of its own that starts children as the demonstration does, then says so and waits."""
+    """Its own process that starts children as the demonstration does, then says so and waits."""
     program = (
         "import sys, time; from pathlib import Path; from demo.processes import Children; import os\n"
         "state = Path(sys.argv[1]); children = Children(state)\n"
@@ -53,7 +53,7 @@ def test_stop_ends_children_and_their_children_even_if_they_refuse(tmp_path: Pat
 
 
 def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
-    """The demonstration tells what a part of it said last."""
+    """The demonstration shows the last lines of its part's log."""
     children = Children(tmp_path)
     children.start("short", ["/bin/sh", "-c", "echo that was all; exit 3"], os.environ).wait()
     assert children.ended() == "short"
@@ -62,7 +62,7 @@ def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
 
 
 def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> None:
-    """The kernel tells them (PR_SET_PDEATHSIG)."""
+    """The kernel sends them a signal (PR_SET_PDEATHSIG)."""
     process = _demonstration(tmp_path, "children.start('sleep', ['sleep', '60'], os.environ)")
     assert len(left_over_processes(tmp_path)) == 1
     process.send_signal(signal.SIGKILL)
@@ -71,9 +71,9 @@ def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> No
 
 
 def test_what_a_killed_demonstration_left_is_ended_by_the_next(tmp_path: Path) -> None:
-    """A grandchild in a session of its own hears nothing from the kernel; its environment carries the mark."""
+    """A grandchild in its own session hears nothing from the kernel; its environment carries the mark."""
     process = _demonstration(tmp_path, "children.start('far', ['setsid', '--fork', 'sleep', '60'], os.environ)")
-    # Not before it is out of the demonstration's reach: in a session of its own, and its parent gone.
+    # Not before it is out of the demonstration's reach: in its own session, and its parent gone.
     wait_until(lambda: _names(left_over_processes(tmp_path)) == ["sleep"])
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -84,8 +84,8 @@ def test_what_a_killed_demonstration_left_is_ended_by_the_next(tmp_path: Path) -
     assert left_over_processes(tmp_path) == []
 
 
-def test_a_second_demonstration_is_refused_and_told_which_process_runs(tmp_path: Path) -> None:
-    """One at a time in a checkout: they share a folder."""
+def test_a_second_demonstration_is_refused_with_the_running_process(tmp_path: Path) -> None:
+    """Demonstrations share a folder, so a checkout runs one at a time."""
     first, _ = open_state(tmp_path)
     with pytest.raises(DemoError, match=f"process {os.getpid()}"):
         open_state(tmp_path)
@@ -104,7 +104,7 @@ def test_every_demonstration_begins_with_an_empty_folder(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's PostgreSQL only for root")
-def test_the_cluster_goes_elsewhere_where_its_user_cant_reach_the_checkout(tmp_path: Path) -> None:
+def test_the_cluster_goes_elsewhere_if_its_user_cant_reach_the_checkout(tmp_path: Path) -> None:
     """A checkout under a private folder (0700)."""
     private = tmp_path / "private"
     private.mkdir(mode=0o700)

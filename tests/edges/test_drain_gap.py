@@ -162,7 +162,7 @@ def test_a_slot_that_was_idle_for_too_long_is_lost(begun: Drained) -> None:
         _refused(begun, r"invalidated it \(idle_timeout: nobody read it for as long as")
 
 
-def test_causes_that_only_a_standby_has_are_told_in_words() -> None:
+def test_causes_that_only_a_standby_has_are_described_in_words() -> None:
     """rows_removed and wal_level_insufficient come from a primary; on ours there is no making them."""
     state = SlotState("s", "pgoutput", "logical", "app", *(False,) * 3, None, None, None, "lost", None, "", None, None)
     for cause, words in (("rows_removed", "catalog"), ("wal_level_insufficient", "wal_level was lowered")):
@@ -179,13 +179,13 @@ def test_a_landing_that_has_not_begun_says_so(drained: Drained) -> None:
 
 
 def test_an_unknown_source_is_a_mistake_of_the_configuration(drained: Drained) -> None:
-    """By name."""
+    """The error has the source's name."""
     with pytest.raises(ConfigError, match="nowhere"):
         drain(drained.config(), "nowhere", Until.caught_up())
 
 
 def test_a_damaged_manifest_stops_the_drain(begun: Drained) -> None:
-    """Before it talks to the server."""
+    """The drain stops before it talks to the server."""
     chain = begun.chain()
     path = Path(chain.paths.url(chain.paths.manifest(chain.incarnation, chain.newest.number)))
     path.write_bytes(path.read_bytes()[:-20])

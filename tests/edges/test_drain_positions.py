@@ -28,7 +28,7 @@ def items(drained: Drained) -> Drained:
     return drained
 
 
-def test_all_that_is_there_lands_and_is_acknowledged(items: Drained) -> None:
+def test_all_waiting_changes_land_and_are_acknowledged(items: Drained) -> None:
     """`caught_up` ends at or beyond the position at which it began."""
     items.database.execute(
         "INSERT INTO items SELECT g, 'n' || g, g * 1.5 FROM generate_series(1, 500) g",
@@ -54,8 +54,8 @@ def test_a_second_drain_adds_nothing(items: Drained) -> None:
     assert len(items.folded()[ITEMS]) == 1
 
 
-def test_a_slot_behind_the_chain_is_normal_and_told(items: Drained) -> None:
-    """A drain that died between manifest and acknowledgement: the next one tells the slot what is durable."""
+def test_a_slot_behind_the_chain_is_normal_and_reported(items: Drained) -> None:
+    """A drain that died between manifest and acknowledgement: the next one acknowledges what is durable."""
     items.database.execute("INSERT INTO items VALUES (1, 'a', 1)")
     process = items.start_process("caught_up", "drain.after_manifest")
     assert process.wait(180) == -9
@@ -137,7 +137,7 @@ def _sent(items: Drained) -> Lsn:
     return Lsn.parse(sent or "0/0")
 
 
-def test_whoever_waits_for_a_position_follows_the_drain_that_holds_the_slot(items: Drained) -> None:
+def test_a_run_that_waits_for_a_position_follows_the_drain_that_holds_the_slot(items: Drained) -> None:
     """The range landed by the other one is reported."""
     process = items.start_process("stopped", flush_interval_s=0.2, progress_interval_s=0.2)
     try:

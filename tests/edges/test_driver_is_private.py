@@ -27,7 +27,7 @@ spark.stop()
 
 
 def test_nobody_without_the_secret_talks_to_the_driver(spark: SparkSession) -> None:
-    """Whoever reaches its port could otherwise read blocks, and make it deserialize objects."""
+    """A process that reaches the port could otherwise read blocks, and make the driver deserialize objects."""
     assert spark.conf.get("spark.authenticate") == "true"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
 
@@ -42,7 +42,7 @@ def test_its_scratch_files_are_in_a_folder_of_this_users(spark: SparkSession) ->
 
 @pytest.mark.slow
 def test_a_start_is_quiet_and_its_environment_has_no_secret(tmp_path: Path) -> None:
-    """Neither Ivy's 90 lines nor the JVM's warnings; a view's SQL could ask for a variable."""
+    """The start hides Ivy's 90 lines and the JVM's warnings; a view's SQL could read an environment variable."""
     config = tmp_path / "w.yaml"
     config.write_text(
         "lake: lake\nsources: {s: {dsn: dbname=a, password: {env: LP_DRIVER_PASSWORD}}}\n"

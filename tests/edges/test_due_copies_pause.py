@@ -49,13 +49,13 @@ def looked(source: SimulatedSource) -> Recopy:
 
 
 def test_a_table_held_right_after_its_first_copy_is_copied_at_once(source: SimulatedSource) -> None:
-    """That copy was not made since the table was held: nothing says that copies of it do not help."""
+    """The first copy is older than the hold, so it does not show that copies fail to help."""
     copied(source, int(source.chain.head.end_lsn), timedelta(minutes=1), A, B)
     assert (set(looked(source).due), looked(source).paused) == ({A}, {})
 
 
 def test_a_table_whose_history_is_lost_waits_for_a_person(source: SimulatedSource) -> None:
-    """Its history would begin again with the copy, and that can't be undone."""
+    """A copy would begin the table's history again, which can't be undone."""
     cut = newest_cut(source.store, source.paths)
     assert cut is not None
     held = {table: replace(why, history_lost=True) for table, why in cut.held.items()}
@@ -64,7 +64,7 @@ def test_a_table_whose_history_is_lost_waits_for_a_person(source: SimulatedSourc
 
 
 def test_copies_after_the_first_one_count(source: SimulatedSource) -> None:
-    """However many snapshots there were of other tables before."""
+    """Earlier snapshots of other tables don't count."""
     point = int(source.chain.head.end_lsn)
     copied(source, point, timedelta(days=3), B)
     copied(source, point + 1, timedelta(days=2), B)
@@ -75,7 +75,7 @@ def test_copies_after_the_first_one_count(source: SimulatedSource) -> None:
 
 
 def test_a_copy_of_today_counts_where_the_first_one_was_long_ago(source: SimulatedSource) -> None:
-    """It was made since the table was held, and it did not help."""
+    """The copy was made since the table was held, and did not help."""
     point = int(source.chain.head.end_lsn)
     copied(source, point, timedelta(days=3), A, B)
     copied(source, point + 3, timedelta(minutes=1), A)

@@ -35,7 +35,7 @@ def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @needs_root
 @pytest.mark.usefixtures("private_install")
 def test_a_server_runs_from_a_private_checkout() -> None:
-    """Its programs are copied, with the libraries beside them, to where its user can run them."""
+    """The programs and their libraries are copied to a folder in which the server's user can run them."""
     with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
         assert server.run("psql", "-c", "SELECT 1").returncode == 0

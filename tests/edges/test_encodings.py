@@ -96,7 +96,7 @@ def test_what_the_server_converts_is_exact(
 def test_a_text_that_is_not_utf8_holds_its_table_alone(
     postgres: EmbeddedPostgres, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In the snapshot one table is left out, in the stream one is held; the others go on, and a corrected one comes back."""
+    """A snapshot leaves the table out, the stream holds it; the others go on, and a corrected table comes back."""
     with new_database(postgres, "SQL_ASCII") as database:
         database.execute(
             "CREATE TABLE good (id int PRIMARY KEY, v text)",

@@ -36,7 +36,7 @@ _ROADS = {"disable": SocketChannel, "require": LibpqChannel}
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's, with a certificate of its own making."""
+    """Return the certificate of a server, made for this run."""
     program = shutil.which("openssl")
     if program is None:
         pytest.skip("openssl makes the server's certificate; it is not installed")
@@ -121,7 +121,7 @@ def test_both_roads_bring_the_same_messages(database: Database, dsns: dict[str, 
 
 
 def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, SecretStr]) -> None:
-    """In blocks of any size, and the connection can be used afterwards, also after an error in the middle of a COPY."""
+    """Blocks have any size, and the connection stays usable, also after an error in the middle of a COPY."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     database.execute(
         "INSERT INTO t SELECT g, repeat('x', g % 300) FROM generate_series(1, 20000) g",

@@ -113,7 +113,7 @@ def test_every_type_is_the_same_by_both_roads(hostile: Drained) -> None:
 @pytest.mark.full
 @pytest.mark.spark
 def test_every_type_has_the_proof_form_of_the_source(hostile: Drained, spark: SparkSession, tmp_path: Path) -> None:
-    """The same rows in Spark; `test_exact_forms.py` has a part of the types in `make test`, with random values."""
+    """Spark computes the same forms; `test_exact_forms.py` has some of the types in `make test`, with random values."""
     _same_forms(hostile, _both_roads(hostile, _every_type(hostile)), spark, tmp_path)
 
 
@@ -143,7 +143,7 @@ def _every_type(hostile: Drained) -> list[TableName]:
 def test_values_of_a_megabyte_are_the_same_by_both_roads_and_in_the_proof(
     hostile: Drained, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Of every type that is of any length; they stand out of line."""
+    """Covers every type of unlimited length; the values are stored out of line."""
     values = large_values(1)
     types = [ColumnType(name, name, (value,), impossible=False) for name, value in values.items()]
     table = TableName("exact", "large")
@@ -233,7 +233,7 @@ def _streamed(source: Drained, tables: Sequence[TableName]) -> dict[TableName, t
 
 
 def _copied(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tuple[SchemaVersion, pa.Table]]:
-    """The same rows by a snapshot."""
+    """Copy the same rows by a snapshot."""
     config: SourceConfig = source.config().source(SOURCE)
     actual = {}
     with (

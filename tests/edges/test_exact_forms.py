@@ -113,7 +113,7 @@ def test_a_table_of_more_columns_than_a_function_takes_arguments(
 def test_buckets_and_key_rows_are_the_same_on_both_sides(
     conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ) -> None:
-    """By a key of exact kinds, by one of other kinds with a value that no lake type holds, and for a bag."""
+    """Covers a key of exact kinds, a key of other kinds with a value that no lake type holds, and a bag."""
     conn.execute('CREATE TABLE t (v float8, k int, d date, "_lp;""odd" text)')
     days: list[Text] = ["infinity", "0044-03-15 BC", None, "2024-02-29"]
     fill(

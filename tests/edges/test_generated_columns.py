@@ -145,7 +145,7 @@ def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_cha
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_proof_names_what_it_does_not_compare(database: Database, spark: SparkSession, tmp_path: Path) -> None:
-    """On its page, in its JSON and in its record; the table is equal, as far as it is published."""
+    """The page, the JSON and the record name the column; the table is equal as far as it is published."""
     database.execute(*_TABLES[:1], "CREATE PUBLICATION pub FOR TABLE line")
     database.execute("INSERT INTO line (id, qty, unit) SELECT i, i, 1.5 FROM generate_series(1, 9) i")
     config = _config(database, tmp_path, LINE)

@@ -83,7 +83,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
         monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", rows_max)
         before = files_of(config, "shop", DOCS)
         update(UPDATES // 2)
-        # A value of its own, a key move that leaves it alone, a row that is new.
+        # Its own value, a key move that leaves it alone, a row that is new.
         database.execute("UPDATE docs SET doc = reverse(doc) WHERE id = 2", "UPDATE docs SET id = 9 WHERE id = 2")
         database.execute("INSERT INTO docs SELECT 2, 0, repeat(md5(max(n)::text), 9375) FROM docs")
         update(UPDATES // 2)
@@ -105,7 +105,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
 
 
 @pytest.mark.full
-def test_values_are_known_by_their_column_whatever_becomes_of_the_table(
+def test_values_are_known_by_their_column_after_any_change_of_the_table(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Renamed, beside dropped and added columns, in a table that has no key meanwhile; the proof compares each schema."""
@@ -125,7 +125,7 @@ def test_values_are_known_by_their_column_whatever_becomes_of_the_table(
             "ALTER TABLE docs ADD late text DEFAULT repeat('l', 3000)",
             "ALTER TABLE docs ALTER late SET STORAGE EXTERNAL",
         ),
-        # A bag in between: its rows are told apart by their values, and keep the places that they had.
+        # A bag in between: its rows are identified by their values, and keep their places.
         ("ALTER TABLE docs DROP CONSTRAINT docs_pkey", "ALTER TABLE docs REPLICA IDENTITY FULL"),
         ("ALTER TABLE docs ADD PRIMARY KEY (id)", "ALTER TABLE docs REPLICA IDENTITY DEFAULT"),
     )
@@ -159,7 +159,7 @@ def notes() -> SimulatedTable:
 
 @pytest.fixture
 def simulated(tmp_path: Path) -> SimulatedSource:
-    """One table of two rows, and its snapshot."""
+    """Return a source with a table of two rows, and its snapshot."""
     source = SimulatedSource(tmp_path, [notes()])
     source.table("notes").rows += [(1, 0, "a1", "b1"), (2, 0, "a2", None)]
     source._remember()
@@ -168,7 +168,7 @@ def simulated(tmp_path: Path) -> SimulatedSource:
 
 
 def change(source: SimulatedSource, key: int, *values: object) -> None:
-    """One transaction: a row's new values under its key (`...`: the old one), in a segment of its own."""
+    """Commit a row's new values under its key (`...`: the old one), in its own segment."""
     table = source.table("notes")
     old = next(row for row in table.rows if row[0] == key)
     source.update(table, old, tuple(o if v is ... else v for o, v in zip(old, values, strict=True)))
@@ -206,7 +206,7 @@ def test_only_rows_with_a_mark_are_looked_up_and_only_where_their_holders_are(
 def test_more_holders_than_the_driver_takes_are_joined(
     spark: SparkSession, simulated: SimulatedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same rows come of it."""
+    """The join gives the same rows."""
     config = make_config(simulated.lake)
     run_compact(spark, config)
     for key, n in ((1, 1), (2, 2), (1, 3)):

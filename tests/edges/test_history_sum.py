@@ -84,7 +84,7 @@ def test_a_change_of_schema_keeps_the_sum(rows: DataFrame) -> None:
 
 
 def test_damage_changes_the_sum(rows: DataFrame) -> None:
-    """Each kind alone."""
+    """Each kind of damage is tried alone."""
     sums = {name: sum_of(SCHEMA, change(rows)) for name, change in OTHER.items()}
     written = sum_of(SCHEMA, rows)
     assert [name for name, actual in sums.items() if actual == written] == []
@@ -100,7 +100,7 @@ def test_sums_add_up(rows: DataFrame) -> None:
 
 
 def test_rows_are_summed_on_their_way(rows: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As they are written, whatever becomes of their files then; also if there is none."""
+    """The sum is taken while rows are written, so later damage to the files shows; an empty history has a sum, too."""
     for number, some in enumerate((rows, rows.limit(0), rows.coalesce(1))):
         summing = Summing(SCHEMA, some)
         place = str(tmp_path_factory.mktemp("lake") / str(number))

@@ -44,7 +44,7 @@ def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 def test_what_is_written_is_taken_by_every_other_command(
     erp: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It lists each table that can be followed, says why others can't, and the source is copied and drained by it."""
+    """The file lists each table that can be followed and reasons for the others; the source is copied and drained by it."""
     file = tmp_path / "lakeproof.yaml"
     secret = str(conninfo_to_dict(erp.dsn)["password"])
     status, out, _ = _run(capsys, "init", "--dsn", erp.dsn, "--name", "erp", "-c", str(file))
@@ -77,8 +77,8 @@ def test_what_is_written_is_taken_by_every_other_command(
     assert _run(capsys, "teardown", "--yes", "-c", str(file))[0] == 0
 
 
-def test_a_file_that_is_there_stays(erp: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever it holds; the server is not asked."""
+def test_an_existing_file_is_not_overwritten(erp: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file stays whatever it holds; the server is not asked."""
     file = tmp_path / "lakeproof.yaml"
     file.write_text("mine")
     status, _, err = _run(capsys, "init", "--dsn", make_conninfo(erp.dsn, port=1), "-c", str(file))
@@ -99,7 +99,7 @@ def test_a_file_that_is_there_stays(erp: Database, tmp_path: Path, capsys: pytes
 def test_what_can_not_be_is_refused_without_repeating_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], dsn: str, name: str | None, reason: str
 ) -> None:
-    """Before anybody is connected to, and with nothing written."""
+    """The refusal comes before any connection, and nothing is written."""
     file = tmp_path / "lakeproof.yaml"
     named = [] if name is None else ["--name", name]
     status, out, err = _run(capsys, "init", "--dsn", dsn, *named, "-c", str(file))

@@ -63,7 +63,7 @@ def test_a_snapshot_at_the_head_enters_at_once(source: SimulatedSource) -> None:
 
 
 def test_a_table_without_a_snapshot_is_left_alone(source: SimulatedSource) -> None:
-    """Its changes wait in the landing."""
+    """The table's changes wait in the landing."""
     source.snapshot(["a"])
     insert(source, "a", "b")
     source.flush()
@@ -82,7 +82,7 @@ def test_a_snapshot_waits_for_the_chain(source: SimulatedSource) -> None:
 
 
 def test_a_cycle_ends_with_a_segment_once_it_has_enough_rows(source: SimulatedSource) -> None:
-    """And never in the middle of what is left."""
+    """A cycle never ends in the middle of the remaining segments."""
     source.snapshot(["a"])
     ends = []
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_a_table_whose_new_schema_cant_be_given_in_place_is_held_and_the_others_
 
 
 def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSource) -> None:
-    """Nobody guesses what older rows read in it: no cycle before that; held if the records say nothing."""
+    """The value in older rows is unknown: no cycle passes it before the record; without an answer the table is held."""
     cut = changed_in_stream(source, altered(source.tables[A].version), (7, "x", "y"))
     assert plan(source, cut) is None
     source.chain.newest = replace(source.chain.newest, catalog_lsn=source.chain.end)
@@ -204,7 +204,7 @@ def test_a_schema_named_again_is_no_change(source: SimulatedSource) -> None:
 
 
 def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: SimulatedSource) -> None:
-    """If the table is dropped, if its copy comes too late, and in another incarnation."""
+    """The loss survives a dropped table, a copy that comes too late, and another incarnation."""
     source.snapshot(["a", "b"])
     cut = cut_of(source, planned(source, None))
     cause, way_out = HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT
@@ -249,7 +249,7 @@ def test_a_snapshot_older_than_its_tables_schema_does_not_enter(source: Simulate
 
 
 def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> None:
-    """And none if there is none."""
+    """A position before the first cut finds none."""
     source.snapshot(["a"])
     result = cut_of(source, planned(source, None))
     for number, position in ((1, 0x1000), (2, 0x2000), (3, 0x2000), (4, 0x3000)):

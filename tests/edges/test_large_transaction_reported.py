@@ -1,4 +1,4 @@
-"""A drain tells how far a large transaction is, which is durable only at its end."""
+"""A drain reports its progress in a large transaction, which is durable only at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.postgres
 def test_a_large_transaction_is_reported_before_it_is_durable(
     drained: Drained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its bytes while they come or while they are decoded; all of it lands."""
+    """Its bytes are reported while they arrive or are decoded; all of it lands."""
     monkeypatch.setattr(large, "INTERVAL_S", 0.0)
     drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
     drained.begin()

@@ -48,7 +48,7 @@ def _notes(items: Drained) -> list[dict[str, Any]]:
 
 
 def test_messages_that_nobody_asked_for_do_not_land(items: Drained) -> None:
-    """By default none is sent, else what has another prefix is left out; rows land all the same."""
+    """Messages are not sent by default, and those with another prefix are left out; rows land all the same."""
     items.database.execute(_emit(True, "in", "1"), "INSERT INTO items VALUES (1, 'a')", _emit(True, "out", "2"))
     items.drain()
     assert _notes(items) == []
@@ -65,7 +65,7 @@ def _emit(transactional: bool, prefix: str, content: str) -> Composed:
 
 
 def test_messages_land_with_their_bytes_and_their_places(items: Drained) -> None:
-    """In a transaction between its changes; outside of any, also from one that is rolled back."""
+    """A message may stand between a transaction's changes, or outside transactions, even in one that is rolled back."""
     with items.database.connect() as conn:
         conn.execute(_emit(False, "früh", r"\x00ff"))
         with conn.transaction():
@@ -145,7 +145,7 @@ def test_many_messages_do_not_wait_for_each_other(items: Drained) -> None:
 
 
 def test_origins_are_kept_for_each_transaction(items: Drained) -> None:
-    """Its name and the position there; also of one that is streamed, of which only the name is shown."""
+    """An origin has its name and position; a streamed transaction shows only the name."""
     items.database.execute(
         SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(items.database.name))
     )

@@ -38,7 +38,7 @@ _WORK: tuple[tuple[LiteralString, bool], ...] = (
 )
 
 
-def test_a_compaction_has_work_where_it_writes_more_than_its_position(
+def test_a_compaction_has_work_if_it_writes_more_than_its_position(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Asked without Spark; the compaction then writes something, or the cut stays where it is."""

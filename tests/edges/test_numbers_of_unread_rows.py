@@ -115,7 +115,7 @@ def _make(database: Database, name: str) -> None:
 
 
 def _landed(source: Drained) -> dict[str, list[str]]:
-    """Of each table the schemas of its rows, in order, each with its columns' numbers; one that stays is said once."""
+    """Return each table's schemas in the order of its rows, with column numbers; a schema that stays is listed once."""
     schemas: dict[str, list[str]] = {}
     ids: dict[str, str] = {}
     for version, _ in landed_rows(source.chain()):

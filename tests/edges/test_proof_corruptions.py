@@ -54,7 +54,7 @@ def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
 
 
 def _set(key: int, column: str, value: str) -> Corruption:
-    """Another value in one column of one row; `value` is Spark SQL."""
+    """Change the value in one column of one row; `value` is Spark SQL."""
 
     def change(lake: DataFrame) -> DataFrame:
         return lake.withColumn(column, F.when(F.col("k") == key, F.expr(value)).otherwise(F.col(column)))
@@ -138,7 +138,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 
 
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
-    """The same of each frame, in one Spark job for all."""
+    """Return the lake's side of each frame, in one Spark job for all."""
     texts = [exact.exact_text(c, c.name) for c in exact_kinds.key_columns(version)]
     functions = jvm_functions(next(iter(frames.values())).sparkSession)
     bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
@@ -153,7 +153,7 @@ def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str
 def test_every_corruption_is_found_and_its_key_named(
     conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ) -> None:
-    """One at a time; a bag's rows are named by their digests."""
+    """Corruptions are made one at a time; a bag's rows are named by their digests."""
     version = version_of(conn, "t", key)
     lake = to_lake(conn, version, spark, tmp_path)
     frames = {name: corrupt(lake) for name, (_key, corrupt) in _CORRUPTIONS.items()} | {"as it is": lake}
@@ -173,14 +173,14 @@ def test_only_the_differing_keys_are_named() -> None:
 
 
 def test_a_bag_is_named_by_digests_and_never_by_values() -> None:
-    """Its rows have no key; the first 60 bits of the digest find them in `_lp_key`."""
+    """A bag's rows have no key; the first 60 bits of the digest find them in `_lp_key`."""
     (actual,) = differing_keys((), [ProofRow(0xABC, ())] * 2, [ProofRow(0xABC, ())])
     assert actual.key == {"_lp_key": "000000000000abc"}
     assert (actual.source_rows, actual.lake_rows) == (2, 1)
 
 
 def test_what_is_named_is_limited() -> None:
-    """In keys, in characters, and in rows that are read for it; one bucket is read always."""
+    """Keys, characters and rows read have limits; at least one bucket is always read."""
     many = [ProofRow(i, (f"{i:06d}",)) for i in range(KEYS_MAX + 5)]
     assert len(differing_keys(("id",), many, [])) == KEYS_MAX
     (long,) = differing_keys(("id",), [ProofRow(1, ("x" * 1000,))], [])

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 def test_a_table_taken_out_of_its_publication_is_held_and_not_passed_over(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its changes come no more, and nothing in the stream says so; the other tables are proved as ever."""
+    """The table's changes stop without a message in the stream; the other tables are proved as usual."""
     database.execute(
         "CREATE TABLE kept (id int PRIMARY KEY)",
         "CREATE TABLE left_out (id int PRIMARY KEY)",

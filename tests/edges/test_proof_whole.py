@@ -78,7 +78,7 @@ def config(database: Database, tmp_path: Path) -> Config:
 
 
 def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSession) -> None:
-    """One after the other, since each needs what the one before has made."""
+    """The steps run in order: each needs the state that the previous step left."""
     events: list[Event] = []
     proof = prove(config, "shop", None, spark, RunControl(events.append))
     assert {str(t): (p.status, p.reason) for t, p in proof.tables.items() if p.status != "equal"} == {}
@@ -162,7 +162,7 @@ def _what_is_not_sent_and_what_the_catalog_shows(database: Database, config: Con
 
 
 def _an_open_transaction_blocks(database: Database, config: Config, spark: SparkSession) -> None:
-    """Nothing is compared then, and who stands in the way is named."""
+    """Nothing is compared, and the blocking process is named."""
     with database.connect(autocommit=False) as writer:
         writer.execute("INSERT INTO log VALUES (100, 'open')")
         proof = prove(config, "shop", [table("items")], spark)
@@ -175,7 +175,7 @@ def _an_open_transaction_blocks(database: Database, config: Config, spark: Spark
 
 
 def _a_held_lease_stops_it(config: Config, spark: SparkSession) -> None:
-    """Another writer would pass the position."""
+    """Another writer would move the lake past the position."""
     with (
         hold_lease(open_store(config.lake), LakePaths(config.lake, "shop")),
         pytest.raises(TransientError, match="another process"),
@@ -184,7 +184,7 @@ def _a_held_lease_stops_it(config: Config, spark: SparkSession) -> None:
 
 
 def _unknown_names_are_refused(config: Config, spark: SparkSession) -> None:
-    """Before anything is made."""
+    """Unknown names are refused before anything is created."""
     with pytest.raises(ConfigError, match="source other"):
         prove(config, "other", None, spark)
     for refused in (lambda t: prove(config, "shop", t, spark), lambda t: check_prove(config, "shop", t)):

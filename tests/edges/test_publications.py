@@ -166,7 +166,7 @@ def test_a_publication_of_tables_with_filters_lists_and_identities_of_every_kind
 
 @pytest.fixture
 def other(postgres: EmbeddedPostgres) -> Iterator[Database]:
-    """Another database, since a publication of all tables is of all of them."""
+    """Return another database: a publication of all tables would include ours."""
     with new_database(postgres) as result:
         yield result
 

@@ -152,7 +152,7 @@ def test_updates_bring_what_the_identity_says(server: EmbeddedPostgres) -> None:
 
 
 def test_truncates_schemas_messages_and_unwanted_tables_keep_their_places(server: EmbeddedPostgres) -> None:
-    """One transaction with a TRUNCATE of three tables, a column added in the middle, and a logical message."""
+    """A transaction with a TRUNCATE of three tables, a column added in the middle, and a logical message."""
     batch = _decoded(
         server,
         'BEGIN; INSERT INTO unwanted VALUES (1); INSERT INTO "Full" VALUES (5, \'a\'); ALTER TABLE "Full" ADD d date; '

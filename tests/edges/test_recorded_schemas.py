@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> SimulatedSource:
 
 
 def landed(source: SimulatedSource, *names: str) -> Lsn:
-    """One transaction with a row in each table, in a segment of its own."""
+    """Land a transaction with a row in each table, as a separate segment."""
     end = insert(source, *names)
     source.flush()
     return end
@@ -45,7 +45,7 @@ def begun(source: SimulatedSource) -> Cut:
 
 
 def test_the_range_ends_where_the_catalog_was_read_and_the_schema_comes_there(source: SimulatedSource) -> None:
-    """Then the table has it, and nothing is left to do."""
+    """The next cycle gives the table its schema, and nothing is left to do."""
     cut, new = begun(source), renamed(source)
     since = source.chain.end
     noticed = landed(source, "b")

@@ -24,7 +24,7 @@ ITEM = {"id": "int4", "doc": "text"}
 def test_a_row_too_large_holds_its_table_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a change and in a snapshot; with more memory a snapshot brings it back, and the cut says how large its rows are."""
+    """Covers a change and a snapshot; with more memory a snapshot brings the table back, and the cut has its rows' size."""
     rng = random.Random(1)
     large, good = tables = [
         SimulatedTable(schema("large", ITEM, ("id",), Identity.DEFAULT, 1)),

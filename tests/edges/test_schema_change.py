@@ -52,7 +52,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
 
 @dataclass(frozen=True)
 class Case:
-    """`alter` each in a transaction of its own, then a row in the new schema; `files`: whether data files stay untouched.
+    """`alter` each in its own transaction, then a row in the new schema; `files`: whether data files stay untouched.
 
     `older` is a row in the old schema, still unread by then. `changed`: the lake's schema changes, and says so.
     """
@@ -185,7 +185,7 @@ def proven(config: Config, spark: SparkSession) -> dict[str, tuple[str, str]]:
 def test_each_change_of_schema_ends_equal(
     database: Database, tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
 ) -> None:
-    """In place, with no data file written if that is promised; or held until a snapshot of that table alone."""
+    """The change is made in place, without a new data file if promised; or only that table is held until a snapshot."""
     cases = {name: CASES[name] for name in names}
     config = begun(database, tmp_path, cases)
     compact(config, "shop", spark, silent, Stop())
@@ -212,7 +212,7 @@ def test_each_change_of_schema_ends_equal(
         run(database, name, case.touch)
     actual = proven(config, spark)
     assert set(actual.values()) == {("equal", "")}, actual
-    assert_told(config, spark, cases, {held.reason for held in after.held.values()})
+    assert_reported(config, spark, cases, {held.reason for held in after.held.values()})
 
 
 # What a table follows though no row of it has come, by what the drain reads of the catalog.
@@ -277,7 +277,7 @@ def assert_an_old_cut_has_its_columns(config: Config, spark: SparkSession, befor
         assert frame.count() >= 20
 
 
-def assert_told(config: Config, spark: SparkSession, cases: Mapping[str, Case], reasons: set[str]) -> None:
+def assert_reported(config: Config, spark: SparkSession, cases: Mapping[str, Case], reasons: set[str]) -> None:
     """A row for each change, also for those that were not applied, with the reason, and a document for each schema."""
     store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
     rows = spark.read.format("delta").load(paths.url(paths.schema_history)).collect()
@@ -295,11 +295,11 @@ def assert_told(config: Config, spark: SparkSession, cases: Mapping[str, Case], 
 
 def test_the_page_has_these_changes() -> None:
     """docs/schema-changes.md, "What is done in place": each case with what the lake does, and no other."""
-    form = r"^\| \*([a-z ]+)\* \| .* \| (in place|snapshot again) \| (untouched|anew|as above|) *\|$"
+    form = r"^\| \*([a-z ]+)\* \| .* \| (in place|snapshot again) \| (untouched|rewritten|as above|) *\|$"
     actual = {
         name: (ends, files) for name, ends, files in re.findall(form, PAGE.read_text("utf-8"), flags=re.MULTILINE)
     }
-    files = {name: "untouched" if case.files else "anew" for name, case in CASES.items()}
+    files = {name: "untouched" if case.files else "rewritten" for name, case in CASES.items()}
     message = {
         name.replace("_", " "): ("snapshot again", "") if case.ends == HELD else ("in place", files[name])
         for name, case in CASES.items()

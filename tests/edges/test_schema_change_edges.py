@@ -1,4 +1,4 @@
-"""A cycle that gives a table another schema: its rows have to fit into the driver, and a lost race is told as one.
+"""A cycle that gives a table another schema: its rows have to fit into the driver, and a lost race is reported as one.
 
 What becomes of columns and rows is tested in `test_schema_change.py`.
 """
@@ -40,7 +40,7 @@ def _schema(source: SimulatedSource) -> SchemaVersion:
 def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As before any other cycle that reads and writes them; the other table goes on."""
+    """Large rows hold the table in any cycle that reads and writes them; the other table goes on."""
     source, config = two_tables(tmp_path), make_config(tmp_path)
     for name, size in (("a", 100_000), ("b", 1)):
         source.insert(source.table(name), (1, "x" * size))
@@ -56,7 +56,7 @@ def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     assert _schema(source) == old
 
 
-def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(
+def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody commits between the look at the table and the commit: nothing of ours is made, and it is tried again."""
@@ -70,7 +70,7 @@ def test_a_race_that_is_lost_by_a_change_of_columns_is_told_as_one(
         other.createDataFrame([(2, "y")], "id int, v string").write.format("delta").mode("append").save(path)
 
     def meanwhile(*given: Any) -> bool:
-        # In a thread of its own: the session of a thread is the one that was used last in it.
+        # In its own thread: the session of a thread is the one that was used last in it.
         with ThreadPoolExecutor(1) as stranger:
             stranger.submit(strange).result()
         return look(*given)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.commands import concurrently as side_by_side
+from lakeproof.commands import concurrently
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_sources
 from lakeproof.commands.drain import drain
@@ -79,7 +79,7 @@ def test_a_source_whose_server_is_silent_holds_up_no_other(
 ) -> None:
     """A port that accepts and says nothing, one that nobody listens on, and a server that is stopped: three problems."""
     bootstrap(two, "one")
-    monkeypatch.setattr(side_by_side.side_by_side, "__defaults__", (3.0,))
+    monkeypatch.setattr(concurrently.run_concurrently, "__defaults__", (3.0,))
     with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]
         closed.close()

@@ -27,7 +27,7 @@ _STATUS = struct.Struct(">cQQQqB")
 
 @contextmanager
 def _stranger(begun: Drained) -> Iterator[Connection]:
-    """Another reader of the slot, not a drain of ours."""
+    """Return a reader of the slot that is not a drain of ours."""
     conn = connect_replication(SecretStr(begun.dsn), "stranger")
     try:
         options = SQL("proto_version '1', publication_names 'shop'")

@@ -56,7 +56,7 @@ def _once_copying(shop: Drained, *statements: LiteralString) -> Iterator[None]:
             wait_until(lambda: any(shop.lake.rglob("public/t/*.parquet")), timeout_s=60)
             for statement in statements:
                 shop.database.execute(statement)
-        except BaseException as error:  # noqa: BLE001  told below, in the test's thread
+        except BaseException as error:  # noqa: BLE001  raised again below, in the test's thread
             failures.append(error)
 
     thread = threading.Thread(target=act)
@@ -140,7 +140,7 @@ def test_a_table_that_is_renamed_is_copied_under_its_new_name(shop: Drained) -> 
 @pytest.mark.parametrize(
     "change", ["DROP TABLE t", pytest.param("ALTER PUBLICATION shop SET TABLE u", marks=pytest.mark.full)]
 )
-def test_a_table_that_goes_while_it_is_copied_is_said_and_skipped(shop: Drained, change: LiteralString) -> None:
+def test_a_table_dropped_while_it_is_copied_is_reported_and_skipped(shop: Drained, change: LiteralString) -> None:
     """No error: nobody publishes it any more; nothing of it is left, and the next run does not miss it."""
     shop.database.execute("DROP PUBLICATION shop", "CREATE PUBLICATION shop FOR TABLE t, u")
     report, messages = _copy(shop, change)

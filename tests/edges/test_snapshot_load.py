@@ -48,7 +48,7 @@ def _config(shop: Drained, **settings: float) -> Config:
 
 @contextmanager
 def _copying(shop: Drained, events: list[Event], **settings: float) -> Iterator[Stop]:
-    """A bootstrap in a thread of its own; stopped at the end of the block."""
+    """A bootstrap in its own thread; stopped at the end of the block."""
     stop, failures = Stop(), list[BaseException]()
 
     def run() -> None:
@@ -114,7 +114,7 @@ def test_a_limit_on_the_bytes_is_kept_and_progress_and_cost_are_shown(shop: Drai
 
 
 def test_after_it_was_stopped_status_says_what_counts_and_what_is_missing(shop: Drained) -> None:
-    """And once the rest is copied, nothing any more; the progress file is gone with the run."""
+    """Once the rest is copied, status shows nothing more; the progress file is gone with the run."""
     events: list[Event] = []
     with _copying(shop, events, bytes_per_s=300_000):
         wait_until(lambda: any(event.kind == "bootstrap.table" for event in events), timeout_s=60)

@@ -141,7 +141,7 @@ def test_a_guarded_table_can_be_written_but_not_rewritten(database: Database) ->
 
 
 def test_a_table_that_moves_once_is_copied_at_a_later_point(database: Database, tmp_path: Path) -> None:
-    """The others keep the first point; the moved one has a snapshot of its own, and both are visible."""
+    """The others keep the first point; the moved one has its own snapshot, and both are visible."""
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
     changes: list[LiteralString] = ["ALTER TABLE t ALTER v TYPE varchar(50)", "ALTER TABLE t ADD n int"]
@@ -257,7 +257,7 @@ def test_a_lake_of_another_source_is_left_alone(database: Database, tmp_path: Pa
 
 
 def test_a_lost_or_foreign_slot_is_refused_before_anything_is_written(database: Database, tmp_path: Path) -> None:
-    """In use before there is a landing, gone after there is one: each is refused, and the lake stays as it was."""
+    """A slot in use before the landing, or gone after it, is refused, and the lake stays as it was."""
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
     with connect_replication(database.secret) as walsender:
@@ -288,7 +288,7 @@ def test_a_table_that_is_not_published_is_refused_by_name(database: Database, tm
 
 
 def test_the_connections_chosen_do_not_change_the_rows(database: Database, tmp_path: Path) -> None:
-    """One connection or four, small chunks: the same multiset of rows."""
+    """A connection or four, and small chunks, give the same multiset of rows."""
     database.execute(*_SCHEMA)
     actual = []
     for number in (1, 4):

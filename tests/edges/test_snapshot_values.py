@@ -140,7 +140,7 @@ def test_the_publication_decides_about_columns_and_rows(database: Database) -> N
 
 
 def test_generated_columns_are_left_out_of_the_copy_as_out_of_the_stream(database: Database) -> None:
-    """In every version, as long as no publication asks for them."""
+    """Every server version leaves them out, unless a publication asks for them."""
     database.execute(
         "CREATE TABLE g (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, v text)",
         "INSERT INTO g (id, v) VALUES (1, 'a')",
@@ -156,7 +156,7 @@ def test_an_empty_table_has_one_chunk_without_rows(database: Database) -> None:
 
 
 def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database) -> None:
-    """Many small ranges give every row once, also rows that came after the pages were counted."""
+    """Many small ranges give every row once, even rows added after the pages were counted."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, repeat('v', g % 200) FROM generate_series(1, 5000) g",
@@ -198,7 +198,7 @@ def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_childr
 
 
 def test_a_leaf_that_is_no_heap_is_one_chunk_without_page_numbers(database: Database) -> None:
-    """Another access method need not have pages; beside leaves that are heaps, in many chunks."""
+    """An access method may have no pages; the heap leaves beside it have many chunks."""
     database.execute(
         "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler",
         "CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -282,7 +282,7 @@ def test_what_comes_with_the_beginning_of_the_copy_is_not_overwritten(database: 
 
 
 def test_a_text_that_is_not_utf8_stops_its_table_with_a_reason(database: Database) -> None:
-    """In a database without an encoding such bytes can stand; the error names the table and no value."""
+    """A database without an encoding can hold such bytes; the error names the table and no value."""
     name = f"{database.name}_ascii"
     database.execute(
         SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(Identifier(name))

@@ -44,7 +44,7 @@ def _found(report: CheckReport, severity: Severity = Severity.ERROR) -> list[str
 
 
 def _only(report: CheckReport, *words: str) -> None:
-    """Exactly one error, with these words in it."""
+    """Assert that there is exactly one error, with these words in it."""
     errors = _found(report)
     assert len(errors) == 1, errors
     for word in words:
@@ -81,7 +81,7 @@ def test_every_fault_is_gathered_at_once(database: Database, tmp_path: Path) -> 
 
 
 def test_a_server_that_can_not_be_reached_is_a_finding(database: Database, tmp_path: Path) -> None:
-    """There is a report in every case; it has no password in it."""
+    """Check always gives a report, without a password in it."""
     dsn = psycopg.conninfo.make_conninfo(database.dsn, port=str(free_port()), password="s3cret")
     report = _check(database, tmp_path, dsn=SecretStr(dsn))
     _only(report, "onnection refused")
@@ -165,7 +165,7 @@ def test_row_level_security_that_would_hide_rows_is_an_error(database: Database,
 def test_each_fault_of_a_publication_or_table_is_named(
     database: Database, tmp_path: Path, statements: list[LiteralString], words: tuple[str, ...]
 ) -> None:
-    """One error with the thing and the reason; bootstrap refuses for the same reason, before slot or file is made."""
+    """Each fault is an error with thing and reason; bootstrap refuses for the same reason, before it makes anything."""
     database.execute(*statements)
     lake = tmp_path / "lake"
     _only(_check(database, lake), *words)
@@ -197,7 +197,7 @@ def test_a_configured_table_that_sends_nothing_is_named(
 
 
 def test_slots_that_can_not_serve_are_errors(database: Database, tmp_path: Path) -> None:
-    """Another plugin, two_phase, another database, and in use by a stranger; in use by a drain is a note."""
+    """Another plugin, two_phase, another database, or a foreign reader; a drain of ours in the slot is only a note."""
     database.execute(*_GOOD)
     result: tuple[tuple[LiteralString, str], ...] = (
         ("SELECT pg_create_logical_replication_slot({}, 'test_decoding')", "test_decoding"),
@@ -287,7 +287,7 @@ def test_a_lake_of_another_source_is_an_error(database: Database, tmp_path: Path
 
 
 def test_an_unknown_source_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
-    """There is nothing to report about."""
+    """There is no source to report about, so the call fails."""
     with pytest.raises(ConfigError):
         check_source(Config(path=tmp_path, lake=str(tmp_path), sources={}), "shop")
 
@@ -302,7 +302,7 @@ def narrow(make_server: MakeServer) -> Iterator[Database]:
         yield database
 
 
-def test_a_server_that_can_not_replicate_is_told_what_to_change(narrow: Database, tmp_path: Path) -> None:
+def test_a_server_that_can_not_replicate_has_a_remedy(narrow: Database, tmp_path: Path) -> None:
     """wal_level, no free slot, no free walsender: all three at once, each with its setting."""
     narrow.execute(*_GOOD)
     with psycopg.connect(f"{narrow.dsn} replication=true", autocommit=True):
@@ -314,7 +314,7 @@ def test_a_server_that_can_not_replicate_is_told_what_to_change(narrow: Database
 
 
 @pytest.mark.since(15)
-def test_privileges_on_columns_are_told_why_they_are_not_enough(database: Database, tmp_path: Path) -> None:
+def test_privileges_on_columns_are_refused_with_the_reason(database: Database, tmp_path: Path) -> None:
     """The copy locks the table; the remedy that `check` names is all that a bootstrap needs then."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, secret text)",

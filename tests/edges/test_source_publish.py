@@ -88,7 +88,7 @@ def test_a_table_added_later_is_added_to_the_publication_that_fits(database: Dat
 
 
 def test_bags_alone_still_make_the_publication_of_that_name(database: Database, tmp_path: Path) -> None:
-    """So that the configured name always exists."""
+    """The configured name then always exists."""
     _tables(database)
     config = _config(database, tmp_path, BAG)
     apply(config, "shop", plan(config, "shop"))
@@ -116,7 +116,7 @@ def test_a_table_published_with_updates_but_without_identity_is_refused(database
 
 
 def test_a_plan_without_tables_or_with_too_long_a_name_is_a_mistake(database: Database, tmp_path: Path) -> None:
-    """Neither configuration nor publication says what to publish; a name that would be cut is not used."""
+    """The configuration and the publication name no table; a name that would be truncated is not used."""
     _tables(database)
     with pytest.raises(ConfigError, match="names no tables"):
         plan(_config(database, tmp_path), "shop")
@@ -147,7 +147,7 @@ def test_apply_is_all_or_nothing_and_says_who_may_not(database: Database, tmp_pa
 
 
 def test_teardown_drops_slot_and_publications_and_leaves_the_lake(database: Database, tmp_path: Path) -> None:
-    """It says what it did; a second time there is nothing to do."""
+    """The result lists the dropped objects; a second run has nothing to do."""
     _tables(database)
     config = _config(database, tmp_path, KEYED, BAG)
     apply(config, "shop", plan(config, "shop"))
@@ -180,8 +180,8 @@ def test_a_teardown_by_who_may_not_drop_the_publication_leaves_the_slot(database
     assert database.slots() == set()
 
 
-def test_a_mistyped_table_is_told_which_one_was_meant(database: Database, tmp_path: Path) -> None:
-    """In the configuration and on the command line."""
+def test_a_mistyped_table_gets_a_suggestion(database: Database, tmp_path: Path) -> None:
+    """Names in the configuration and on the command line are covered."""
     _tables(database)
     with pytest.raises(SourceError, match=r"did you mean public\.keyed\?"):
         plan(_config(database, tmp_path, TableName("public", "keyd")), "shop")
@@ -192,9 +192,7 @@ def test_a_mistyped_table_is_told_which_one_was_meant(database: Database, tmp_pa
     assert database.slots() == set()
 
 
-def test_teardown_refuses_a_slot_in_use_unless_told_and_one_that_is_not_ours(
-    database: Database, tmp_path: Path
-) -> None:
+def test_teardown_refuses_a_slot_in_use_unless_asked_and_a_foreign_slot(database: Database, tmp_path: Path) -> None:
     """A running drain keeps its slot; a slot of another plugin is never dropped."""
     _tables(database)
     config = _config(database, tmp_path, KEYED)

@@ -58,7 +58,7 @@ def refused_by_postgres(conn: Connection) -> bool:
 def test_what_is_refused_is_what_the_server_refuses(
     database: Database, tmp_path: Path, identity: LiteralString
 ) -> None:
-    """For every combination; and `check` has an error then, which says that the application's own changes fail."""
+    """All combinations are tried; `check` has an error if the server would refuse the application's own changes."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, b int NOT NULL, v text)",
         "CREATE UNIQUE INDEX t_b ON t (b)",
@@ -97,7 +97,7 @@ def test_what_is_refused_is_what_the_server_refuses(
 def test_check_says_why_the_changes_will_be_refused(
     database: Database, tmp_path: Path, identity: LiteralString, publication: LiteralString, reason: str
 ) -> None:
-    """Before the application finds out."""
+    """The check's finding comes before the application's changes fail."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, b int, v text)",
         SQL("ALTER TABLE t REPLICA IDENTITY {}").format(SQL(identity)),

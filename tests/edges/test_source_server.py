@@ -21,7 +21,7 @@ PASSWORD = "pa55/w@rd:#%"
 
 
 def test_a_server_says_who_it_is_on_both_makes_of_connection(database: Database) -> None:
-    """Both give the same system, timeline, database and version over an ordinary and a walsender connection."""
+    """An ordinary and a walsender connection give the same system, timeline, database and version."""
     with connect(database.secret) as ordinary, connect_replication(database.secret) as walsender:
         one, other = identify(ordinary), identify(walsender)
         row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
@@ -61,7 +61,7 @@ def test_settings_of_the_environment_do_not_reach_our_connections(
 
 
 def test_settings_that_a_connection_came_without_are_set_on_it(database: Database) -> None:
-    """As behind a pooler that drops what was asked for."""
+    """A pooler may drop the settings that were asked for."""
     for make in ("", "database"):
         dsn = psycopg.conninfo.make_conninfo(database.dsn, **({"replication": make} if make else {}))
         with psycopg.connect(dsn, autocommit=True) as conn:
@@ -153,7 +153,7 @@ def test_a_transaction_that_the_server_ended_for_its_age_may_be_tried_again(data
             conn.execute("SELECT pg_sleep(5)")
 
 
-def test_a_role_without_replication_is_told_what_it_lacks(database: Database) -> None:
+def test_a_role_without_replication_is_refused_with_what_it_lacks(database: Database) -> None:
     """The walsender is refused with the ALTER ROLE that would help."""
     with pytest.raises(SourceError, match="REPLICATION"):
         connect_replication(SecretStr(database.role("LOGIN")))
@@ -174,8 +174,8 @@ def test_a_slot_is_read_as_it_stands(database: Database) -> None:
         assert not drop_slot(conn, database.name)
 
 
-def test_slots_that_can_not_serve_are_told_apart(database: Database) -> None:
-    """Another plugin, a physical slot and two_phase each have a reason of their own."""
+def test_slots_that_can_not_serve_are_distinguished(database: Database) -> None:
+    """Another plugin, a physical slot and two_phase each have their own reason."""
     name = database.name
     for statement, reason in (
         ("pg_create_logical_replication_slot(%s, 'test_decoding')", "output plugin test_decoding"),

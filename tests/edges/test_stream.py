@@ -169,7 +169,7 @@ def test_two_publications_are_read_together(database: Database) -> None:
 
 
 def test_a_missing_slot_is_a_gap_and_a_missing_publication_is_refused(database: Database) -> None:
-    """Neither may be started over in silence: the changes since would be lost."""
+    """A silent restart of either would lose the changes since."""
     with pytest.raises(GapError, match="does not exist"):
         _open(database, Lsn.ZERO)
     start = _slot(database)
@@ -219,7 +219,7 @@ def _read_for(stream: ReplicationStream, seconds: float) -> list[Received]:
 
 
 def test_silence_of_the_caller_does_not_end_the_stream_as_long_as_it_ticks(database: Database) -> None:
-    """With wal_sender_timeout at 2 s and nobody reading for 4 s, tick() alone keeps the connection alive."""
+    """wal_sender_timeout is 2 s and nobody reads for 4 s: tick() alone keeps the connection alive."""
     start = _slot(database)
     database.execute(SQL("ALTER DATABASE {} SET wal_sender_timeout = '2s'").format(Identifier(database.name)))
     database.execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 20000) g")
@@ -231,7 +231,7 @@ def test_silence_of_the_caller_does_not_end_the_stream_as_long_as_it_ticks(datab
 
 
 def test_a_fast_shutdown_is_noticed_and_pings_are_not_answered_at_full_speed(make_server: MakeServer) -> None:
-    """A server that waits for our position asks at full speed: the caller is told, and answers stay a few a second."""
+    """A server that waits for our position asks at full speed: the caller is notified, and replies stay a few per second."""
     with make_server() as server:
         database = Database(server, "postgres", server.dsn())
         start = _slot(database)
@@ -256,7 +256,7 @@ class _Told:
 
 
 def _follow_shutdown(stream: ReplicationStream) -> _Told:
-    """Read to the end; acknowledge only after the server has asked for a while."""
+    """Read to the end, and acknowledge only after the server has asked for a while."""
     message = _Told()
     for _ in range(100):
         before = stream._status_at

@@ -165,7 +165,7 @@ def _ids(items: Drained, columns: int) -> list[int]:
 
 @pytest.mark.parametrize("rows", [3, 300], ids=["ordinary", "streamed"])
 def test_a_prepared_transaction_arrives_whole_at_commit_prepared(items: Drained, rows: int) -> None:
-    """Also with a new connection in between, and others' commits; one that is rolled back never does."""
+    """The result survives a new connection in between, and others' commits; a rolled back transaction never arrives."""
     with items.database.connect(autocommit=False) as conn:
         for gid, first in (("kept", 1000), ("dropped", 5000)):
             conn.execute("INSERT INTO items " + LARGE, (first, first + rows - 1))
@@ -205,7 +205,7 @@ def test_an_open_streamed_transaction_does_not_hold_the_slot_up(items: Drained) 
 
 
 def test_a_transactions_origin_may_come_in_its_first_chunk(items: Drained) -> None:
-    """Or behind its begin."""
+    """The origin may also come after the begin."""
     with items.database.connect() as conn:
         conn.execute("SELECT pg_replication_origin_create('lp_elsewhere')")
         try:

@@ -66,7 +66,7 @@ def _found(report: CheckReport, severity: Severity) -> list[str]:
 def test_a_pattern_is_published_as_the_tables_that_it_matches(
     erp: Database, tmp_path: Path, server_version: int
 ) -> None:
-    """Partitions go with their root, what sends no changes is left out and told, and one without identity has no updates."""
+    """Partitions go with their root, relations without changes are left out and listed; no identity means no updates."""
     config = _config(erp, tmp_path, "erp.*", "erp.tmp_*")
     planned = plan(config, SOURCE)
     # Generated columns are published from 18 on.
@@ -90,7 +90,7 @@ def test_a_pattern_is_published_as_the_tables_that_it_matches(
 
 
 def test_a_partition_whose_root_is_not_selected_is_a_table(erp: Database, tmp_path: Path) -> None:
-    """It would be in nobody's rows otherwise; below it nothing is published twice."""
+    """No other table would have the partition's rows; below it nothing is published twice."""
     planned = plan(_config(erp, tmp_path, "parts.*"), SOURCE)
     assert '"parts"."alone", "parts"."days_2"' in planned.statements[0]
     planned = plan(_config(erp, tmp_path, "erp.days_* parts.alone"), SOURCE)
@@ -98,7 +98,7 @@ def test_a_partition_whose_root_is_not_selected_is_a_table(erp: Database, tmp_pa
 
 
 def test_a_pattern_that_matches_nothing_is_refused(erp: Database, tmp_path: Path) -> None:
-    """By plan before anything is published, and as a finding; one whose only match is named besides is none."""
+    """Plan refuses before it publishes, and check has a finding; a pattern whose only match is also named is fine."""
     config = _config(erp, tmp_path, "parts.alone erp.ordres*")
     with pytest.raises(SourceError, match=r"tables erp\.ordres\*: no table matches"):
         plan(config, SOURCE)
@@ -107,7 +107,7 @@ def test_a_pattern_that_matches_nothing_is_refused(erp: Database, tmp_path: Path
 
 
 def test_check_names_the_tables_that_nobody_selects(erp: Database, tmp_path: Path) -> None:
-    """Of the schemas that the configuration speaks of, without those that it leaves out; and how to take all."""
+    """Check covers the schemas in the configuration, without excluded tables, and says how to take all of them."""
     (message,) = _found(check_source(_config(erp, tmp_path, "erp.orders"), SOURCE), Severity.NOTE)
     reason, _, remedy = message.partition("; ")
     assert reason == "schema erp: not selected and not published: erp.days, erp.journal, erp.tmp_1"

@@ -46,7 +46,7 @@ def test_a_machine_with_everything_passes_without_a_word() -> None:
     ("version", "major"), [('openjdk version "11.0.2" 2019-01-15', "Java 11"), ('java version "1.8.0_402"', "Java 8")]
 )
 def test_a_java_that_is_too_old_is_named(tmp_path: Path, version: str, major: str) -> None:
-    """Both ways of counting Java's versions are understood."""
+    """Both version schemes of Java are understood."""
     _program(tmp_path / "bin" / "java", f"echo '{version}' >&2")
     _one_line(*_preflight(JAVA_HOME=str(tmp_path)), major, "17", "JAVA_HOME")
 
@@ -83,7 +83,7 @@ def test_what_is_no_port_is_refused(port: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user")
-def test_root_without_an_unprivileged_user_is_told_so() -> None:
+def test_root_without_an_unprivileged_user_is_refused() -> None:
     """PostgreSQL refuses to run as root."""
     _one_line(*_preflight("--server", LAKEPROOF_PG_USER="nobody-of-this-name"), "refuses to run as root", "useradd")
 
@@ -104,21 +104,21 @@ def test_the_first_python_that_fits_is_taken(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, str(fits))
 
 
-def test_a_machine_with_only_an_old_python_is_told_what_to_install(tmp_path: Path) -> None:
+def test_an_old_python_is_refused_with_what_to_install(tmp_path: Path) -> None:
     """The version that was found is named."""
     _program(tmp_path / "python3", 'if [ "$1" = --version ]; then echo Python 3.8.10; else exit 1; fi')
     done = _find_python(tmp_path)
     _one_line(done.returncode, done.stderr, "Python 3.8.10", "3.10 to 3.13")
 
 
-def test_a_machine_without_python_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_python_is_refused_with_what_to_install(tmp_path: Path) -> None:
     """An empty PATH."""
     done = _find_python(tmp_path)
     _one_line(done.returncode, done.stderr, "no python3", "apt install")
 
 
-def test_a_python_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
-    """Debian keeps venv and ensurepip in a package of its own."""
+def test_a_python_without_venv_is_refused_with_what_to_install(tmp_path: Path) -> None:
+    """Debian keeps venv and ensurepip in a separate package."""
     _program(tmp_path / "python3", 'case "$2" in *ensurepip*) exit 1;; esac')
     done = _find_python(tmp_path)
     _one_line(done.returncode, done.stderr, "python3-venv")

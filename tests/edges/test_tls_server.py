@@ -51,7 +51,7 @@ class Tls:
     folder: Path
 
     def dsn(self, **parts: Any) -> SecretStr:
-        """A DSN of the superuser by name, verified in full as long as nothing else is said."""
+        """Return a DSN of the superuser by name, with full verification by default."""
         given = {
             "host": "localhost",
             "port": self.server.port,
@@ -117,7 +117,7 @@ def _certificates(folder: Path) -> None:
 
 
 def test_a_table_is_copied_and_followed_over_a_verified_connection(tls: Tls, tmp_path: Path) -> None:
-    """With SCRAM bound to the channel: whoever stands between the two could not pass it on."""
+    """SCRAM is bound to the channel, so a machine in the middle could not pass it on."""
     with psycopg.connect(tls.dsn().get_secret_value(), autocommit=True) as admin:
         admin.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         admin.execute("INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 500) g")
@@ -158,7 +158,7 @@ def test_a_drain_does_not_pause_for_each_message(tls: Tls, tmp_path: Path, monke
 
 
 def test_a_role_comes_in_by_its_certificate(tls: Tls) -> None:
-    """On ordinary and on replication connections; without one the error says what is missing."""
+    """Works on ordinary and on replication connections; without a certificate the error names what is missing."""
     keys = {"sslcert": str(tls.folder / "client.crt"), "sslkey": str(tls.folder / "client.key")}
     dsn = tls.dsn(user="with_certificate", password=None, **keys)
     for open_one in (connect, connect_replication):
@@ -182,7 +182,7 @@ def test_a_role_comes_in_by_its_certificate(tls: Tls) -> None:
 def test_a_server_that_is_not_the_one_meant_is_refused_with_the_remedy(
     tls: Tls, parts: dict[str, Any], remedy: str
 ) -> None:
-    """Before a password or a row has gone to it."""
+    """The refusal comes before a password or a row has been sent."""
     if "sslrootcert" in parts:
         parts = {"sslrootcert": str(tls.folder / parts["sslrootcert"])}
     with pytest.raises(SourceError) as refused:
@@ -206,8 +206,8 @@ def _ask_for_password(listener: socket.socket, heard: list[bytes]) -> None:
         heard.append(client.recv(1 << 10))
 
 
-def test_no_password_goes_in_the_clear_to_whoever_asks_for_it() -> None:
-    """Unless the DSN says that it may."""
+def test_no_password_goes_in_the_clear_to_a_server_that_asks_for_it() -> None:
+    """Only the DSN can allow it."""
     secret = "S3cr3t-p@ss"
     for more, sent in ({}, False), ({"require_auth": "password"}, True):
         heard: list[bytes] = []

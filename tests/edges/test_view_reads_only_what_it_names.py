@@ -68,7 +68,7 @@ def _bind(spark: SparkSession, folder: Path, text: str) -> None:
 
 
 def test_what_reads_or_says_anything_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """With the name of what it is, before the file is opened."""
+    """The error names the forbidden element, before a file is opened."""
     secret = tmp_path / "secret"
     secret.write_text("s", encoding="utf-8")
     for text, reason in REFUSED.items():
@@ -78,6 +78,6 @@ def test_what_reads_or_says_anything_else_is_refused(spark: SparkSession, tmp_pa
 
 
 def test_queries_over_the_names_are_taken(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever way they are written in."""
+    """Names may be written in any valid form."""
     for text in TAKEN:
         _bind(spark, tmp_path, text)

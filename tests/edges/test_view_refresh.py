@@ -104,7 +104,7 @@ def test_nothing_to_correct_makes_no_commit_and_the_cut_says_so(shop: Shop) -> N
 
 
 def test_an_empty_answer_makes_an_empty_table(shop: Shop) -> None:
-    """Also as the first answer."""
+    """The view's first result may be empty, too."""
     assert shop.refresh(sales()).delta_version == 0
     assert shop.rows() == Counter()
     shop.refresh(sales(("a", 1.0)))
@@ -112,7 +112,7 @@ def test_an_empty_answer_makes_an_empty_table(shop: Shop) -> None:
     assert shop.rows() == Counter()
 
 
-def test_values_that_spark_groups_as_one_are_told_apart(shop: Shop) -> None:
+def test_values_that_spark_groups_as_one_are_distinguished(shop: Shop) -> None:
     """-0.0 and 0.0 are two rows, NaN is one value, the last bit counts, NULL is not the empty text."""
     odd = [("a", 0.0), ("a", -0.0), ("a", math.nan), ("a", math.nan), ("a", 0.1), ("", 0.1), (None, 0.1)]
     shop.refresh(sales(*odd))
@@ -139,7 +139,7 @@ _DAMAGES = (
     "damages", [_DAMAGES[2:5], pytest.param(_DAMAGES, marks=pytest.mark.full)], ids=["some", "all"]
 )
 def test_a_damaged_view_heals(shop: Shop, damages: tuple[str, ...]) -> None:
-    """Whoever wrote into the Delta table, the next refresh makes it the query's answer again."""
+    """A foreign write into the Delta table is corrected by the next refresh."""
     rows = sales(("a", 1.0), ("a", 1.0), ("b", 2.0), ("c", 3.0))
     shop.refresh(rows)
     before = shop.rows()
@@ -153,7 +153,7 @@ def test_a_damaged_view_heals(shop: Shop, damages: tuple[str, ...]) -> None:
 
 
 def _refresh_and_die(folder: str) -> None:
-    """In a process of its own: one refresh, killed at the failpoint that the environment names."""
+    """Run a refresh in its own process, killed at the failpoint that the environment names."""
     from lakeproof.lake.spark.session import build_session
 
     shop = Shop(build_session(SPARK, "killed"), Path(folder), "SELECT product, amount FROM sales WHERE NOT amount < 0")
@@ -162,7 +162,7 @@ def _refresh_and_die(folder: str) -> None:
 
 
 def _killed(place: Shop, failpoint: str) -> None:
-    """A refresh in a process of its own, with a JVM of its own, which the system ends."""
+    """A refresh in its own process, with a JVM of its own, which the system ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEPROOF_FAILPOINT", failpoint)
         process = multiprocessing.get_context("spawn").Process(target=_refresh_and_die, args=(str(place.folder),))
@@ -175,7 +175,7 @@ def _killed(place: Shop, failpoint: str) -> None:
 
 
 def _interrupted(place: Shop, failpoint: str) -> None:
-    """The same refresh in this process, which is interrupted there."""
+    """Run the same refresh in this process, and interrupt it there."""
 
     def interrupt(name: str) -> None:
         if name == failpoint:
@@ -230,7 +230,7 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
 def test_a_definition_that_can_not_be_kept_is_refused(
     spark: SparkSession, tmp_path: Path, sql: str, message: str
 ) -> None:
-    """One message that names the view, in Spark's short words and without a value; nothing is written."""
+    """The message names the view, in Spark's short words and without a value; nothing is written."""
     shop = Shop(spark, tmp_path, sql)
     with pytest.raises(ConfigError) as refused:
         shop.refresh(sales(("secret value", 1.0)))
@@ -252,7 +252,7 @@ def test_a_query_with_other_columns_than_its_table_is_refused(shop: Shop) -> Non
 
 
 def test_another_query_with_the_same_columns_is_corrected(shop: Shop) -> None:
-    """And its cut carries another hash."""
+    """The new cut has another hash."""
     first = shop.refresh(sales(("a", 1.0), ("b", 2.0)))
     shop.file.write_text("SELECT product, amount * 2 AS amount FROM sales", encoding="utf-8")
     second = shop.refresh(sales(("a", 1.0), ("b", 2.0)))
@@ -276,7 +276,7 @@ def test_nested_and_odd_columns_are_kept(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_views_share_one_sequence_of_numbers(shop: Shop, spark: SparkSession, tmp_path: Path) -> None:
-    """And a number can't be taken twice."""
+    """A number can't be taken twice."""
     shop.refresh(sales(("a", 1.0)))
     other = Shop(spark, tmp_path, "SELECT 1 AS one")
     other.view = ViewConfig(name="one", sql_file=other.file, reads={})
@@ -346,7 +346,7 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
 
 
 def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after its commit: the next run does it again. Of what somebody else has written it is the refresh's turn."""
+    """The kill comes after the commit: the next run commits again; the refresh deals with foreign commits."""
     last = _fragments(shop)
     store = open_store(shop.lake)
 

@@ -54,7 +54,7 @@ class Shop:
         self.cuts = 0
 
     def cut(self) -> None:
-        """One row more, and a cut that has it."""
+        """Insert a row, and return the cut that has it."""
         rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _lp_text string")
         commit = CommitInfo("test", self.cuts + 1, "{}")
         path = self.paths.url(self.paths.current(T))
@@ -67,11 +67,11 @@ class Shop:
         write_cut(self.store, self.paths, cut)
 
     def refresh(self, view: str | None = None) -> None:
-        """All views, or one."""
+        """Refresh all views, or one."""
         step.refresh(self.config, view, self.spark)
 
     def opened(self) -> tuple[dict[str, int], list[int]]:
-        """Both views together: the cut of the source, and how many rows each has."""
+        """Open both views together: return the source's cut, and the number of rows of each."""
         position = open_views(self.spark, self.config, self.views)
         return {source: int(number) for source, number in position.sources.items()}, [
             position.view(v).count() for v in self.views
@@ -80,14 +80,14 @@ class Shop:
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Shop:
-    """With one cut."""
+    """Return a lake with one cut."""
     result = Shop(spark, tmp_path)
     result.cut()
     return result
 
 
 def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is compacted meanwhile; and they are opened if one refresh brought all of them."""
+    """Compactions meanwhile don't matter; the views are opened together if one refresh wrote all of them."""
 
     def cut_after(*args: Any, **kwargs: Any) -> Any:
         result = refresh_view(*args, **kwargs)
@@ -107,7 +107,7 @@ def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.Mon
 
 
 def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
-    """The rows that the view has at just that cut, whatever came later, and no hidden column; else what to do is said."""
+    """A view has its rows at just that cut, whatever came later, and no hidden column; otherwise the error has a remedy."""
 
     def opened(position: int) -> OpenedLake:
         return open_lake(shop.spark, shop.lake, position)
@@ -132,7 +132,7 @@ def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
 
 
 def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
-    """At the cut it stands at, whatever has come since; not if its definition is another now."""
+    """The audit reads the view's own cut, whatever came later; a view with a new definition is not audited."""
 
     def audited() -> tuple[str, str]:
         proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"])
@@ -156,7 +156,7 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
 
 
 def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
-    """The reason and the way out are told, and the other view is audited."""
+    """The reason and the remedy are reported, and the other view is audited."""
     shop.refresh()
     path = Path(view_path(shop.lake, "a"))
     (commit,) = (path / "_delta_log").glob("*.json")
@@ -173,7 +173,7 @@ def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk_is_not_taken_for_a_damaged_view(shop: Shop) -> None:
-    """One error that says so, and no advice to move the view's table away; it goes on when there is room."""
+    """The error names the full disk, without advice to move the view's table away; the next run with room succeeds."""
     disk = Path(shop.lake) / "views"
     disk.mkdir(exist_ok=True)
     done = subprocess.run(

@@ -63,7 +63,7 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
 
 @pytest.mark.full
 def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: Path, spark: SparkSession) -> None:
-    """It is recorded as not compared each time; the other view and the history are recorded as equal."""
+    """The damaged view is recorded as not compared each time; the other view and the history are recorded as equal."""
     table = TableName("public", "t")
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY)",

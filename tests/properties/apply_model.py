@@ -103,7 +103,7 @@ class Table:
     strategies: set[WriteStrategy] = field(default_factory=set)
 
     def value(self, spark_type: str) -> Any:
-        """Any value of a type, few of each, so that keys come back."""
+        """Return a value of a type, out of a few, so that keys come back."""
         rng = self.rng
         match spark_type:
             case "bigint" | "int":
@@ -161,7 +161,7 @@ class Table:
         return self.session.createDataFrame(pa.table(arrays, names=[n for n, _ in chosen]), schema)
 
     def keys(self, keys: Sequence[Key]) -> DataFrame:
-        """Keys that go, each with a number of its own if the dictionary has a row of it."""
+        """Keys that go, each with a number if the dictionary has a row of it."""
         kind = replace(self.kind, columns=(*self.kind.columns[: self.kind.key], (FIRST, "bigint")))
         numbered = [(*key, 100 + n if key in self.rows else None) for n, key in enumerate(keys)]
         return replace(self, kind=kind).frame(numbered)
@@ -178,7 +178,7 @@ class Table:
         self.take(Batch([], list(rows)), self._apply(NetChange(images=images), create=TableSpec()))
 
     def send(self, batch: Batch, *, literals: bool = True, **changed: Any) -> Applied:
-        """One commit of a batch; the model follows when it has been made, and says which of the keys have a row."""
+        """Commit a batch; the model follows once it is committed, and returns which of the keys have a row."""
         deletes = None if batch.truncate else self.keys(batch.deletes)
         existing = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
         images = self.frame(batch.images) if batch.images or batch.truncate else None

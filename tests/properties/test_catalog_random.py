@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.catalog.differences import Verdict
+from lakeproof.catalog.differences import Consequence
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained
@@ -37,7 +37,7 @@ class Source:
     done: list[str] = field(default_factory=list)
 
     def run(self, text: str, *names: str) -> None:
-        """One statement; `{}` stand for names."""
+        """Run a statement; `{}` stand for names."""
         statement = SQL(text).format(*map(Identifier, names))
         self.done.append(statement.as_string(None))
         self.drained.database.execute(statement)
@@ -122,18 +122,18 @@ def source(database: Database, tmp_path: Path) -> Source:
     return result
 
 
-def alter(source: Source, table: str) -> Verdict | None:
-    """One random thing done to a table, and what that calls for; None for nothing."""
+def alter(source: Source, table: str) -> Consequence | None:
+    """Do something random to a table, and return its consequence; None for none."""
     root = table in ROOTS
     kind = source.rng.choice(["silent", "harmless", "harmless", "applied", "nothing"])
     if kind == "silent":
         source.rng.choice(SILENT_ROOT if root else SILENT)(source, table)
-        return Verdict.SNAPSHOT
+        return Consequence.SNAPSHOT
     if kind == "harmless":
         source.rng.choice(HARMLESS_ROOT if root else HARMLESS)(source, table)
     if kind == "applied" and not root:
         source.rng.choice(APPLIED)(source, table)
-        return Verdict.APPLY
+        return Consequence.APPLY
     return None
 
 
@@ -154,22 +154,22 @@ def round_of(source: Source) -> None:
     source.done.clear()
     first = source.drained.chain().next_number
     begun = source.drained.database.end_of_wal()
-    expected: dict[str, Verdict] = {}
+    expected: dict[str, Consequence] = {}
     for table in source.rng.sample(TABLES, source.rng.randrange(5)):
         change(source)
-        verdict = alter(source, table)
-        if verdict is not None:
-            expected[table] = verdict
+        consequence = alter(source, table)
+        if consequence is not None:
+            expected[table] = consequence
     if source.rng.random() < 0.3 and not set(MOODY) & expected.keys():
         number = source.next()
         source.run(f"ALTER TYPE mood RENAME VALUE 'a{source.label}' TO 'a{number}'")
         source.label = number
-        expected |= dict.fromkeys(MOODY, Verdict.SNAPSHOT)
+        expected |= dict.fromkeys(MOODY, Consequence.SNAPSHOT)
     ended = source.drained.database.end_of_wal()
     change(source)
     source.drained.drain()
     actual = records_after(source, first)
-    named = {c.table.name: c.verdict for r in actual for c in r.changes if c.verdict is not Verdict.IGNORE}
+    named = {c.table.name: c.consequence for r in actual for c in r.changes if c.consequence is not Consequence.IGNORE}
     assert named == expected, f"seed {SEED}: {source.done}"
     for record in actual:
         assert record.lower_lsn is not None
@@ -188,6 +188,6 @@ def test_every_table_that_an_alter_affects_is_named_and_no_other(source: Source)
 
 @pytest.mark.full
 def test_every_table_that_an_alter_affects_is_named_in_many_rounds(source: Source) -> None:
-    """The same for longer."""
+    """The same test runs for longer."""
     for _ in range(150):
         round_of(source)

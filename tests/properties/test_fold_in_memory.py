@@ -94,7 +94,7 @@ def before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable, 
 
 
 def test_large_rows_stay_in_the_lake(spark: SparkSession) -> None:
-    """Of a row with more bytes than its share only the key comes to the driver."""
+    """Only the key of a row with more bytes than its share comes to the driver."""
     rows = spark.createDataFrame(
         [(1, "x" * 9, None, []), (2, "x", b"\0" * 9, []), (3, None, None, ["y" * 9]), (4, None, None, None)],
         "id int, a string, b binary, c array<string>",

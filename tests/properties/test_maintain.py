@@ -69,7 +69,7 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         before = {t: rows_of(pinned.table(SOURCE, t, hidden=True), source.tables[t].version) for t in (LINES, BAG)}
         planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
         assert set(planned.optimized) == {LINES, BAG}
-        with pytest.raises(TransientError, match="told to stop"):
+        with pytest.raises(TransientError, match="asked to stop"):
             maintain(
                 nothing_kept, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER), cast("Stop", StopsAfter(2))
             )
@@ -178,7 +178,7 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.full
-def test_what_has_left_history_is_still_told_of_by_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
+def test_cuts_still_name_rows_that_have_left_history(spark: SparkSession, tmp_path: Path) -> None:
     """A truncate that has left: the changes up to its cut have its deletes, and history's low end does not go back."""
     rng, source = begun(tmp_path)
     config = policy(tmp_path, history_s=1, cuts_s=1_000 * 86_400, small_files=1000)

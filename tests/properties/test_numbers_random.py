@@ -23,7 +23,7 @@ pytestmark = pytest.mark.postgres
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 _NUMBERS: LiteralString = """SELECT attname::text, attnum FROM pg_attribute
 WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"""
-# Each change of rows leaves one here, with what the catalog said.
+# Each change of rows leaves one here, with what the catalog had.
 _SEEN: LiteralString = """INSERT INTO seen (numbers) SELECT json_object_agg(attname, attnum)::text FROM pg_attribute
 WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"""
 
@@ -33,7 +33,7 @@ def _see(cursor: psycopg.Cursor[Any]) -> None:
 
 
 def _wrong(rows: list[tuple[Any, dict[str, Any]]], after: set[int], *, apart: bool) -> list[str]:
-    """Of a batch's rows, what was wrong in their schemas; `after` are the numbers that are there at its end."""
+    """Return the mistakes in the schemas of a batch's rows; `after` are the numbers at its end."""
     wrong, seen = [], []
     for version, row in rows:
         if version.table.name == "t":
@@ -52,7 +52,7 @@ def _wrong(rows: list[tuple[Any, dict[str, Any]]], after: set[int], *, apart: bo
 
 @pytest.mark.parametrize(("apart", "rounds"), [(True, 6), (False, 6), pytest.param(True, 60, marks=pytest.mark.full)])
 def test_rows_land_with_the_numbers_that_they_had(drained: Drained, rounds: int, *, apart: bool) -> None:
-    """None is wrong; and if everything can be told apart, none is unknown."""
+    """No number is wrong; if all columns can be distinguished, none is unknown."""
     chance = random.Random(SEED)
     database = drained.database
     database.execute("CREATE TABLE seen (id serial PRIMARY KEY, numbers text)")

@@ -89,7 +89,7 @@ def _places(past: Past, count: int) -> list[int]:
 
 @pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.full)])
 def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: int) -> None:
-    """At cuts, between them, before the first one: every table that was copied by then is what the source was."""
+    """At cuts, between them and before the first one, every table copied by then equals the source."""
     for place in _places(past, count):
         actual = lakeproof.as_of(spark, past.lake, str(Lsn(place)))
         assert actual.position == Lsn(place)
@@ -121,7 +121,7 @@ def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession,
 
 
 def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
-    """By newest, number, position and time: the newest cut that does not go past what was asked."""
+    """Newest, number, position and time select the newest cut that is not later than requested."""
     store, paths = past.source.store, past.source.paths
     cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
@@ -213,7 +213,7 @@ def _delivered(given: CutChanges, past: Past) -> dict[tuple[str, int], list[tupl
 
 
 def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past) -> None:
-    """From nothing: what comes and goes with each cut makes the next one, and nothing goes that was not there."""
+    """Starting from nothing, each cut's changes lead to the next cut, and only existing rows are deleted."""
     actual = _delivered(lakeproof.changes(spark, past.lake, 0), past)
     for table, simulated in past.source.tables.items():
         rows: Counter[Row] = Counter()
@@ -230,7 +230,7 @@ def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past)
 
 
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, tmp_path: Path) -> None:
-    """It breaks off in a batch, which comes again with the same cuts; together: the batch result, no cut twice."""
+    """The stream breaks off in a batch, which comes again with the same cuts; the total is the batch result."""
     given: list[tuple[int, int]] = []
     kept: dict[tuple[int, int], object] = {}
 
@@ -242,8 +242,9 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, past: Past, t
         kept[given[-1]] = actual
 
     def run() -> None:
-        options = lakeproof.SubscribeOptions(cuts_per_batch=1, available_now=True)
-        query = lakeproof.subscribe(spark, past.lake, deliver, checkpoint=tmp_path / "checkpoint", options=options)
+        query = lakeproof.subscribe(
+            spark, past.lake, deliver, checkpoint=tmp_path / "checkpoint", cuts_per_batch=1, available_now=True
+        )
         query.awaitTermination(300)
         assert not query.isActive
 

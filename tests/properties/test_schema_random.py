@@ -57,7 +57,7 @@ def _draining(config: Config, database: Database) -> Iterator[None]:
 def test_a_lake_under_random_ddl_ends_equal(
     database: Database, spark: SparkSession, tmp_path: Path, number: int, steps: int
 ) -> None:
-    """Whatever could not be followed is held alone; a snapshot of it ends that. Then a proof finds nothing."""
+    """Only tables that could not be followed are held; a snapshot ends that. Then a proof finds no difference."""
     chance = random.Random(SEED + number)
     tables = [Altering(database, f"t{i}", chance, bag=i == 2) for i in range(3)]
     names = [TableName("public", f"t{i}") for i in range(3)]
@@ -94,7 +94,7 @@ class KilledError(Exception):
 
 @contextmanager
 def _killed_at(place: str) -> Iterator[None]:
-    """Whoever comes to a failpoint goes no further."""
+    """Raise KilledError at the failpoint `place`."""
 
     def fail(name: str) -> None:
         if name == place:

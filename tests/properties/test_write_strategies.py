@@ -22,7 +22,7 @@ from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.self_test import unsupported_reason
-from lakeproof.lake.delta.unnamed_commits import settle
+from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import DriftedError
 from tests.properties.apply_model import Batch, Kind, Table
@@ -80,7 +80,7 @@ def test_a_strategy_does_what_the_contract_says(
 
 
 def _replay(table: Table) -> None:
-    """The same number again, on the version that it was made on: refused, since Delta would skip it in silence."""
+    """Commit the same number again on the same version: it is refused, since Delta would skip it in silence."""
     session, names = table.session, table.kind.names
     # A batch may come to nothing, and make no commit; this one does not.
     new = table.key()
@@ -118,10 +118,10 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("strategy", ASKED_FOR)
-def test_rows_that_are_not_what_the_changes_follow_on_are_told_at_the_next_touch(
+def test_drifted_rows_are_reported_at_the_next_touch(
     spark: SparkSession, tmp_path: Path, strategy: WriteStrategy
 ) -> None:
-    """Whatever drifted, also if the number of rows is right: nothing is committed, by literals and by a join."""
+    """Any drift is found, even if the number of rows is right: nothing is committed, by literals or by a join."""
     kind = Kind("drifted", (("id", "bigint"), V), 1)
     table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(8) if n != 7])
@@ -182,7 +182,7 @@ def test_deletion_vectors_are_used(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Held:
-    """A commit by vectors in a thread of its own, which stands right before its end."""
+    """A commit by vectors in its own thread, which stands right before its end."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, table: Table, batch: Batch, flag: Path) -> None:
         monkeypatch.setattr(failpoints, "_ARMED", failpoints.Armed.parse(f"apply.before_commit@hold:{flag}"))
@@ -197,7 +197,7 @@ class Held:
     def _run(self, table: Table, batch: Batch) -> None:
         try:
             table.send(batch)
-        except BaseException as error:  # noqa: BLE001  told to the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised again in the test's own thread
             self.error = error
 
     def go_on(self) -> BaseException | None:
@@ -208,7 +208,7 @@ class Held:
 
 
 def make_table(spark: SparkSession, path: Path) -> Table:
-    """Four rows in two files, in a JVM that has had its try on a scratch table: that passes the failpoint too."""
+    """Write four rows in two files, in a JVM that has passed the self-test, which passes the failpoint too."""
     assert unsupported_reason(spark) is None
     kind = Kind("raced", (("id", "bigint"), V), 1, files=2)
     table = Table(spark.newSession(), str(path / "table"), kind, AUTO, random.Random(SEED))
@@ -235,7 +235,7 @@ def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
 def test_of_two_writers_of_one_cycle_the_loser_stops(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same number by the other strategy meanwhile: one commit; on top of it the number is refused, without it made."""
+    """The other strategy commits the same number meanwhile: one commit stands, and the number is then refused."""
     table = make_table(spark, tmp_path)
     batch = Batch([(1,), (2,)], [(2, "new")])
     held = Held(monkeypatch, table, batch, tmp_path / "flag")
@@ -247,7 +247,7 @@ def test_of_two_writers_of_one_cycle_the_loser_stops(
     with pytest.raises(InvariantError, match="already"):
         table.send(batch)
     assert newest_version(table.path) == other.version
-    settle(table.session, table.path, table.version, lambda commit: "conformance" in commit.txns)
+    clean_log(table.session, table.path, table.version, lambda commit: "conformance" in commit.txns)
     assert newest_version(table.path) == table.version
     assert table.send(batch).strategy is VECTORS
     table.check()
@@ -258,7 +258,7 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, mo
     table = make_table(spark, tmp_path)
     batch = Batch([(1,)], [])
     held = Held(monkeypatch, table, batch, tmp_path / "flag")
-    # In a session of its own: in the held one a commit would carry the held one's number.
+    # In its own session: in the held one a commit would carry the held one's number.
     stranger = Table(spark.newSession(), table.path, table.kind, MERGE, table.rng)
     stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
     assert isinstance(held.go_on(), TransientError)

@@ -27,7 +27,7 @@ T = TableName("public", "t")
 
 
 def test_what_history_was_not_given_is_refused(database: Database, tmp_path: Path, spark: SparkSession) -> None:
-    """And what it was given is exact, through a copy too."""
+    """Positions that history covers are exact, through a copy too."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 5) i",

@@ -35,7 +35,7 @@ ATTEMPTS_MAX = 30
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 31))])
-def test_whatever_fails_each_attempt_is_whole_or_nothing(drained: Drained, proxy: Proxy, seed: int) -> None:
+def test_each_attempt_is_whole_or_nothing_after_any_failure(drained: Drained, proxy: Proxy, seed: int) -> None:
     """Tried again until one comes through, amid writers: only TransientErrors, and the landing begins once."""
     _filled(drained)
     drawn = random_faults(SEED * 1000 + seed, share=0.3, bytes_max=900_000, ends=(End.CUT, End.RESET, End.HALF))

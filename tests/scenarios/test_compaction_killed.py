@@ -93,7 +93,7 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
 
 @pytest.mark.full
 def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Both tables are renamed a column and widened a key in one cycle; each Delta table has one commit of it."""
+    """Each of two tables renames a column and widens a key in one cycle; each Delta table has one commit of it."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in TABLES[:2]])
     config = make_config(tmp_path)
@@ -131,7 +131,7 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
 def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As the system does it when there is no memory left; nothing of Java's is in what the process says."""
+    """The kill is like the system's when memory runs out; the message has nothing of Java's."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, make_tables())
     config = make_config(tmp_path)

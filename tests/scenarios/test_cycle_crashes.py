@@ -71,7 +71,7 @@ def _check(source: SimulatedSource, lake: StandIn, cut: Cut) -> None:
 
 
 @pytest.mark.parametrize("rounds", [60, pytest.param(600, marks=pytest.mark.full)])
-def test_whatever_crashes_where_each_cut_is_one_state_of_the_source(
+def test_each_cut_is_one_state_of_the_source_after_any_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     """Transactions over three tables, one of which enters later; snapshots again; cycles of a few rows."""

@@ -61,7 +61,7 @@ def test_a_renamed_database_is_followed_on(database: Database, tmp_path: Path) -
 
 
 def test_another_database_that_has_the_old_name_is_refused(database: Database, tmp_path: Path) -> None:
-    """Its OID is another one; nothing of it is read."""
+    """The other database has another OID, and is not read."""
     database.execute("CREATE TABLE items (id int PRIMARY KEY, v text)", "CREATE PUBLICATION shop FOR TABLE items")
     shop = Drained(database, tmp_path / "lake")
     bootstrap(shop.config(), SOURCE)

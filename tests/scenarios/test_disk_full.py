@@ -50,7 +50,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _filled(disk: Path, left_bytes: int) -> Iterator[None]:
-    """All but `left_bytes` of the disk belongs to someone else."""
+    """Fill the disk with a foreign file, but for `left_bytes`."""
     ballast = disk / "ballast"
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     ballast.write_bytes(b"\0" * max(0, free - left_bytes))
@@ -60,7 +60,7 @@ def _filled(disk: Path, left_bytes: int) -> Iterator[None]:
         ballast.unlink()
 
 
-def _told(process: subprocess.Popen[str], words: str) -> str:
+def _wait_for_line(process: subprocess.Popen[str], words: str) -> str:
     """The first line about it."""
     assert process.stderr is not None
     lines = [process.stderr.readline()]
@@ -93,7 +93,7 @@ def test_a_lasting_drain_waits_for_room_and_goes_on(database: Database, disk: Pa
     with shop.running("stopped", **LIMITS) as process:
         with _filled(disk, left_bytes):
             database.execute(_MUCH)
-            assert str(disk / "lake") in _told(process, "No space left on device")
+            assert str(disk / "lake") in _wait_for_line(process, "No space left on device")
             assert shop.confirmed_flush() <= shop.chain().end
             assert len(shop.folded()[ITEMS]) == 1
             assert process.poll() is None
@@ -136,7 +136,7 @@ def test_a_spill_without_room_is_named_and_the_drain_goes_on_when_there_is(
     with shop.running("stopped", spill_bytes=100_000, spill_bytes_max=bytes_max, **LIMITS) as process:
         with _filled(disk, 64 << 10):
             database.execute(_SOME)
-            assert str(disk) in _told(process, reason)
+            assert str(disk) in _wait_for_line(process, reason)
             assert len(shop.folded()[ITEMS]) == 1
             assert process.poll() is None
         wait_until(lambda: len(shop.folded()[ITEMS]) == 12001)
@@ -146,7 +146,7 @@ def test_a_spill_without_room_is_named_and_the_drain_goes_on_when_there_is(
 
 
 def test_a_bootstrap_without_room_leaves_nothing_that_counts(database: Database, disk: Path) -> None:
-    """One error; no snapshot is visible; the next one, with room, goes on with the slot that the first one made."""
+    """The bootstrap reports one error and leaves no visible snapshot; the next one, with room, goes on with its slot."""
     database.execute(
         "CREATE PUBLICATION pub FOR ALL TABLES", "CREATE TABLE items (id int PRIMARY KEY, note text)", _MUCH
     )

@@ -24,7 +24,7 @@ from tests.fix_proxy import End, Fault, Proxy
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1}
-# A drain that is told while it waits ends within this; a server's own patience is 60 s.
+# A drain that is asked while it waits ends within this; a server's own patience is 60 s.
 AT_ONCE_S = 10.0
 # Stands for the number of bytes until the stream begins.
 START = -1
@@ -32,7 +32,7 @@ START = -1
 
 @pytest.fixture
 def items(drained: Drained) -> Drained:
-    """One table, and a landing that has begun."""
+    """Create a table, and begin a landing."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
     drained.begin()
     return drained
@@ -48,7 +48,7 @@ def items(drained: Drained) -> Drained:
         pytest.param("drain.after_ack", signal.SIGTERM, marks=pytest.mark.full),
     ],
 )
-def test_told_in_the_middle_it_finishes_what_is_complete(
+def test_asked_in_the_middle_it_finishes_complete_transactions(
     items: Drained, tmp_path: Path, place: str, how: signal.Signals
 ) -> None:
     """The segment that is being made is made, and the slot hears of it; what is open comes again."""
@@ -58,7 +58,7 @@ def test_told_in_the_middle_it_finishes_what_is_complete(
         items.database.execute("INSERT INTO items SELECT g, 'n' FROM generate_series(1, 200) g")
         with items.running("stopped", f"{place}@hold:{here}", **LIMITS) as process:
             wait_until(here.exists)
-            _told_and_held_no_more(process, how, here)
+            _asked_and_released(process, how, here)
         chain = items.chain()
         assert items.confirmed_flush() == chain.end
         if place != "drain.received":
@@ -68,13 +68,13 @@ def test_told_in_the_middle_it_finishes_what_is_complete(
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
 
 
-def test_told_while_it_waits_for_the_slot_it_ends_at_once(items: Drained) -> None:
-    """Someone else holds it; and told nothing, it goes on as soon as the slot is free."""
+def test_asked_while_it_waits_for_the_slot_it_ends_at_once(items: Drained) -> None:
+    """Somebody else holds the slot; a drain that is not asked to stop goes on as soon as it is free."""
     stranger = ReplicationStream.open(SecretStr(items.dsn), items.slot, ["shop"], items.chain().end)
     try:
         with items.running("stopped", **LIMITS) as waiting, items.running("stopped", **LIMITS) as patient:
             for process in (waiting, patient):
-                _told(process, "in use by process")
+                _wait_for_line(process, "in use by process")
             _ends_at_once(waiting)
             items.database.execute("INSERT INTO items VALUES (1, 'n')")
             stranger.close()
@@ -85,13 +85,13 @@ def test_told_while_it_waits_for_the_slot_it_ends_at_once(items: Drained) -> Non
     assert items.confirmed_flush() == items.chain().end
 
 
-def test_told_while_the_server_is_away_it_ends_at_once(items: Drained, proxy: Proxy) -> None:
-    """In the middle of its backoff."""
+def test_asked_while_the_server_is_away_it_ends_at_once(items: Drained, proxy: Proxy) -> None:
+    """The request comes in the middle of a backoff."""
     through = Drained(replace(items.database, dsn=proxy.dsn(items.dsn)), items.lake)
     proxy.refusing = True
     with through.running("stopped", **LIMITS) as process:
         for _ in range(4):
-            _told(process, "drain.reconnect")
+            _wait_for_line(process, "drain.reconnect")
         _ends_at_once(process)
 
 
@@ -112,7 +112,7 @@ def test_told_while_the_server_is_away_it_ends_at_once(items: Drained, proxy: Pr
         (3, 900, "stopped"),
     ],
 )
-def test_told_while_a_server_says_nothing_it_ends_at_once(
+def test_asked_while_a_server_is_silent_it_ends_at_once(
     items: Drained, proxy: Proxy, number: int, after_bytes: int, until: str
 ) -> None:
     """The connection stays, and no answer comes: TCP sees no fault, and libpq would wait for ever."""
@@ -131,7 +131,7 @@ def test_told_while_a_server_says_nothing_it_ends_at_once(
     assert items.folded()[ITEMS] == [(1, "n")]
 
 
-def test_told_while_a_catalog_is_locked_it_ends_at_once(items: Drained) -> None:
+def test_asked_while_a_catalog_is_locked_it_ends_at_once(items: Drained) -> None:
     """A DBA's migration holds pg_publication, which every start reads."""
     with psycopg.connect(items.dsn) as migration:
         migration.execute("LOCK TABLE pg_catalog.pg_publication IN ACCESS EXCLUSIVE MODE")
@@ -152,7 +152,7 @@ def _bytes_before_the_stream(items: Drained, proxy: Proxy) -> int:
         return proxy.passed()[-1]
 
 
-def _told_and_held_no_more(process: subprocess.Popen[str], how: signal.Signals, here: Path) -> None:
+def _asked_and_released(process: subprocess.Popen[str], how: signal.Signals, here: Path) -> None:
     process.send_signal(how)
     here.unlink()
     _, err = process.communicate(timeout=180)
@@ -167,9 +167,9 @@ def _ends_at_once(process: subprocess.Popen[str]) -> None:
     assert time.monotonic() - begun < AT_ONCE_S
 
 
-def _told(process: subprocess.Popen[str], words: str) -> None:
+def _wait_for_line(process: subprocess.Popen[str], words: str) -> None:
     assert process.stderr is not None
     line = "first"
     while words not in line:
         line = process.stderr.readline()
-        assert line, f"it ended without telling {words!r}"
+        assert line, f"it ended without reporting {words!r}"

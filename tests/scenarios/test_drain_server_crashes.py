@@ -1,6 +1,6 @@
 """The server crashes and restarts under load, again and again: the drain connects by itself, and nothing is lost or doubled.
 
-After a crash the server has forgotten some of what it was told (PostgreSQL saves a slot's position now and then); the drain
+After a crash the server has forgotten some acknowledgements (PostgreSQL saves a slot's position now and then); the drain
 asks for what comes after its own chain's end, so nothing comes twice.
 """
 
@@ -35,7 +35,7 @@ LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1}
 
 @pytest.fixture
 def server(make_server: MakeServer) -> Iterator[EmbeddedPostgres]:
-    """One of its own, which syncs what it commits and keeps its cluster when it is stopped."""
+    """Start a server, which syncs its commits and keeps its cluster when it is stopped."""
     folder = Path(tempfile.mkdtemp(prefix="lakeproof-crash-"))
     folder.chmod(0o755)
     result = make_server(state=folder / "pg")

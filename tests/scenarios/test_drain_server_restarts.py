@@ -36,7 +36,7 @@ def state() -> Iterator[Path]:
 def test_a_fast_shutdown_is_acknowledged_at_once_and_the_drain_goes_on_afterwards(
     make_server: MakeServer, state: Path, tmp_path: Path
 ) -> None:
-    """With a flush interval of ten minutes: the server's pings end the segment."""
+    """The flush interval is ten minutes: the server's pings end the segment."""
     with make_server(state=state / "pg") as server, new_database(server) as database:
         database.execute("CREATE PUBLICATION shop FOR ALL TABLES", "CREATE TABLE items (id int PRIMARY KEY)")
         drained = Drained(database, tmp_path / "lake")

@@ -23,7 +23,7 @@ ITEMS = TableName("public", "items")
 
 @pytest.mark.parametrize("until", ["stopped", "caught_up"])
 def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, tmp_path: Path, until: str) -> None:
-    """It stops even if it would connect again."""
+    """The zombie stops even if it would connect again."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
     drained.begin()
     drained.database.execute("INSERT INTO items SELECT g, 'first' FROM generate_series(1, 100) g")
@@ -54,7 +54,7 @@ def test_a_zombie_that_wakes_loses_and_does_not_acknowledge(drained: Drained, tm
 
 
 def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained: Drained, tmp_path: Path) -> None:
-    """It wakes when its link's number is free again: its link then stands below the base, above the one that is kept."""
+    """It wakes when its manifest's number is free again, and puts a manifest between the kept one and the chain's start."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY, note text)")
     drained.begin()
     drained.database.execute("ALTER TABLE items ADD COLUMN price numeric")

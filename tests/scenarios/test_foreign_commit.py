@@ -18,7 +18,7 @@ from lakeproof.commands.status import status
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.cycle import foreign_commits as strays
+from lakeproof.lake.cycle import foreign_commits as foreign_commits_module
 from lakeproof.lake.cycle import history_commit
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import WayOut
@@ -27,7 +27,7 @@ from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from tests.crashing_delta import Crash
 from tests.fix_postgres import Database
-from tests.foreign_commits import NAMES, begun, place, stray, write
+from tests.foreign_commits import NAMES, begun, foreign_commit, place, write
 from tests.lake_steps import check, run_compact
 from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import rows_of
@@ -37,16 +37,16 @@ pytestmark = pytest.mark.spark
 TWO = ("deleted", "good")
 
 
-def commit_strays(spark: SparkSession, source: SimulatedSource) -> None:
+def commit_foreign(spark: SparkSession, source: SimulatedSource) -> None:
     """Somebody's session: rows taken away, rows invented, columns added, and an OPTIMIZE, which harms nobody."""
     current, history = ({n: place(source, layer, n) for n in NAMES} for layer in ("current", "history"))
-    stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", current["deleted"])
-    stray(spark, "ALTER TABLE THE_TABLE ADD COLUMN extra string", current["deleted"])
-    stray(spark, "UPDATE THE_TABLE SET extra = 'x', v = 'wrong'", current["deleted"])
-    stray(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE LIMIT 3", history["told"])
-    stray(spark, "UPDATE THE_TABLE SET v = 'wrong'", current["bag"])
-    stray(spark, "DELETE FROM THE_TABLE", history["bag"])
-    stray(spark, "OPTIMIZE THE_TABLE", current["good"])
+    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id < 5", current["deleted"])
+    foreign_commit(spark, "ALTER TABLE THE_TABLE ADD COLUMN extra string", current["deleted"])
+    foreign_commit(spark, "UPDATE THE_TABLE SET extra = 'x', v = 'wrong'", current["deleted"])
+    foreign_commit(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE LIMIT 3", history["history_only"])
+    foreign_commit(spark, "UPDATE THE_TABLE SET v = 'wrong'", current["bag"])
+    foreign_commit(spark, "DELETE FROM THE_TABLE", history["bag"])
+    foreign_commit(spark, "OPTIMIZE THE_TABLE", current["good"])
 
 
 def states_equal(
@@ -62,19 +62,19 @@ def states_equal(
 
 
 @pytest.mark.full
-def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: SparkSession, tmp_path: Path) -> None:
-    """In current, in history, in both, with other columns; the tables are as they were before, at cuts and between them."""
+def test_foreign_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Foreign commits to current, history or both, or with other columns; the tables stay as before, at and between cuts."""
     source, config = begun(tmp_path)
     run_compact(spark, config)
     first = open_lake(spark, config).cuts[SOURCE]
-    commit_strays(spark, source)
+    commit_foreign(spark, source)
     write(source, range(10, 20))
     (report,) = run_compact(spark, config)
 
     held = {t.name: h for t, h in report.held.items()}
     assert {name: h.reason for name, h in held.items()} == {
         "deleted": "its current table: version 1 was committed by someone else",
-        "told": "its history table: version 1 was committed by someone else",
+        "history_only": "its history table: version 1 was committed by someone else",
         "bag": "its history table: version 1 was committed by someone else",
     }
     assert {h.way_out for h in held.values()} == {WayOut.SNAPSHOT}
@@ -93,21 +93,21 @@ def test_stray_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Spar
     write(source, range(40, 50))
     run_compact(spark, config)
     states_equal(spark, source, config, NAMES, middle)
-    _history_adds_up(spark, source, config, ("told",))
+    _history_adds_up(spark, source, config, ("history_only",))
     check(spark, config, source, list(NAMES))
 
 
 def _history_adds_up(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...]) -> None:
-    """Current made from history alone is current: no stray row is left in either."""
+    """Current made from history alone is current: no foreign row is left in either."""
     maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[TableName("app", name) for name in names]))
     check(spark, config, source, list(names))
 
 
 @pytest.mark.parametrize("layer", [pytest.param("history", marks=pytest.mark.full), "current"])
-def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
+def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
 ) -> None:
-    """Between the look and the commit: what the cycle had written of the table is in no cut, and is taken back later."""
+    """The commit comes after the check: no cut names what the cycle had written of the table, and it is taken back later."""
     source, config = begun(tmp_path, TWO)
     run_compact(spark, config)
     write(source, range(10, 20))
@@ -121,7 +121,7 @@ def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
         with lock:
             if name == "cycle.after_history" and not done and (log / f"{1:020d}.json").exists():
                 done.append(name)
-                stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, layer, "deleted"))
+                foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, layer, "deleted"))
 
     monkeypatch.setattr(history_commit, "failpoint", pass_by)
     (report,) = run_compact(spark, config)
@@ -129,7 +129,7 @@ def test_a_stray_commit_amid_a_cycle_is_noticed_at_once(
     if layer == "current":
         message = "its current table: version 1 was committed by someone else"
         assert {t.name: h.reason for t, h in report.held.items()} == {"deleted": message}
-        # The history that the cycle had written is as foreign as the stray commit.
+        # The history that the cycle had written is as foreign as the foreign commit.
     write(source, range(20, 30))
     (report,) = run_compact(spark, config)
     assert {t.name for t in report.held} == {"deleted"}
@@ -150,7 +150,7 @@ def test_a_repair_that_is_killed_is_finished(
     source, config = begun(tmp_path, ("bag", "good"))
     run_compact(spark, config)
     for layer in ("current", "history"):
-        stray(spark, "DELETE FROM THE_TABLE", place(source, layer, "bag"))
+        foreign_commit(spark, "DELETE FROM THE_TABLE", place(source, layer, "bag"))
     write(source, range(10, 20))
     run_compact(spark, config)
     source.snapshot(["bag"])
@@ -160,12 +160,12 @@ def test_a_repair_that_is_killed_is_finished(
         if name == "cycle.after_restore":
             raise Crash(name)
 
-    monkeypatch.setattr(strays, "failpoint", crash)
+    monkeypatch.setattr(foreign_commits_module, "failpoint", crash)
     for _ in ("history", "current"):
         with pytest.raises(Crash):
             run_compact(spark, config)
         if again:
-            stray(spark, "DELETE FROM THE_TABLE WHERE id > 5", place(source, "current", "bag"))
+            foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id > 5", place(source, "current", "bag"))
     monkeypatch.undo()
     run_compact(spark, config)
     assert not open_lake(spark, config).cuts[SOURCE].held
@@ -179,7 +179,7 @@ def test_maintenance_holds_such_a_table_and_goes_on(spark: SparkSession, tmp_pat
     run_compact(spark, config)
     write(source, range(10, 20))
     run_compact(spark, config)
-    stray(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, "current", "deleted"))
+    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, "current", "deleted"))
     config = policy(tmp_path, small_files=2, history_s=1.0)
     done = maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
     assert done.cycles
@@ -219,7 +219,7 @@ def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -
         check(spark, config, source, list(TWO))
 
     commit_as_ours(spark, source, config, 78)
-    stray(spark, "OPTIMIZE THE_TABLE", place(source, "current", "deleted"))
+    foreign_commit(spark, "OPTIMIZE THE_TABLE", place(source, "current", "deleted"))
     write(source, range(30, 40))
     source.snapshot(["deleted"])
     write(source, range(40, 50))
@@ -232,7 +232,7 @@ def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.full
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+def test_foreign_rows_under_a_real_server(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Rows deleted in one table and invented in another: `status` has both and their remedy, which ends equal."""
     names = ("cut", "invented", "good")
     for name in names:
@@ -247,8 +247,8 @@ def test_stray_rows_under_a_real_server(database: Database, tmp_path: Path, spar
     assert prove(config, "shop", None, spark).equal
     paths = LakePaths(config.lake, "shop")
     current, history = (paths.current(TableName("public", "cut")), paths.history(TableName("public", "invented")))
-    stray(spark, "DELETE FROM THE_TABLE WHERE id = 3", f"delta.{quoted(paths.url(current))}")
-    stray(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE", f"delta.{quoted(paths.url(history))}")
+    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id = 3", f"delta.{quoted(paths.url(current))}")
+    foreign_commit(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE", f"delta.{quoted(paths.url(history))}")
     for name in names:
         database.execute(SQL("UPDATE {} SET v = 'w' WHERE id < 9").format(Identifier(name)))
 

@@ -33,7 +33,7 @@ def _table(name: str) -> TableName:
 
 
 def _wrong(rows: pa.Table) -> pa.Table:
-    """Another value in every row."""
+    """Write another value into every row."""
     return rows.set_column(rows.column_names.index("v"), "v", pc.binary_replace_slice(rows.column("v"), 0, 1, "W"))
 
 

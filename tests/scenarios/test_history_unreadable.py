@@ -1,6 +1,6 @@
 """A file of history is gone: maintenance that reads it holds the table; a copy puts that right, with or without a backup.
 
-Seen once: maintenance told at each run to copy the table, no copy changed anything, and it never gave back what was old.
+Seen once: each run of maintenance advised to copy the table, no copy helped, and old data was never removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _cut(source: SimulatedSource) -> Cut:
 def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if a first copy is refused for something else; a file that was restored meanwhile keeps its history."""
+    """A first copy may be refused for another reason; a file that was restored meanwhile keeps its history."""
     rng, names = random.Random(1), [GOOD.name, GONE.name, RESTORED.name]
     tables = [SimulatedTable(schema(name, ITEM, ("id",), Identity.DEFAULT, oid)) for oid, name in enumerate(names, 1)]
     source, config = SimulatedSource(tmp_path, tables), policy(tmp_path, history_s=AGES_S)

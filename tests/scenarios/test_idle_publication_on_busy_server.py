@@ -24,7 +24,7 @@ def test_the_slot_follows_and_wal_is_bounded(drained: Drained) -> None:
             other.execute("INSERT INTO noise SELECT repeat('x', 8000) FROM generate_series(1, 2100)")
             end = other.end_of_wal()
             wait_until(lambda end=end: drained.confirmed_flush() >= end)  # type: ignore[misc]  # a default of a lambda
-            # The checkpoint tells the slot that nothing is running, which is what lets restart_lsn follow.
+            # The checkpoint records for the slot that nothing is running, which lets restart_lsn follow.
             other.execute("CHECKPOINT")
         wait_until(lambda: _retained(drained) < ROUND_BYTES)
         assert drained.database.end_of_wal() - start > ROUNDS * ROUND_BYTES

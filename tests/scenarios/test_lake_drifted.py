@@ -1,4 +1,4 @@
-"""The lake is not what the changes follow on: a row lost, left, doubled or moved is told at its key's next change.
+"""A lake that lacks, keeps, doubles or moves a row: the fault is reported at its key's next change.
 
 Seen once: a partition of another identity sent old keys of NULLs, which met no row, and nobody knew until a proof. Both ways
 of committing are held against each other in `tests/properties/test_write_strategies.py`.
@@ -75,7 +75,7 @@ def _move_there(source: SimulatedSource, table: SimulatedTable) -> None:
 
 
 def _both(source: SimulatedSource, table: SimulatedTable) -> None:
-    """As many rows are there as should be, and not the same."""
+    """Keep the number of rows right, but not the rows."""
     source.insert(table, _row(1, "again"))
     source.update(table, _row(50), _row(50, "new"))
 
@@ -108,7 +108,7 @@ def _deleted_after_truncate(source: SimulatedSource, table: SimulatedTable) -> N
     source._emit(table, Event("delete", (5, None)))
 
 
-# What happens unseen, and then seen; all but the last three are told.
+# A silent corruption, then a change that reveals it; all but the last three are reported.
 CASES: Mapping[str, tuple[Act, Act]] = {
     "updated": (_lost_insert, _update_it),
     "deleted": (_lost_insert, _delete_it),
@@ -164,10 +164,10 @@ def _changed(source: SimulatedSource) -> None:
 @pytest.mark.parametrize(
     "road", ["memory", "merge", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]
 )
-def test_a_drift_is_told_before_anything_is_committed_and_a_snapshot_heals_it(
+def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str, names: tuple[str, ...]
 ) -> None:
-    """In memory, by Spark, by MERGE, and with the changes since a first snapshot: the same tables are held."""
+    """All strategies (in memory, by Spark, by MERGE, since a first snapshot) hold the same tables."""
     strategy: Literal["auto", "merge"] = "merge" if road == "merge" else "auto"
     source, config = _begun(tmp_path, names), make_config(tmp_path, strategy=strategy)
     if road == "spark":

@@ -24,7 +24,7 @@ ALL = {"memory": "2g", "value_mb": 27, "documents": 150, "document_mb": 5, "upda
 
 @pytest.mark.parametrize("sizes", [SOME, ALL], ids=["some", "all"])
 def test_large_values_go_through_a_small_driver(database: Database, tmp_path: Path, sizes: dict[str, Any]) -> None:
-    """One value updated a few times, documents copied, a counter beside a value that does not change; then it is killed."""
+    """A value updated a few times, documents copied, a counter beside a value that does not change; then a kill."""
     database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
     given = {**sizes, "dsn": database.dsn, "lake": str(tmp_path), "slot": database.name}
     command = [sys.executable, "-m", "tests.large_values_process", json.dumps(given)]

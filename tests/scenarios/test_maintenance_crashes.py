@@ -39,8 +39,8 @@ STEPS = (
     "cycle.after_cut",
     "maintain.after_cuts",
     "maintain.after_tables",
-    "maintain.after_base",
-    "maintain.amid_links",
+    "maintain.after_start",
+    "maintain.amid_manifests",
     "maintain.after_landing",
 )
 # A quarter of an hour for all; which steps a run of few passes depends on its seed.

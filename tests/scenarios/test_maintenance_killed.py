@@ -48,8 +48,8 @@ STEPS = (
     "cycle.after_cut",
     "maintain.after_cuts",
     "maintain.after_tables",
-    "maintain.after_base",
-    "maintain.amid_links",
+    "maintain.after_start",
+    "maintain.amid_manifests",
     "maintain.after_landing",
     "view.after_optimize",
 )
@@ -86,7 +86,7 @@ def configured(folder: Path) -> Config:
 
 
 def command(config: Config, step: str = "") -> subprocess.Popen[bytes]:
-    """`lakeproof maintain` in a process of its own, killed at a step."""
+    """`lakeproof maintain` in its own process, killed at a step."""
     return subprocess.Popen(
         [sys.executable, "-m", "lakeproof", "-c", str(config.path), "maintain", SOURCE],
         cwd=ROOT,
@@ -188,7 +188,7 @@ def test_maintenance_killed_between_its_steps_ends_equal(
 
 @pytest.mark.full
 def test_maintenance_killed_at_any_moment_ends_equal(spark: SparkSession, tmp_path: Path) -> None:
-    """Some kills one after the other, with changes in between."""
+    """Several kills follow one another, with changes in between."""
     lake = Kept(spark, tmp_path)
     begun_at = time.monotonic()
     assert command(lake.config).wait(600) == 0

@@ -34,7 +34,7 @@ LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.1, 
 
 @pytest.fixture
 def shop(drained: Drained) -> Drained:
-    """Two tables, one of them without a key, and a landing that has begun."""
+    """Create two tables, one of them without a key, and begin a landing."""
     drained.database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, note text, amount numeric(12, 2))",
         "CREATE TABLE log (number bigserial PRIMARY KEY, item int, text text)",
@@ -44,10 +44,10 @@ def shop(drained: Drained) -> Drained:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 40))])
-def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
+def test_each_commit_lands_once_and_in_order_after_any_network_fault(
     shop: Drained, proxy: Proxy, tmp_path: Path, seed: int
 ) -> None:
-    """The drain connects again by itself; it is never told to."""
+    """The drain connects again by itself, unasked."""
     truth = Drained(replace(shop.database, name=f"{shop.slot}_truth"), tmp_path / "truth")
     truth.begin()
     drawn = random_faults(SEED * 1000 + seed, share=0.6, ends=(End.CUT, End.RESET, End.HALF))
@@ -88,7 +88,7 @@ def test_whatever_the_network_does_each_commit_lands_once_and_in_order(
     ],
 )
 def test_a_transaction_cut_in_two_lands_once(shop: Drained, proxy: Proxy, end: End, after_bytes: int) -> None:
-    """At the first byte, among the first rows, in the middle of a transaction of 2 MB: the second connection has it all."""
+    """A cut at the first byte, among the first rows or in the middle of 2 MB: the second connection has it all."""
     shop.database.execute("INSERT INTO items SELECT g, repeat('n', 60), g FROM generate_series(1, 20000) g")
     shop.database.execute("DELETE FROM items WHERE id % 7 = 0")
     # Number 0 looks whether slot and landing meet; number 1 is the stream.
@@ -135,7 +135,7 @@ def test_a_question_that_is_never_answered_is_asked_again(
 
 
 def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy) -> None:
-    """It has nothing to say, and says so when it is asked."""
+    """The server has no changes, and answers when asked."""
     with _through(shop, proxy).running("seconds=3", silence_timeout_s=1.0, **LIMITS) as process:
         _, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
@@ -144,7 +144,7 @@ def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy
 
 
 def test_a_server_that_refuses_connections_is_tried_until_it_does_not(shop: Drained, proxy: Proxy) -> None:
-    """Nobody starts the drain again."""
+    """The drain reconnects without a restart."""
     proxy.refusing = True
     with _through(shop, proxy).running("stopped", **LIMITS) as process:
         time.sleep(1.5)

@@ -1,4 +1,4 @@
-"""One table that can't be published safely, copied or named is refused by itself, and all others go on.
+"""A table that can't be published safely, copied or named is refused by itself, and all others go on.
 
 Seen once: a table without a key refused the source whole, at every command. What makes a table unfit is in
 `tests/edges/test_source_checks.py`.
@@ -53,7 +53,7 @@ class Commands:
 
     @property
     def config(self) -> Config:
-        """As a command reads it."""
+        """Return the configuration as a command reads it."""
         return load(self.file)
 
     def run(self, *line: str) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with one table, its source's cycle ends: the table is held, and a copy of it reads nothing damaged."""
+"""A fault of one table does not stop its source's cycle: the table is held, and a copy of it reads nothing damaged."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
 
 
 @pytest.mark.full
-def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark: SparkSession, tmp_path: Path) -> None:
     """The copy's first attempt reads what is there, the second does not; `--rebuild` needs history alone."""
     source, config = begun(tmp_path, NAMES)
     run_compact(spark, config)
@@ -110,7 +108,7 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_writes_it_anew(
 def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It is noticed by maintenance, which does the others."""
+    """Maintenance finds the damage, and maintains the other tables."""
     source, _ = begun(tmp_path, NAMES)
     config = policy(tmp_path, small_files=2)
     run_compact(spark, config)
@@ -188,7 +186,7 @@ def test_what_no_table_is_to_blame_for_holds_none(
     replays(spark, config, source)
 
 
-def test_a_table_in_which_the_jvm_ends_is_told_from_its_neighbours(
+def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that were being written are tried alone then; the one in which it ends again is held, and the others go on."""
@@ -222,7 +220,7 @@ def test_a_table_in_which_the_jvm_ends_is_told_from_its_neighbours(
 
 
 def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkSession, tmp_path: Path) -> None:
-    """And by names of our own scratch columns: they are kept under another name, and their tables take changes."""
+    """Columns named like our scratch columns are kept under another name, and their tables take changes."""
     columns = {
         "id": "int4",
         "_metadata": "text",
@@ -258,7 +256,7 @@ def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkS
 
 
 def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> None:
-    """In a line, without a Java stack; maintenance leaves what it has."""
+    """The reason is one line, without a Java stack; maintenance leaves the table as it is."""
     source, config = begun(tmp_path, NAMES)
     run_compact(spark, config)
     log = Path(source.paths.url(source.paths.current(BAD_TABLE))) / "_delta_log"

@@ -53,8 +53,8 @@ def configured(lake: Path, sql: Path) -> Config:
 
 
 @pytest.mark.full
-def test_whatever_a_power_cut_leaves_of_it_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
-    """First cycles, changes, a change of schema, a view, small files put together; then changes go on."""
+def test_a_cycle_recovers_from_any_power_cut(spark: SparkSession, tmp_path: Path) -> None:
+    """Covers first cycles, changes, a change of schema, a view and small files combined; then changes go on."""
     rng = random.Random(SEED)
     lake = tmp_path / "lake"
     lake.mkdir()

@@ -1,6 +1,6 @@
 """The power goes at any fsync of a bootstrap: what a document names is whole, and the next goes on from there.
 
-What the disk may have then is said in `tests/power_cut.py`; a drain has a test of its own in `tests/core`.
+`tests/power_cut.py` describes what the disk may have then; `tests/core` has a test for the drain.
 """
 
 from __future__ import annotations

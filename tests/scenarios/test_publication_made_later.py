@@ -35,7 +35,7 @@ MADE = "CREATE PUBLICATION shop_inserts FOR TABLE log WITH (publish = 'insert, t
 
 @pytest.fixture
 def shop(database: Database, tmp_path: Path) -> Drained:
-    """Two tables, one of them published and copied."""
+    """Create two tables, one of them published and copied."""
     database.execute(
         "CREATE TABLE items (id int PRIMARY KEY)",
         "CREATE TABLE log (n text)",
@@ -83,7 +83,7 @@ def _differences(shop: Drained) -> list[Difference]:
 
 
 def test_a_running_drain_reads_it_from_where_it_has_seen_it(shop: Drained) -> None:
-    """Until then a snapshot of its tables is refused, since what follows the snapshot would be missing."""
+    """Before the drain has seen the publication, a snapshot of its tables is refused: later changes would be missing."""
     with _draining(shop):
         shop.database.execute(MADE, "INSERT INTO log VALUES ('early')", "INSERT INTO items VALUES (1)")
         wait_until(lambda: _is_read(shop))
@@ -93,10 +93,10 @@ def test_a_running_drain_reads_it_from_where_it_has_seen_it(shop: Drained) -> No
         wait_until(lambda: shop.chain().end >= end)
     assert copied_and_landed(shop, LOG) == shop.source_rows(LOG)
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
-    (doubt,) = [actual for actual in suspected_changes(shop.chain(), Lsn.ZERO) if actual.table == LOG]
-    assert Difference.UNREAD in doubt.change.differences
-    assert doubt.since == shop.chain().head.end_lsn
-    assert not doubt.is_covered_by(Lsn(doubt.noticed.value - 1), doubt.change.after)
+    (suspected,) = [actual for actual in suspected_changes(shop.chain(), Lsn.ZERO) if actual.table == LOG]
+    assert Difference.UNREAD in suspected.change.differences
+    assert suspected.lower_lsn == shop.chain().head.end_lsn
+    assert not suspected.is_covered_by(Lsn(suspected.upper_lsn.value - 1), suspected.change.after)
 
 
 def test_a_drain_that_was_down_reads_up_to_it_first(shop: Drained) -> None:
@@ -119,8 +119,8 @@ def test_a_drain_that_was_down_reads_up_to_it_first(shop: Drained) -> None:
     assert copied_and_landed(shop, LOG) == shop.source_rows(LOG)
 
 
-def test_one_that_is_dropped_does_not_end_a_running_drain(shop: Drained) -> None:
-    """It goes on with those that are left; its tables are no more followed, which the catalog tells."""
+def test_a_dropped_publication_does_not_end_a_running_drain(shop: Drained) -> None:
+    """The drain goes on with the remaining publications; the catalog shows that the dropped one's tables left."""
     shop.database.execute(MADE)
     with _draining(shop):
         wait_until(lambda: _is_read(shop))

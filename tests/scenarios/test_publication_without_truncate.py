@@ -23,7 +23,7 @@ _T = TableName("public", "t")
 
 
 def _renamed(rows: pa.Table) -> pa.Table:
-    """Another value in the row of the least key."""
+    """Write another value into the row of the least key."""
     ids = rows.column("id")
     values = pc.if_else(pc.equal(ids, pc.min(ids)), "w", rows.column("v"))
     return rows.set_column(rows.column_names.index("v"), "v", values)

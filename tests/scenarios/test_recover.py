@@ -1,4 +1,4 @@
-"""A slot is lost with changes in the gap: after `recover` the lake equals the source again, and history tells of the gap."""
+"""A slot is lost with changes in the gap: after `recover` the lake equals the source again, and history has a gap row."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
 
 
 def test_a_slot_that_is_alive_is_left_alone(database: Database, tmp_path: Path) -> None:
-    """Nothing to recover: named, and nothing changes."""
+    """Recover says that there is nothing to do, and changes nothing."""
     shop = Shop.of(database, tmp_path / "lake")
     shop.begin()
     shop.change(100)
@@ -104,7 +104,7 @@ def test_a_slot_that_is_alive_is_left_alone(database: Database, tmp_path: Path) 
     ],
 )
 def test_a_recover_that_is_killed_is_run_again(database: Database, tmp_path: Path, place: str) -> None:
-    """At each place: the drain says what is to be done, one run more ends it, no slot is left over."""
+    """After a kill at each step the drain names the remedy, another run finishes, and no slot is left over."""
     shop = Shop.of(database, tmp_path / "lake")
     shop.begin()
     _lose_slot(database)
@@ -125,7 +125,7 @@ def test_a_recover_that_is_killed_is_run_again(database: Database, tmp_path: Pat
 
 @pytest.mark.full
 def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    """Killed with the head made and the drain going on: the second run's snapshot lies after it, and the lake follows."""
+    """The kill comes after the head, while the drain goes on: the second run's snapshot is later, and the lake follows."""
     shop = Shop.of(database, tmp_path / "lake")
     shop.begin()
     shop.compact(spark)
@@ -148,7 +148,7 @@ def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tm
 
 @pytest.fixture
 def restored(make_server: MakeServer, tmp_path: Path) -> Iterator[Shop]:
-    """A shop on a server of its own, begun; the server stands as it was when its files were copied back."""
+    """A shop on its own server, begun; the server stands as it was when its files were copied back."""
     with make_server(conf={"fsync": "off"}) as server:
         shop = Shop(server.dsn(), "shop_slot", tmp_path / "lake")
         shop.begin()
@@ -168,7 +168,7 @@ def restored(make_server: MakeServer, tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.mark.full
 def test_a_server_restored_to_an_earlier_time(spark: SparkSession, restored: Shop) -> None:
-    """The same system and timeline, its WAL went back: positions of the new incarnation are lower, and nothing minds."""
+    """System and timeline are the same and the WAL went back: the new incarnation has lower positions, without harm."""
     shop = restored
     end = shop.chain().end
     with pytest.raises(GapError, match=r"the server's WAL ends at .*: the server was restored"):

@@ -47,7 +47,7 @@ _OF_EVERY_KIND: tuple[LiteralString, ...] = (
 
 
 class Stage:
-    """A shop on a server of its own, whose files can be put back."""
+    """A shop on its own server, whose files can be put back."""
 
     def __init__(self, server: EmbeddedPostgres, lake: Path) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class Stage:
         return Lsn.parse(row[0])
 
     def write(self, kilobytes: int, *, published: bool) -> None:
-        """So much WAL, of a published table or of another."""
+        """Write so much WAL, of a published table or of another."""
         table = SQL("items") if published else SQL("elsewhere")
         self.shop.execute(
             SQL(
@@ -90,7 +90,7 @@ class Stage:
 
 @pytest.fixture
 def stage(make_server: MakeServer, tmp_path: Path) -> Iterator[Stage]:
-    """Begun, with some changes landed."""
+    """Begin a landing, and land some changes."""
     with make_server(conf={"fsync": "off"}) as server:
         result = Stage(server, tmp_path / "lake")
         result.shop.begin()

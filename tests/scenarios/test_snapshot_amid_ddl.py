@@ -53,7 +53,7 @@ def _config(shop: Drained) -> Config:
 
 @contextmanager
 def _ddl(shop: Drained, seed: int) -> Iterator[list[int]]:
-    """DDL on six tables in a thread of its own until the end of the block; counts what went through."""
+    """DDL on six tables in its own thread until the end of the block; counts what went through."""
     over, done = threading.Event(), [0]
     failures: list[BaseException] = []
 

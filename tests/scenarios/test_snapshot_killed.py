@@ -82,7 +82,7 @@ def _config(shop: Drained) -> Config:
 
 
 def test_killed_at_each_place_the_next_run_copies_what_is_missing(shop: Drained) -> None:
-    """One after the other, so that each run has to go on from what the one before left."""
+    """The kills follow one another, so each run has to go on from the state that the previous run left."""
     with _writer(shop):
         for place in PLACES:
             process = start_bootstrap(_config(shop), place)
@@ -95,7 +95,7 @@ def test_killed_at_each_place_the_next_run_copies_what_is_missing(shop: Drained)
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.full) for n in range(5, 50))])
 def test_killed_at_random_the_next_run_copies_what_is_missing(shop: Drained, seed: int) -> None:
-    """Up to three kills, at a passing of a place or at any moment after a snapshot has begun."""
+    """Up to three kills come at a failpoint, or at any moment after a snapshot has begun."""
     chance = random.Random(SEED * 1000 + seed)
     with _writer(shop):
         for _ in range(chance.randint(1, 3)):
@@ -159,13 +159,13 @@ def test_asked_for_by_name_or_again_finished_tables_are_copied_too(shop: Drained
 
 
 def test_two_at_a_time_the_second_names_the_first(shop: Drained) -> None:
-    """It is refused before anything is made, and when the first is done it goes through."""
+    """The second run is refused before it makes anything, and succeeds once the first is done."""
     process = start_bootstrap(_config(shop), "snapshot.before_end@hang:300")
     try:
         store, paths = open_store(shop.lake), _paths(shop)
         wait_until(lambda: finished_tables(store, paths, ONE).keys() == set(TABLES), timeout_s=120)
         files = sorted(shop.lake.rglob("*"))
-        with pytest.raises(TransientError, match=f"another one is being copied, by process {process.pid} on "):
+        with pytest.raises(TransientError, match=f"another snapshot is being copied, by process {process.pid} on "):
             bootstrap(_config(shop), SOURCE)
         assert sorted(shop.lake.rglob("*")) == files
     finally:

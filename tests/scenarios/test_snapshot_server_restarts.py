@@ -67,7 +67,7 @@ class _Copying(threading.Thread):
 def test_finished_tables_stay_and_the_next_run_copies_the_others(
     make_server: MakeServer, state: Path, tmp_path: Path, crashes: bool
 ) -> None:
-    """In the first snapshot, and in a later one by a temporary slot."""
+    """Covers the first snapshot, and a later one by a temporary slot."""
     with make_server(state=state / "pg") as server, new_database(server) as database:
         database.execute(
             "CREATE TABLE small (id int PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",

@@ -33,7 +33,7 @@ def items(drained: Drained) -> Drained:
 
 
 def test_open_transactions_beyond_the_limit_are_left_to_the_server(items: Drained, tmp_path: Path) -> None:
-    """Three of 3 MB are open at once, and 4 MB may wait; two are committed, one never happened."""
+    """Three transactions of 3 MB are open at once, with room for 4 MB; two are committed, the third is rolled back."""
     with (
         psycopg.connect(items.dsn) as one,
         psycopg.connect(items.dsn) as two,

@@ -1,6 +1,6 @@
 """The location's Spark resource with the session that all tests of a process share.
 
-Not for anything but tests: in Dagster each run has a session of its own.
+Not for anything but tests: in Dagster each run has its own session.
 """
 
 from __future__ import annotations

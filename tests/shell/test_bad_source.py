@@ -1,4 +1,4 @@
-"""One source is well, the others are not: what their sensors, schedules and jobs do, through the real definitions."""
+"""A healthy source beside faulty ones: what their sensors, schedules and jobs do, through the real definitions."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ class Place:
         self._spark = spark
 
     def sensor(self, source: str) -> dg.SensorResult:
-        """One tick of the source's slot drain sensor."""
+        """Run a tick of the source's slot drain sensor."""
         with dg.build_sensor_context(instance=self.instance, resources={"settings": self.settings}) as context:
             actual = self._sensors[f"{source}_slot_drain_sensor"](context)
         assert isinstance(actual, dg.SensorResult)
         return actual
 
     def schedule(self, job: str) -> dg.RunRequest | dg.SkipReason:
-        """One tick of the job's schedule."""
+        """Run a tick of the job's schedule."""
         with dg.build_schedule_context(instance=self.instance, resources={"settings": self.settings}) as context:
             actual = self._schedules[f"{job}_schedule"](context)
         assert isinstance(actual, dg.RunRequest | dg.SkipReason)
         return actual
 
     def run(self, job: str) -> dg.ExecuteInProcessResult:
-        """To its end, whichever that is."""
+        """Run to the end, with whatever status."""
         definition = self.defs.resolve_job_def(job)
         resources = {"lake_spark": self._spark} if "lake_spark" in definition.required_resource_keys else None
         return definition.execute_in_process(instance=self.instance, resources=resources, raise_on_error=False)
@@ -116,7 +116,7 @@ def _write(folder: Path, database: Database, mute: int) -> Path:
     ],
 )
 def test_a_sensor_starts_nothing_that_could_only_fail(place: Place, source: str, says: str) -> None:
-    """And it says why, in less time than Dagster gives a tick (60 s), while others wait for it."""
+    """The sensor gives its reason in less time than Dagster allows a tick (60 s), while others wait for it."""
     begun = time.monotonic()
     actual = place.sensor(source)
     assert not actual.run_requests
@@ -137,7 +137,7 @@ def test_the_sensor_of_the_source_that_is_well_starts_its_drain(place: Place) ->
 @pytest.mark.spark
 @pytest.mark.full
 def test_the_source_that_is_well_goes_all_the_way(place: Place, spark: SparkSession) -> None:
-    """Its compaction, and the view that reads it alone; the others' views are held."""
+    """The healthy source's compaction runs, and the view that reads only it; the other sources' views are held."""
     assert place.run("well_compaction").success
     begun = time.monotonic()
     actual = place.schedule("views_refresh")
@@ -181,7 +181,7 @@ def test_what_is_wrong_with_a_source_is_seen_in_its_own_runs(place: Place, sourc
 
 
 def test_a_schedule_never_waits_for_a_server(place: Place) -> None:
-    """It decides by the lake alone."""
+    """The schedule decides by the lake alone."""
     begun = time.monotonic()
     for source in ("dead", "mute"):
         for job in ("compaction", "slot"):

@@ -64,14 +64,14 @@ def test_a_run_whose_process_is_gone_is_in_nobodys_way() -> None:
         (_decide(DUE, _run(Phase.FAILED, 1199), _run(Phase.FAILED, 3000)), "the last run failed"),
     ],
 )
-def test_nothing_is_started_and_the_reason_is_said(copy: CopyDecision, says: str) -> None:
-    """Nothing due, not shown, paused, in progress, or failed a moment ago."""
+def test_nothing_is_started_and_the_reason_is_given(copy: CopyDecision, says: str) -> None:
+    """No copy is due, or it is unknown, paused, in progress, or failed a moment ago."""
     assert copy.tables == ()
     assert says in copy.reason
 
 
 def test_failed_runs_are_tried_again_ever_more_seldom() -> None:
-    """After the pause, then after twice as long."""
+    """The second try comes after the pause, the next after twice as long."""
     assert _decide(DUE, _run(Phase.FAILED, 601)).tables
     assert _decide(DUE, _run(Phase.FAILED, 1201), _run(Phase.FAILED, 3000)).tables
     assert not _decide(DUE, *(_run(Phase.FAILED, 1201.0 * n) for n in (1, 2, 3))).tables
@@ -87,7 +87,7 @@ def test_the_pause_grows_to_a_day_and_no_further() -> None:
 
 
 @pytest.mark.parametrize("held", ["wait", "copy"])
-def test_the_sensor_is_there_where_it_is_asked_for(tmp_path: Path, held: str) -> None:
+def test_the_sensor_exists_if_configured(tmp_path: Path, held: str) -> None:
     """A copy costs the source something: by default a person decides when."""
     path = write_sample(tmp_path)
     limits = "compaction: {interval_s: 90}"

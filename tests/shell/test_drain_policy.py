@@ -31,7 +31,7 @@ def _decide(slot: Slot | None, *runs: Run, unread_s: float | None = None) -> Dec
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One situation and what is to be done in it."""
+    """A situation and the expected decision."""
 
     name: str
     decision: Decision

@@ -15,14 +15,14 @@ from lakeproof.events import Stop
 
 
 def test_the_result_is_the_engines() -> None:
-    """And what is to be done meanwhile is done at least once, after the engine's last word."""
+    """The periodic function runs at least once, after the engine's last event."""
     looks: list[int] = []
     assert run_engine(lambda _stop: 42, meanwhile=lambda: looks.append(1)) == 42
     assert looks
 
 
 def test_the_engine_works_in_another_thread() -> None:
-    """So that the main thread can hear that the run is to end."""
+    """The main thread stays free for the request to end the run."""
     assert run_engine(lambda _stop: threading.current_thread()) is not threading.main_thread()
 
 
@@ -91,7 +91,7 @@ def test_an_error_in_what_is_done_meanwhile_stops_the_engine_too() -> None:
 
 @pytest.mark.parametrize(("kind", "ends_as"), [(TransientError, dg.RetryRequested), (ConfigError, dg.Failure)])
 def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[LakeproofError], ends_as: type[Exception]) -> None:
-    """Another process's lease is waited for; anything else is told at once."""
+    """Wait for another process's lease; report any other error at once."""
 
     def fail(_stop: Stop) -> None:
         raise kind("shop: lease", "it was held", "try again")
@@ -102,7 +102,7 @@ def test_only_what_may_succeed_later_waits_for_its_turn(kind: type[LakeproofErro
 
 
 def test_the_last_try_says_why_instead_of_asking_for_another() -> None:
-    """Whoever catches it may then tell what is known before the run fails."""
+    """The caller may report the outcome before the run fails."""
 
     def fail(_stop: object) -> None:
         raise TransientError("lease", "somebody has it", "wait")

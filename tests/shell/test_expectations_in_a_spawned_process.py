@@ -31,7 +31,7 @@ def _in_a_worker(answers: Any) -> None:
 
 
 def test_an_expectation_is_evaluated_in_a_spawned_process() -> None:
-    """And finds what it is there for, instead of ending the process with status 0."""
+    """The expectation finds the fault, instead of ending the process with status 0."""
     main = sys.modules["__main__"]
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()

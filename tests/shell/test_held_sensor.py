@@ -75,7 +75,7 @@ def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -
 def test_held_and_new_tables_are_copied_and_equal_again(
     database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One run of the two tables, with the reasons; then none, though one of them is held once more within the hour."""
+    """The sensor starts a run of the two tables, with the reasons, and none if a table is held again within the hour."""
     config = _begun(database, tmp_path, monkeypatch)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         assert _look(config, instance).skip_reason is not None, "nothing is in the lake yet"

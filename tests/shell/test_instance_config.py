@@ -25,7 +25,7 @@ def test_dagster_takes_the_instance_configuration(name: str, tmp_path: Path) -> 
 
 
 def test_the_developers_instance_comes_up(tmp_path: Path) -> None:
-    """With SQLite, in a folder that has nothing else."""
+    """The instance uses SQLite, in a folder that has nothing else."""
     shutil.copy(ROOT / "orchestration" / "dagster.yaml", tmp_path / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.get_runs_count() == 0
@@ -50,7 +50,7 @@ def test_compose_has_one_daemon_a_grace_period_and_a_check_of_every_service() ->
 
 
 def test_every_service_is_hardened_and_its_secrets_are_files() -> None:
-    """None has a capability that it does not name, and no password stands in what `docker inspect` shows."""
+    """No service has an unlisted capability, and `docker inspect` shows no password."""
     compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
     for name, service in compose["services"].items():
         assert service["cap_drop"] == ["ALL"], name
@@ -87,5 +87,5 @@ def test_the_image_has_what_its_dockerfile_copies() -> None:
 
 
 def test_docker_is_a_folder_and_no_package() -> None:
-    """With an __init__.py it would be what `import docker` finds."""
+    """An __init__.py would make `import docker` find this folder."""
     assert not (ROOT / "docker" / "__init__.py").exists()

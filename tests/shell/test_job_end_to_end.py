@@ -115,7 +115,7 @@ def _both(metadata: Mapping[str, Any], name: str) -> int:
 
 
 def test_a_snapshot_says_its_point_and_rows(journey: Location) -> None:
-    """One consistent point for all tables of a run, an odd name among them."""
+    """All tables of a run have the same consistent point, an odd name among them."""
     orders = journey.metadata("snapshot/shop/shop/orders")
     lines = journey.metadata("snapshot/shop/shop/order-20lines")
     assert _both(orders, "consistent_point") == _both(lines, "consistent_point")
@@ -136,7 +136,7 @@ def test_a_drain_says_what_came_and_how_the_slot_stands(journey: Location) -> No
 
 
 def test_compaction_reports_history_and_current_of_every_table(journey: Location) -> None:
-    """With the Delta version of each, its columns, and the position, which is the data version."""
+    """Each has its Delta version, its columns, and the position, which is the data version."""
     orders = journey.metadata("current/shop/shop/orders")
     assert [c.name for c in orders["dagster/column_schema"].columns] == ["id", "amount", "note"]
     assert _both(orders, "compacted_through_lsn") == _both(journey.metadata("changes/shop/shop/orders"), "end_lsn")
@@ -150,7 +150,7 @@ def test_compaction_reports_history_and_current_of_every_table(journey: Location
 
 
 def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location) -> None:
-    """Its answer is PostgreSQL's."""
+    """The view's rows equal PostgreSQL's answer."""
     view = journey.metadata("views/total")
     assert _both(view, "shop_lsn") == _both(journey.metadata("current/shop/shop/orders"), "compacted_through_lsn")
     place = Path(journey.settings.config().lake) / "views" / "total"
@@ -184,7 +184,7 @@ def test_verification_proves_tables_and_checks_expectations(journey: Location) -
 
 
 def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
-    """One of the two is more than a run may read; what is asked for can be run, and proves just that table."""
+    """One of the two tables exceeds a run's limit; a requested table is proved by itself."""
     schedule = journey.defs.resolve_schedule_def("shop_verification_schedule")
     journey.run("shop_verification")
     turns = []
@@ -208,7 +208,7 @@ def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
 
 
 def test_a_history_and_a_view_are_proved_without_the_source(journey: Location) -> None:
-    """Whoever asks for these alone gets these alone, also while nobody can ask the server."""
+    """A request for these proofs runs only these, even if the server can't be asked."""
     chosen = {dg.AssetKey(["proof", "history", "shop", "shop", "orders"]), dg.AssetKey(["proof", "views", "total"])}
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=chosen)
     with pytest.MonkeyPatch.context() as patch:
@@ -219,7 +219,7 @@ def test_a_history_and_a_view_are_proved_without_the_source(journey: Location) -
 
 
 def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> None:
-    """It materializes nothing, so what was proved before stays readable, with its position."""
+    """The failed proof materializes nothing, so the earlier result stays readable, with its position."""
     key = dg.AssetKey(["proof", "current", "shop", "shop", "orders"])
     before = journey.metadata(key.to_user_string())
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection={key})
@@ -252,8 +252,8 @@ def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:
     assert journey.metadata("snapshot/shop/shop/order-20lines") == before
 
 
-def test_a_drain_with_an_end_tells_only_what_changed(journey: Location) -> None:
-    """The slot drain sensor's kind of run: a table is told of when it changed, and the run ends by itself."""
+def test_a_drain_with_an_end_reports_only_what_changed(journey: Location) -> None:
+    """A run like the slot drain sensor's reports a table when it has changed, and ends by itself."""
     journey.database.execute("INSERT INTO shop.orders VALUES (102, 8, NULL)")
     run = DrainRun(until="max_seconds", max_seconds=3)
     result = journey.run("shop_drain", drain_shop=run)
@@ -263,7 +263,7 @@ def test_a_drain_with_an_end_tells_only_what_changed(journey: Location) -> None:
 
 
 def test_the_sensor_asks_for_a_drain_where_nobody_reads_the_slot(journey: Location) -> None:
-    """Its run request fits the job: the configuration is what the drain takes."""
+    """The run request fits the job: its configuration is valid for the drain."""
     sensor = journey.defs.resolve_sensor_def("shop_slot_drain_sensor")
     with dg.build_sensor_context(
         instance=journey.instance, definitions=journey.defs, resources={"settings": journey.settings}

@@ -1,4 +1,4 @@
-"""A run whose process was killed is told from one that works, and keeps nobody waiting.
+"""A run whose process was killed is distinguished from a working one, and keeps nobody waiting.
 
 What is decided from that, case by case, is in `test_schedules.py` and `test_copy_policy.py`.
 """
@@ -27,7 +27,7 @@ from tests.fix_drain import wait_until
 from tests.shell.sample import write_sample
 
 JOB = "shop_compaction"
-# A run in a process of its own, as Dagster's launcher makes it; it says so by a file and works for ever.
+# A run in its own process, as Dagster's launcher makes it; it says so by a file and works for ever.
 _RUN = """\
 import sys, time
 from pathlib import Path
@@ -71,7 +71,7 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
 
 @pytest.mark.slow
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its age: both are older here than a run may be that has not come to its lock."""
+    """Age does not matter: both runs are older than a run that has not reached its lock may be."""
     monkeypatch.setattr(run_policy, "UNLOCKED_S_MAX", 0.0)
     monkeypatch.setenv("LP_SHELL_PASSWORD", "-")
     monkeypatch.setenv("LP_SHELL_CRM", "host=127.0.0.1 port=1")

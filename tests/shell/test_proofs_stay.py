@@ -96,7 +96,7 @@ def _other_amounts(rows: pa.Table) -> pa.Table:
 def test_a_red_proof_stays_red_until_a_proof_is_green(
     database: Database, config: Config, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Through compactions and proofs of other things; the same goes for an expectation, a history and a view."""
+    """Compactions and other proofs don't change it; the same goes for an expectation, a history and a view."""
     with dagster(tmp_path / "dagster", config.path) as running:
         _compact(config, running.instance)
         assert set(_colours(running).values()) == {"grey"}

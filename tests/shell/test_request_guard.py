@@ -1,4 +1,4 @@
-"""Who may ask Dagster's web server: the UI itself, and whoever asks on this machine; no other page in the same browser."""
+"""Requests to Dagster's web server: the UI and this machine may send them; other pages in the same browser may not."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _ask(
     ],
 )
 def test_what_another_page_asks_for_is_refused(method: str, path: str, headers: Mapping[str, str]) -> None:
-    """By an image, a form, a script, a name that resolves to this machine."""
+    """The request comes by an image, a form, a script, or a name that resolves to this machine."""
     status, body, _ = _ask(method, path, headers)
     assert (status, b"served" in body) == (403, False)
 
@@ -113,14 +113,14 @@ def test_a_subscription_of_another_page_is_refused() -> None:
 
 @pytest.mark.parametrize("given", [None, "Basic", "Basic !", "Bearer x", "Basic " + base64.b64encode(b"a:c").decode()])
 def test_without_the_password_nothing_is_served(given: str | None) -> None:
-    """Neither without one nor with another one."""
+    """A request without the password, or with a wrong one, is refused."""
     status, _, headers = _ask("GET", "/", {} if given is None else {"authorization": given}, ("a", "b"))
     assert status == 401
     assert headers[b"www-authenticate"].startswith(b"Basic")
 
 
 def test_a_health_check_needs_no_password() -> None:
-    """It learns which versions run, and nothing else."""
+    """The answer has the versions that run, and nothing else."""
     assert _ask("GET", "/server_info", {}, ("a", "b"))[0] == 200
     assert _ask("GET", "/server_info/x", {}, ("a", "b"))[0] == 401
 

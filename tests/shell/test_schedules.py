@@ -16,8 +16,8 @@ from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRun
 from orchestration.schedules import cron_every
 
 NOW = 2_000_000.0
-LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00+00:00")
-CUT = CutStatus(CycleNumber(3), Lsn(90), None, "2026-01-01T00:00:00+00:00", 2)
+LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00Z")
+CUT = CutStatus(CycleNumber(3), Lsn(90), None, "2026-01-01T00:00:00Z", 2)
 IDLE = SourceStatus("shop", None, None, None, LANDED, CUT, None, 10, {}, {}, lease_held=False, lease=None, problems=())
 
 
@@ -87,7 +87,7 @@ def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
         (replace(IDLE, lease_held=None), True, None),
     ],
 )
-def test_a_compaction_runs_only_where_it_has_work(state: SourceStatus, has_work: bool, says: str | None) -> None:
+def test_a_compaction_runs_only_if_it_has_work(state: SourceStatus, has_work: bool, says: str | None) -> None:
     """An idle source starts no JVM every minute."""
     reason = compaction_is_pointless(state, has_work=has_work)
     assert reason is None if says is None else says in (reason or "")
@@ -97,7 +97,7 @@ def _view(cut: ViewCut | None, behind: dict[str, int]) -> StatusReport:
     return StatusReport({"shop": IDLE, "crm": replace(IDLE, cut=None)}, {"v": ViewStatus("v", cut, behind, ())})
 
 
-SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00+00:00", 1)
+SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00Z", 1)
 
 
 @pytest.mark.parametrize(

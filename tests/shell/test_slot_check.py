@@ -60,8 +60,8 @@ def _json(message: LastReport) -> str:
         "lost, then gone",
     ],
 )
-def test_what_has_changed_is_told_once(looks: list[tuple[float, str]], expected: list[tuple[float, str]]) -> None:
-    """At most once a minute; what nobody can look at, only if that lasts."""
+def test_changes_are_reported_once(looks: list[tuple[float, str]], expected: list[tuple[float, str]]) -> None:
+    """Changes are reported at most once a minute; a failed look only if it lasts."""
     assert list(_levels(*looks)) == expected
 
 
@@ -69,7 +69,7 @@ def test_what_has_changed_is_told_once(looks: list[tuple[float, str]], expected:
     "cursor", [None, "", "{", "7", '{"check": 1}', '{"check": {"level": "ok"}}', '{"unread_since": 3}']
 )
 def test_another_cursor_is_a_new_beginning(cursor: str | None) -> None:
-    """Also one from a version of this file that knew no check."""
+    """A cursor from a version without the check begins anew."""
     assert LastReport.from_cursor(cursor) == LastReport()
 
 
@@ -88,7 +88,7 @@ class SensorTicks:
     cursor: str | None = None
 
     def tick(self, after_s: float) -> list[bool]:
-        """Look once, `after_s` seconds later; what the check was told to be."""
+        """Look once, `after_s` seconds later, and return the check's result."""
         self.now += after_s
         settings = Settings(config_path=str(self.config))
         source = load(self.config).source("shop")
@@ -107,7 +107,7 @@ class SensorTicks:
 def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the asset's page shows it, beside the results of the slot's own runs."""
+    """The check's result stands on the asset's page, beside the results of the slot's own runs."""
     database.execute("CREATE TABLE orders (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE orders")
     path = write_source(tmp_path, database, _REST)
     monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))

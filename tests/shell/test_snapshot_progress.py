@@ -18,7 +18,7 @@ def _progress(rows: int) -> Event:
 
 
 def test_only_the_newest_is_observed_and_not_more_often_than_the_interval() -> None:
-    """Of the chosen tables that are being copied; other events are none of it."""
+    """Only the chosen tables that are being copied are observed; other events are ignored."""
     seen: list[dg.AssetObservation] = []
     now = [0.0]
     progress = SnapshotProgress("shop", [ORDERS, LINES], seen.append, lambda: now[0])

@@ -60,7 +60,7 @@ class Location:
 
 @pytest.fixture
 def location(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
-    """Three tables; the largest, in pages, has the fewest rows."""
+    """Return a location with three tables; the largest, in pages, has the fewest rows."""
     database.execute(
         "CREATE TABLE small (id int PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",
         "INSERT INTO small SELECT g, repeat('v', 1000) FROM generate_series(1, 6000) g",
@@ -78,7 +78,7 @@ def location(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_is_of_exactly_the_chosen_tables(location: Location) -> None:
-    """One snapshot, with point, rows, chunks and time as metadata of each."""
+    """The run makes one snapshot; each table's metadata has point, rows, chunks and time."""
     location.slow(0)
     result = location.run("small", "other")
     assert result.success

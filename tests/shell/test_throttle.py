@@ -29,7 +29,7 @@ def _flush(start: int, tables: dict[TableName, LandedCounts], altered: tuple[Tab
 
 
 def test_a_tables_first_change_is_due_at_once() -> None:
-    """Whoever starts a drain sees within a second that it works."""
+    """A person who starts a drain sees within a second that it works."""
     throttle = EventThrottle(60)
     throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
     assert throttle.take_due(0.0).keys() == {A}
@@ -82,7 +82,7 @@ def test_a_truncate_and_a_new_schema_are_due_at_once() -> None:
 
 
 def test_an_urgent_change_stays_urgent_when_an_ordinary_one_follows() -> None:
-    """Both are in one event."""
+    """One event has both changes."""
     throttle = EventThrottle(60)
     throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
     throttle.take_due(0.0)
@@ -99,7 +99,7 @@ def test_a_flush_without_changes_is_nothing_to_tell() -> None:
     assert throttle.take_all(0.0) == {}
 
 
-def test_at_the_end_whatever_is_left_is_told() -> None:
+def test_at_the_end_all_that_is_left_is_reported() -> None:
     """The last range of a run is not lost."""
     throttle = EventThrottle(60)
     throttle.add(_flush(0, {A: LandedCounts(inserts=1)}))
@@ -109,8 +109,8 @@ def test_at_the_end_whatever_is_left_is_told() -> None:
     assert throttle.take_all(1.0) == {}
 
 
-def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_told() -> None:
-    """From the newest commit to the flush; the greatest of the summary is kept beside the newest."""
+def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_reported() -> None:
+    """The lag runs from the newest commit to the flush; the summary has the newest and the greatest."""
     now = 100.0
     throttle = EventThrottle(60, lambda: now)
     throttle.add(_flush(99_000, {A: LandedCounts(inserts=1)}))

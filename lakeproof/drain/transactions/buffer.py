@@ -194,7 +194,7 @@ class TransactionBuffer:
         """Handle a message about a streamed transaction."""
         message = _decoded(octets)
         if self.transaction_open and not (self._streams.in_chunk and isinstance(message, StreamStop)):
-            raise _broken("a streamed transaction's message stands inside another transaction")
+            raise _broken("a streamed transaction's message is inside another transaction")
         match message:
             case StreamStart():
                 self._streams.start(message)

@@ -3,7 +3,7 @@
 `buffer.py` decides which transaction goes to disk; `spool.py` knows what its bytes mean.
 
 A file has no name, so the kernel frees it with the process, even after kill -9: nothing is left to sweep. It is in Python's
-temporary folder; set TMPDIR if that is in memory. Each transaction has a file of its own while there are fewer than
+temporary folder; set TMPDIR if that is in memory. Each transaction has its own file while there are fewer than
 `drain.spill_files`; further ones share, and a shared file's disk is freed when the last of its transactions is closed.
 
 Invariant bounded: all files together take at most `drain.spill_bytes_max`, whatever the source sends. A write beyond that

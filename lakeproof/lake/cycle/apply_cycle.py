@@ -29,7 +29,7 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.snapshot_entry import files_since
-from lakeproof.lake.cycle.steps import BegunCycle, WrittenTables, run_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle
 from lakeproof.lake.cycle.table import write_table
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import WriteStrategy
@@ -96,17 +96,17 @@ def make_intent(plan: Plan, number: CycleNumber, chain: Chain, lease: Lease) -> 
 
 
 def apply_cycle(
-    spark: SparkSession, chain: Chain, lease: Lease, begun: BegunCycle, settings: CycleSettings
+    spark: SparkSession, chain: Chain, lease: Lease, cycle: OpenCycle, settings: CycleSettings
 ) -> CycleResult:
-    """Run steps 2 to 6 of a cycle of kind `apply` or `schema`, whoever wrote its intent.
+    """Run steps 2 to 6 of a cycle of kind `apply` or `schema`, no matter who wrote its intent.
 
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, begun.intent, lease, settings.strategy)
+    context = CycleContext(chain, cycle.intent, lease, settings.strategy)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
-        intent, previous = begun.intent, begun.previous
+        intent, previous = cycle.intent, cycle.previous
         written, refused = _write_tables(spark, context, _tasks(context, previous), settings)
         changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
         not_recorded = record_changes(spark.newSession(), lease, intent, changes)
@@ -116,7 +116,7 @@ def apply_cycle(
         tables_at_end = WrittenTables(tables, held, versions, _commit_time(context, previous), next_segment)
         return tables_at_end, (written, tuple(changes), not_recorded)
 
-    cut, (written, changes, not_recorded) = run_cycle(lease, begun, write_tables)
+    cut, (written, changes, not_recorded) = run_cycle(lease, cycle, write_tables)
     return CycleResult(cut, written, changes, not_recorded)
 
 
@@ -138,8 +138,8 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
         if table_intent.snapshot is not None:
             snapshot = snapshots[table_intent.snapshot]
             entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, snapshot.tables[table])
-        elif table_intent.born is not None:
-            entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.born, 0, ()))
+        elif table_intent.created is not None:
+            entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.created, 0, ()))
         before = None if previous is None else previous.held.get(table)
         lost = before is not None and before.history_lost
         tasks.append(
@@ -216,8 +216,8 @@ def _write_table(
             if isinstance(error, TableHeldError) or concerns_all(error):
                 raise
 
-    def once(*, anew: bool) -> TableResult:
-        return _write_table_once(spark, context, replace(task, anew=anew))
+    def once(*, from_scratch: bool) -> TableResult:
+        return _write_table_once(spark, context, replace(task, from_scratch=from_scratch))
 
     return tried(spark, context.lease, context.intent, task.table, earlier, once)
 
@@ -317,7 +317,7 @@ def _snapshot_point(table: TableIntent | None) -> Lsn | None:
     """Return the consistent point of the snapshot that the cycle applies, or changes a schema for; None without one."""
     if table is None:
         return None
-    if table.snapshot is not None or table.born is not None:
+    if table.snapshot is not None or table.created is not None:
         return table.from_lsn
     return None if table.schema_change is None else table.schema_change.called_for
 

@@ -120,7 +120,7 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
     earlier: Iterable[Attempt],
     once: Callable[..., T],
 ) -> T:
-    """Call `once(anew=…)` as often as it may be tried; `anew` after one attempt that failed, or two that ended silently.
+    """Call `once(from_scratch=…)` as often as it may be tried: from scratch after one failure, or two silent ends.
 
     Raises AttemptsError after enough attempts. Raises at once what `once` raises if it does not concern the table alone, if
     it refuses the table's data, or if nothing more can be done in this process.
@@ -130,7 +130,7 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
         _check(table, attempts)
         attempt = _begin(lease, intent, table, attempts)
         try:
-            result = once(anew=_is_at_fault(attempts))
+            result = once(from_scratch=_is_at_fault(attempts))
         except Exception as error:
             if isinstance(error, TableError) or concerns_all(error):
                 _forget(lease, [attempt])

@@ -65,7 +65,7 @@ def on_sound_logs(session: SparkSession, context: CycleContext, task: TableTask)
             cut_table,
             current_version=_begin_again(session, context, task, "current", current, cut_table.current_version),
         )
-        task = replace(task, before=cut_table, anew=True)
+        task = replace(task, before=cut_table, from_scratch=True)
     if is_broken(history, cut_table.history_version):
         cut_table = replace(
             cut_table,

@@ -26,7 +26,7 @@ from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import conflicts
 from lakeproof.lake.delta.commit import USER_METADATA, CommitInfo, commit_of_cycle, number_of
 from lakeproof.lake.delta.log import NO_VERSION, Commit, ForeignCommitError, LogGapError, find_commit
-from lakeproof.lake.delta.unnamed_commits import Settled, settle
+from lakeproof.lake.delta.unnamed_commits import CleanedLog, clean_log
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
@@ -42,7 +42,7 @@ class _Log:
 
     layer: str
     path: str
-    settled: Settled
+    cleaned: CleanedLog
     commit: CommitInfo
 
 
@@ -89,17 +89,17 @@ def without_foreign_commits(
         _Log(
             layer,
             path,
-            settle(session, path, versions[layer], is_ours),
+            clean_log(session, path, versions[layer], is_ours),
             commit_of_cycle(paths.source, intent, layer, table),
         )
         for layer, path in places.items()
     ]
     for log in logs:
-        if log.settled.strays:
+        if log.cleaned.foreign:
             _refuse(table, log, before, take_back=take_back)
-        versions[log.layer] = log.settled.base
+        versions[log.layer] = log.cleaned.base
     for log in logs:
-        if log.settled.strays and session is not None:
+        if log.cleaned.foreign and session is not None:
             lease.check()
             versions[log.layer] = _taken_back(session, log, table)
             failpoint("cycle.after_restore")
@@ -113,20 +113,20 @@ def _refuse(table: TableName, log: _Log, before: CutTable | None, *, take_back: 
     if before is None:
         cause, way_out = HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT
         raise TableHeldError(str(table), cause, way_out, {"path": log.path})
-    detail = {"layer": log.layer, "path": log.path, "problem": log.settled.strays[0].description}
-    if any(map(log.commit.is_followed_by, log.settled.strays)):
+    detail = {"layer": log.layer, "path": log.path, "problem": log.cleaned.foreign[0].description}
+    if any(map(log.commit.is_followed_by, log.cleaned.foreign)):
         # Delta takes our commit for a repeat of that one, and skips it in silence.
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.BY_HAND, detail)
-    if not take_back or any(map(log.commit.is_in, log.settled.strays)):
+    if not take_back or any(map(log.commit.is_in, log.cleaned.foreign)):
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.SNAPSHOT, detail)
 
 
 def _taken_back(session: SparkSession, log: _Log, table: TableName) -> int:
     """Make the table what it was before the foreign commits; returns the version that says so."""
-    path, settled, user_metadata = log.path, log.settled, log.commit.user_metadata
+    path, cleaned, user_metadata = log.path, log.cleaned, log.commit.user_metadata
     try:
         with with_settings(session, {USER_METADATA: user_metadata}), conflicts(path):
-            session.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {settled.base}")
+            session.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {cleaned.base}")
     except (PySparkException, Py4JJavaError) as error:
         problem = str(error).partition("\n")[0]
         # What Delta refuses it refuses again; any other error (a full disk, a cancelled job) may have passed by then.
@@ -134,7 +134,7 @@ def _taken_back(session: SparkSession, log: _Log, table: TableName) -> int:
         way_out = WayOut.BY_HAND if refused else WayOut.SNAPSHOT
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT_STAYS, way_out, {"problem": problem}) from error
     try:
-        restore = find_commit(path, settled.strays[-1].version, lambda c: c.user_metadata == user_metadata)[1]
+        restore = find_commit(path, cleaned.foreign[-1].version, lambda c: c.user_metadata == user_metadata)[1]
     except ForeignCommitError:
         restore = None
     if restore is None:

@@ -26,7 +26,7 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.cycle.lost_history import lost_history
-from lakeproof.lake.cycle.steps import BegunCycle, WrittenTables, begin_cycle, run_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle
 from lakeproof.lake.delta.apply import apply, tagged
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, commit_of_cycle
 from lakeproof.lake.delta.fsync import sync_folder
@@ -76,7 +76,7 @@ def begin_maintenance(
     kind: CycleKind,
     tables: Mapping[TableName, TableIntent],
     held: Mapping[TableName, Held] | None = None,
-) -> BegunCycle:
+) -> OpenCycle:
     """Put the intent of a cycle at the cut's own position: step 1. `held` are held from now on."""
     intent = Intent(
         number=CycleNumber(cut.number + 1),
@@ -94,18 +94,18 @@ def begin_maintenance(
     return begin_cycle(lease, intent, cut)
 
 
-def finish_maintenance(run: Maintenance, begun: BegunCycle, previous: Cut) -> tuple[Cut, Mapping[TableName, Held]]:
+def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tuple[Cut, Mapping[TableName, Held]]:
     """Run the other steps; return the cut, and the tables in which nothing could be done, with the reason."""
 
     def write_tables() -> tuple[WrittenTables, dict[TableName, Held]]:
-        tables, refused = _maintain_tables(run, begun.intent, previous)
-        done = begun.intent.tables.keys() - refused.keys()
+        tables, refused = _maintain_tables(run, cycle.intent, previous)
+        done = cycle.intent.tables.keys() - refused.keys()
         not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
-        held = {**not_done_yet, **_still_held(begun.intent, refused)}
+        held = {**not_done_yet, **_still_held(cycle.intent, refused)}
         versions = _versions_before(run.lease.paths, previous, done)
         return WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment), refused
 
-    return run_cycle(run.lease, begun, write_tables)
+    return run_cycle(run.lease, cycle, write_tables)
 
 
 def _maintain_tables(
@@ -139,13 +139,13 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
     session, lease, intent, table = task.session, task.lease, task.intent, task.name
     fit(session, task.cut_table.row_bytes)
 
-    def once(*, anew: bool) -> CutTable:
+    def once(*, from_scratch: bool) -> CutTable:
         with hold_for_foreign_commits(table):
             cut_table = (
                 without_foreign_commits(session, lease, intent, table, task.cut_table, take_back=False)
                 or task.cut_table
             )
-            return replace(task, cut_table=cut_table, anew=anew).run(intent.tables[table])
+            return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
 
     try:
         return tried(session, lease, intent, table, earlier, once)
@@ -159,7 +159,7 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
 
 @dataclass(frozen=True, slots=True)
 class _TableMaintenance:
-    """One table in one such cycle; `session` is its own. `anew`: current can't be read, so none of it is."""
+    """One table in one such cycle; `session` is its own. `from_scratch`: current can't be read, so none of it is."""
 
     session: SparkSession
     lease: Lease
@@ -167,7 +167,7 @@ class _TableMaintenance:
     name: TableName
     cut_table: CutTable
     archive: Path | None
-    anew: bool = False
+    from_scratch: bool = False
 
     @property
     def schema(self) -> SchemaVersion:
@@ -266,7 +266,7 @@ class _TableMaintenance:
         paths, schema = self.lease.paths, self.schema
         history = read_layer(self.session, paths, self.name, self.cut_table, "history")
         desired = replayed(self.session, schema, history, completing(self.cut_table, history))
-        if self.anew:
+        if self.from_scratch:
             return self._apply(NetChange(images=pick(desired, current_columns(schema)), truncate=True))
         desired = desired.withColumn(DIGEST, _whole(schema))
         persisted = read_layer(self.session, paths, self.name, self.cut_table).withColumn(DIGEST, _whole(schema))

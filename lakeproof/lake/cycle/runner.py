@@ -17,7 +17,7 @@ from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, make_intent
 from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
-from lakeproof.lake.cycle.steps import BegunCycle, begin_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
 from lakeproof.lake.delta.commit import WriteStrategy
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
@@ -119,13 +119,13 @@ class Runner:
         written = read_intent(self.lease.store, self.lease.paths, number) if number else None
         if written is None:
             return []
-        begun = BegunCycle(*written, previous)
+        cycle = OpenCycle(*written, previous)
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
-        if begun.intent.kind.is_maintenance and previous is not None:
-            cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), begun, previous)
+        if cycle.intent.kind.is_maintenance and previous is not None:
+            cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), cycle, previous)
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
-        chain = Chain.open(self.lease.store, self.lease.paths, begun.intent.incarnation)
-        return [self._finish(chain, begun)]
+        chain = Chain.open(self.lease.store, self.lease.paths, cycle.intent.incarnation)
+        return [self._finish(chain, cycle)]
 
     def next_cycle(self, chain: Chain, end: Lsn) -> CutReport | None:
         """Run one more cycle, up to `end` at most; None if there is nothing to do."""
@@ -166,13 +166,13 @@ class Runner:
             Share(begin, finish, time.monotonic() - since),
         )
 
-    def _finish(self, chain: Chain, begun: BegunCycle) -> CutReport:
-        progress = self._progress(chain, begun.intent)
+    def _finish(self, chain: Chain, cycle: OpenCycle) -> CutReport:
+        progress = self._progress(chain, cycle.intent)
         progress.begin()
         strategy = WriteStrategy(self.limits.apply)
         settings = CycleSettings(self.limits.threads, strategy, lambda _table, changes: progress.done(changes))
-        result = apply_cycle(self.spark, chain, self.lease, begun, settings)
-        if any(table.snapshot is not None for table in begun.intent.tables.values()):
+        result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
+        if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.store, self.lease.paths, result.cut)
         cut_report = _cut_report(result)
         for change in result.schema_changes:

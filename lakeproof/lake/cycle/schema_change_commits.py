@@ -67,7 +67,7 @@ def commit_schema_change(
         names = [c.name for c in in_lake(change.old).columns]
         _check_key(in_lake(change.new), convert_rows(session, pick(persisted, [*names, TEXT]), change, defaults))
     with ExitStack() as kept:
-        rows = _rows_anew(session, context, change, persisted, defaults, kept) if rewritten else None
+        rows = _rewritten_rows(session, context, change, persisted, defaults, kept) if rewritten else None
         corrected = _corrections(context, change, rows) if rows is not None and defaults else None
         added = HistorySum() if corrected is None else sum_of(in_lake(change.new), corrected)
         context.lease.check()
@@ -135,7 +135,7 @@ class _Rows:
     given: int
 
 
-def _rows_anew(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
     session: SparkSession,
     context: CycleContext,
     change: SchemaDifference,

@@ -17,7 +17,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
-from lakeproof.lake.delta.unnamed_commits import named_through, settle
+from lakeproof.lake.delta.unnamed_commits import clean_log, named_through
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.records.documents import Cut, CutTable, Intent
 from lakeproof.lake.records.held import Held
@@ -100,7 +100,7 @@ def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterab
     paths = lease.paths
     path, app = paths.url(paths.schema_history), _app_id(paths)
     lease.check()
-    settle(session, path, recorded_before(paths, intent), lambda commit: app in commit.txns)
+    clean_log(session, path, recorded_before(paths, intent), lambda commit: app in commit.txns)
     rows_of_changes = [
         (
             int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class BegunCycle:
+class OpenCycle:
     """A cycle whose intent is durable, by whoever wrote it; `previous` is the cut before it."""
 
     intent: Intent
@@ -58,20 +58,20 @@ class WrittenTables:
     next_segment: int
 
 
-def begin_cycle(lease: Lease, intent: Intent, previous: Cut | None) -> BegunCycle:
+def begin_cycle(lease: Lease, intent: Intent, previous: Cut | None) -> OpenCycle:
     """Put the intent, durably: step 1."""
     lease.check()
     sha256 = write_intent(lease.store, lease.paths, intent)
     failpoint("cycle.after_intent")
-    return BegunCycle(intent, sha256, previous)
+    return OpenCycle(intent, sha256, previous)
 
 
-def run_cycle(lease: Lease, begun: BegunCycle, write_tables: Callable[[], tuple[WrittenTables, T]]) -> tuple[Cut, T]:
+def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[WrittenTables, T]]) -> tuple[Cut, T]:
     """Run steps 2 to 6 and return the cut; `write_tables` is step 2, and may raise to end the cycle without a cut.
 
     What `write_tables` gives beside the tables is handed back.
     """
-    intent, paths = begun.intent, lease.paths
+    intent, paths = cycle.intent, lease.paths
     written, result = write_tables()
     failpoint("cycle.after_tables")
     sync_commits(written.versions_before, Path(paths.url(paths.source)).parent)
@@ -85,11 +85,11 @@ def run_cycle(lease: Lease, begun: BegunCycle, write_tables: Callable[[], tuple[
         commit_time=written.commit_time,
         tables=written.tables,
         next_segment=written.next_segment,
-        intent_sha256=begun.sha256,
+        intent_sha256=cycle.sha256,
         created_at=now_text(),
         held=written.held,
     )
-    publish_schemas(lease.store, paths, intent, begun.previous, cut)
+    publish_schemas(lease.store, paths, intent, cycle.previous, cut)
     write_cut(lease.store, paths, cut)
     failpoint("cycle.after_cut")
     return cut, result

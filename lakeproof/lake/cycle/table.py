@@ -65,11 +65,11 @@ FEW_BYTES = 16 << 20
 
 
 def write_table(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    """Write one table in a session of its own; raises TableError, before any commit, if its data can't be applied."""
+    """Write one table in its own session; raises TableError, before any commit, if its data can't be applied."""
     with refusals(str(task.table)):
         if task.entry is None:
             return _write_changes(session, context, task)
-        if task.before is None or task.anew or task.history_lost:
+        if task.before is None or task.from_scratch or task.history_lost:
             return _write_first(session, context, task, task.entry)
         return _write_again(session, context, task, task.entry, task.before)
 
@@ -99,7 +99,7 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
 def _write_first(session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
     """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on.
 
-    Or write all of them anew: everything in history before a `reset` is void to a reader who adds history up.
+    Or write all of them from_scratch: everything in history before a `reset` is void to a reader who adds history up.
     """
     changes = _since_snapshot(context, task, entry)
     snapshot = _snapshot(session, context, changes.schema, entry)

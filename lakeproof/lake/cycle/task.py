@@ -51,7 +51,7 @@ class SnapshotEntry:
 class TableTask:
     """A table to be written: its state in the cut before (None: not in the lake), its snapshot, its files of the range.
 
-    `schema_change`: the schema that the table gets; then it gets nothing else. `anew`: no existing row is read.
+    `schema_change`: the schema that the table gets; then it gets nothing else. `from_scratch`: no existing row is read.
     `history_lost`: history begins anew, too. `row_bytes`: the most that a row takes.
     """
 
@@ -60,7 +60,7 @@ class TableTask:
     entry: SnapshotEntry | None
     files: Sequence[Slice]
     schema_change: SchemaChange | None = None
-    anew: bool = False
+    from_scratch: bool = False
     history_lost: bool = False
     row_bytes: int = 0
 

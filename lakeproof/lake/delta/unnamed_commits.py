@@ -33,36 +33,36 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CleanedLog:
     """A log without unnamed commits of ours: the version to commit on, and others' commits that change data.
 
-    `strays` begins with the first commit that must not be built on; it includes our commits below others'.
+    `foreign` begins with the first commit that must not be built on; it includes our commits below others'.
     """
 
     base: int
-    strays: tuple[Commit, ...] = ()
+    foreign: tuple[Commit, ...] = ()
 
 
-def settle(session: SparkSession | None, path: str, version: int, is_ours: Callable[[Commit], bool]) -> Settled:
+def clean_log(session: SparkSession | None, path: str, version: int, is_ours: Callable[[Commit], bool]) -> CleanedLog:
     """Remove, durably, our commits and unreadable ones above `version`; return what others have left there.
 
     Raises LogGapError if the log does not reach `version`. `session` is that of the JVM which may have cached the log.
     """
     if not _is_above(path, version):
         check_whole(path, version)
-        return Settled(version)
+        return CleanedLog(version)
     readable = _readable(path, version)
     while readable and is_ours(readable[-1]):
         readable.pop()
     remove_above(path, readable[-1].version if readable else version)
     if session is not None:
         forget(session, path)
-    strays = list(readable)
-    while strays and not strays[0].changes_data and not is_ours(strays[0]):
-        strays.pop(0)
-    base = strays[0].version - 1 if strays else version + len(readable)
+    foreign = list(readable)
+    while foreign and not foreign[0].changes_data and not is_ours(foreign[0]):
+        foreign.pop(0)
+    base = foreign[0].version - 1 if foreign else version + len(readable)
     check_whole(path, base)
-    return Settled(base, tuple(strays))
+    return CleanedLog(base, tuple(foreign))
 
 
 def _is_above(path: str, version: int) -> bool:

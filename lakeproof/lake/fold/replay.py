@@ -60,7 +60,7 @@ def added_up(schema: SchemaVersion, history: DataFrame, base: DataFrame | None, 
     Costs one job to find truncates.
     """
     if schema.is_bag or has_old_rows(schema):
-        # Rows are told apart by all their values; they may be older than the identity.
+        # Rows are identified by all their values; they may be older than the identity.
         events, truncate = _split(complete(history))
         return net_change(schema, events, _ANY, base, truncate=truncate)
     events, truncate = _split(history)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lakeproof.catalog.differences import DECISIONS, Difference, TableChange, Verdict
+from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableChange
 from lakeproof.lake.planning.range_counts import newest_row
 from lakeproof.lake.planning.schema_change import compare_schemas, taken_in, why_not_in_place
 from lakeproof.lake.records.documents import CutTable
@@ -43,17 +43,17 @@ _NOT_IN_A_COPY = frozenset({Difference.UNREAD, Difference.PARTITION_IDENTITY})
 
 @dataclass(frozen=True, slots=True)
 class SuspectedChange:
-    """A change after which the lake's `table` may be wrong, from some position after `since` on; `change` says why."""
+    """A change after which the lake's `table` may be wrong, from some position after `lower_lsn` on; `change` says why."""
 
     table: TableName
-    since: Lsn
-    noticed: Lsn
+    lower_lsn: Lsn
+    upper_lsn: Lsn
     change: TableChange
 
     @property
     def holds_from(self) -> Lsn:
         """Return the position from which on the table is held, at the latest."""
-        return self.noticed if self._called_for() <= _ENDS else self.since
+        return self.upper_lsn if self._called_for() <= _ENDS else self.lower_lsn
 
     @property
     def shows_in_rows(self) -> bool:
@@ -62,27 +62,27 @@ class SuspectedChange:
 
     def _called_for(self) -> set[Difference]:
         """Return the differences that make the table suspect."""
-        return {d for d in self.change.differences if DECISIONS[d] in (Verdict.SNAPSHOT, Verdict.GONE)}
+        return {d for d in self.change.differences if DECISIONS[d] in (Consequence.SNAPSHOT, Consequence.GONE)}
 
     def is_covered_by(self, point: Lsn, fingerprint: str | None) -> bool:
         """True if a snapshot at `point`, in which the catalog had this fingerprint of the table, has what differs."""
-        if point >= self.noticed or _NOT_IN_A_COPY & set(self.change.differences):
-            return point >= self.noticed
-        return point > self.since and fingerprint is not None and fingerprint == self.change.after
+        if point >= self.upper_lsn or _NOT_IN_A_COPY & set(self.change.differences):
+            return point >= self.upper_lsn
+        return point > self.lower_lsn and fingerprint is not None and fingerprint == self.change.after
 
     def held(self, at_lsn: Lsn) -> Held:
         """Return how the table is held that stands at `at_lsn`."""
-        detail = {"noticed": str(self.noticed), "since": str(self.since)}
+        detail = {"noticed": str(self.upper_lsn), "since": str(self.lower_lsn)}
         if self.change.renamed_to is not None:
             detail["renamed_to"] = self.change.renamed_to.key
         if at_lsn > self.holds_from and not self.shows_in_rows:
-            detail["suspect_since"] = str(self.since)
+            detail["suspect_since"] = str(self.lower_lsn)
         return Held(at_lsn, HeldCause.CATALOG, self._way_out(), detail, tuple(self.change.differences))
 
     @property
     def is_gone(self) -> bool:
         """True if the table is not published under its name any more."""
-        return any(DECISIONS[d] is Verdict.GONE for d in self.change.differences)
+        return any(DECISIONS[d] is Consequence.GONE for d in self.change.differences)
 
     def _way_out(self) -> WayOut:
         if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:
@@ -113,7 +113,7 @@ def suspected_changes(chain: Chain, position: Lsn) -> list[SuspectedChange]:
                     change,
                 )
                 for change in record.changes
-                if change.verdict in (Verdict.SNAPSHOT, Verdict.GONE)
+                if change.consequence in (Consequence.SNAPSHOT, Consequence.GONE)
             ]
     return changes
 
@@ -137,13 +137,13 @@ def _until(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> Lsn
     if not suspected.shows_in_rows or chain.end <= until:
         return until
     versions = {cut_table.version.id: cut_table.version}
-    for manifest in chain.between(until, min(chain.end, suspected.noticed)):
+    for manifest in chain.between(until, min(chain.end, suspected.upper_lsn)):
         versions |= {entry.version.id: taken_in(entry.version) for entry in manifest.schemas}
         for file in manifest.files:
             version = versions.get(file.schema_id)
             fits = version is not None and why_not_in_place(compare_schemas(cut_table.version, version)) is None
             if file.table == suspected.table and file.oid == suspected.change.oid and fits:
-                until = max(until, newest_row(file_url(chain, file), suspected.noticed))
+                until = max(until, newest_row(file_url(chain, file), suspected.upper_lsn))
     return until
 
 

@@ -34,16 +34,16 @@ def to_be_followed(store: Store, paths: LakePaths, cut: Cut | None) -> list[Inca
     An incarnation that ended before it had a snapshot has nothing that could be applied; if its chain could not be read
     when the next one began, it ends, for the lake, where the cut stands.
     """
-    begun = [i for i in incarnations(store, paths) if has_head(store, paths, i)]
+    started = [i for i in incarnations(store, paths) if has_head(store, paths, i)]
     records = [
         record for i in incarnations(store, paths) if (record := read_incarnation_record(store, paths, i)) is not None
     ]
     unread = {r.follows.incarnation for r in records if r.follows is not None and r.follows.end_lsn is None}
     return [
         incarnation
-        for incarnation in begun
+        for incarnation in started
         if cut is None or incarnation >= cut.incarnation
-        if incarnation == begun[-1] or (incarnation not in unread and may_be_applied(store, paths, incarnation))
+        if incarnation == started[-1] or (incarnation not in unread and may_be_applied(store, paths, incarnation))
     ]
 
 

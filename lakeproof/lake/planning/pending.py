@@ -71,7 +71,7 @@ def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
 
 
 def waits(cut: Cut | None, table: TableName, point: tuple[Incarnation, Lsn]) -> bool:
-    """True if a table's snapshot at `point`, or its birth there, has neither entered the lake nor been tried."""
+    """True if a table's snapshot at `point`, or its creation there, has neither entered the lake nor been tried."""
     if cut is None:
         return True
     cut_table = cut.tables.get(table)

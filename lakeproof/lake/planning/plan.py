@@ -3,7 +3,7 @@
 Nothing is written and no row is read here: a plan is made from manifests, the previous cut and the pending snapshots.
 
 A cycle ends with a segment once it has enough rows, and before the first transaction that brings another schema of a table
-in the lake. Then a cycle of its own gives the table that schema, or the table is held right there and the others go on
+in the lake. Then a separate cycle gives the table that schema, or the table is held right there and the others go on
 (`schema_changes`). The same happens if the chain's records of the catalog make a table suspect (`catalog_drift`). A snapshot
 whose table has another schema than in the lake enters after such a cycle, too.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakeproof.lake.planning.born_tables import births
 from lakeproof.lake.planning.catalog_drift import (
     Fingerprints,
     SuspectedChange,
@@ -21,6 +20,7 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
+from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.lake.planning.ordinals import segment_ordinals
 from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
@@ -65,7 +65,7 @@ class RangeLimit:
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedSchemas:
-    """The schema that each table has from a position on: the range must end before another one."""
+    """The schema that each table has from a position on: the range must end before the schema changes."""
 
     start: Lsn
     schemas: Sequence[tuple[TableName, Lsn, SchemaVersion]]
@@ -98,7 +98,7 @@ class _SuspectedTables:
         newest = {change.table: change for change in self.changes}
         about = newest.keys()
         for table in sorted(about & held.keys()):
-            # Whatever held the table, its way out is another one if no snapshot of it can be made.
+            # If no snapshot of the table can be made, the way out changes, whatever the cause.
             if newest[table].is_gone:
                 result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
@@ -145,7 +145,7 @@ def plan_cycle(
     """Return the cycle after `cut`; None if there is nothing to do.
 
     `fingerprints` gives those of the snapshots that have entered. Without `schema_changes` a snapshot of another schema
-    waits, and no table enters that was born in the stream.
+    waits, and no table that was created in the stream enters.
     """
     start = chain.head.end_lsn if cut is None else cut.position
     last = min(limit.end, chain.end)
@@ -160,17 +160,17 @@ def plan_cycle(
     held = suspected.hold(tables, held, fingerprints)
     pending, refused = suspected.admit(pending, tables)
     held |= refused
-    births_ahead = births(chain, cut, start) if schema_changes else {}
-    born = {t: b for t, b in births_ahead.items() if t not in pending and b.enters_at <= last}
-    pending |= {t: b.pending for t, b in born.items()}
+    created_ahead = created_tables(chain, cut, start) if schema_changes else {}
+    created = {t: b for t, b in created_ahead.items() if t not in pending and b.enters_at <= last}
+    pending |= {t: b.pending for t, b in created.items()}
     schemas = _schemas_ahead(chain, _LakeState(tables, held), pending, (start, last), schema_changes=schema_changes)
     held |= schemas.held
     if schemas.changes:
         return _schema_change_plan(start, tables, _with_lost_histories(held, cut), schemas)
     pending = {t: p for t, p in pending.items() if t not in schemas.later}
     in_force = [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held]
-    # A born table counts from where it enters: before that, another table may have had its name.
-    places = {t: born[t].enters_at if t in born else p.consistent_point for t, p in pending.items()}
+    # A table created in the stream counts from where it enters: before that, another table may have had its name.
+    places = {t: created[t].enters_at if t in created else p.consistent_point for t, p in pending.items()}
     in_force += [(t, place, pending[t].table.version) for t, place in places.items()]
     bounds = [last, *suspected.bounds, *schemas.bounds, *schemas.later.values()]
     stop = _end_of_range(chain, _ExpectedSchemas(start, in_force), min(bounds), limit.cycle_rows)
@@ -182,7 +182,7 @@ def plan_cycle(
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
     active = {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
-    active |= {t: _entry(p, born=t in born) for t, p in entering.items()}
+    active |= {t: _entry(p, created=t in created) for t, p in entering.items()}
     return Plan(start, stop, _segments(chain, cut, entering, start, stop), active, held)
 
 
@@ -195,10 +195,10 @@ def _segments(
     return segment_ordinals(chain, first, stop, next_number(cut), snapshot_rows=rows)
 
 
-def _entry(snapshot: FinishedCopy, *, born: bool) -> TableIntent:
+def _entry(snapshot: FinishedCopy, *, created: bool) -> TableIntent:
     version = snapshot.table.version
-    if born:
-        return TableIntent(snapshot.consistent_point, version.id, born=version)
+    if created:
+        return TableIntent(snapshot.consistent_point, version.id, created=version)
     return TableIntent(snapshot.consistent_point, version.id, snapshot.key)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lakeproof.catalog.differences import Verdict
+from lakeproof.catalog.differences import Consequence
 from lakeproof.lake.planning.schema_change import taken_in
 from lakeproof.lake.planning.schema_changes import SchemaDecision, decide
 from lakeproof.lake.records.documents import CutTable
@@ -55,7 +55,7 @@ def _schemas(chain: Chain, start: Lsn) -> Iterator[tuple[Manifest, SchemaVersion
     """Yield the schemas in the records noticed at or after `start`, of tables of which nothing else differs."""
     for manifest in catalog_manifests(chain, start):
         for change in () if manifest.catalog is None else manifest.catalog.changes:
-            if change.version is not None and change.verdict is Verdict.APPLY:
+            if change.version is not None and change.consequence is Consequence.APPLY:
                 yield manifest, change.version
 
 

@@ -97,7 +97,7 @@ def why_not_in_place(difference: SchemaDifference, *, mixed: bool = False) -> st
     """Return why the change can't be made in place, or None. `mixed`: rows under both keys are in one transaction."""
     old, new = difference.old, difference.new
     if old.oid != new.oid:
-        return "the table was made anew"
+        return "the table was recreated"
     if unknown := [c.name for c in new.columns if c.attnum <= 0]:
         return f"the catalog did not know any more what {', '.join(unknown)} was when the stream had it"
     kept = {c.attnum for c in old.columns}
@@ -131,7 +131,7 @@ def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
         if (a.type_name, a.typmod, a.kind) != (b.type_name, b.typmod, b.kind):
             changes.append(f"the type of {b.name} changed from {_typed(a)} to {_typed(b)}")
     if old.oid != new.oid:
-        changes.append("the table was made anew")
+        changes.append("the table was recreated")
     if old.identity != new.identity or not difference.same_key:
         changes.append("its replica identity or key changed")
     return "its schema changed: " + ("; ".join(sorted(changes)) or "the order or numbers of its columns")

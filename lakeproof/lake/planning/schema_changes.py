@@ -234,7 +234,7 @@ def _default(added: AddedColumn, change: TableChange) -> str | None:
     if added.missing is not None:
         return element_of_one(added.missing)
     if _NEW_FILES & set(change.differences):
-        raise UnprovenError(f"the rows that {added.name} was added to were written anew, with unknown values")
+        raise UnprovenError(f"the rows that {added.name} was added to were rewritten, with unknown values")
     return None
 
 

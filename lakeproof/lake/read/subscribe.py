@@ -13,7 +13,6 @@ its rows (or as Delta's `txnVersion`) has each cut exactly once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,21 +32,6 @@ FORMAT = "lakeproof_cuts"
 CUTS_PER_BATCH = 10
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribeOptions:
-    """`first`: a new stream begins after this cut (0: from the beginning). `cuts_per_batch`: the most cuts in one batch.
-
-    `available_now`: the stream ends once it has delivered the cuts that existed at its start.
-    """
-
-    first: int = 0
-    cuts_per_batch: int = CUTS_PER_BATCH
-    available_now: bool = False
-
-
-_DEFAULT_OPTIONS = SubscribeOptions()
-
-
 def subscribe(
     spark: SparkSession,
     lake: Config | str | Path,
@@ -55,18 +39,23 @@ def subscribe(
     *,
     checkpoint: str | Path,
     source: str | None = None,
-    options: SubscribeOptions = _DEFAULT_OPTIONS,
+    first: int = 0,
+    cuts_per_batch: int = CUTS_PER_BATCH,
+    available_now: bool = False,
 ) -> StreamingQuery:
     """Start a stream that calls `deliver` with each batch of new cuts, in order.
 
-    A stream that has a checkpoint goes on from there. `deliver` is called on the driver; an error that it raises ends the
-    stream, and the batch is delivered again. Raises ConfigError if `source` must be named.
+    A stream that has a checkpoint goes on from there; a new one begins after the cut `first` (0: from the beginning). With
+    `available_now` the stream ends once it has delivered the cuts that existed at its start. A batch has at most
+    `cuts_per_batch` cuts. `deliver` is called on the driver; an error that it raises ends the stream, and the batch is
+    delivered again. Raises ConfigError if `source` must be named.
     """
+    # More than 6 parameters: users pass each option by its name, and an object for three of them would only be in the way.
     paths = one_source("subscribe", lake, source)
     place, name = paths.lake, paths.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
-        lake=str(open_store(place).url("")), source=name, first=options.first, cuts_per_batch=options.cuts_per_batch
+        lake=str(open_store(place).url("")), source=name, first=first, cuts_per_batch=cuts_per_batch
     )
 
     def batch(frame: DataFrame, _: int) -> None:
@@ -75,7 +64,7 @@ def subscribe(
             deliver(changes(frame.sparkSession, place, begin, end, source=name))
 
     stream = cuts.load().writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
-    if options.available_now:
+    if available_now:
         stream = stream.trigger(availableNow=True)
     return stream.start()
 

@@ -8,7 +8,7 @@ What a cut means does not belong here but in `documents`, finding cuts in `store
 
 A table without changes has the same entry in each cut, so it is in none of them. A new base is put once the cuts since the
 last base have named as many tables as there are. So all documents together are no more than twice what changed, and reading
-a cut takes two of them. A base is that of the previous cut, which is durable already: whoever ends a cycle twice puts the
+a cut takes two of them. A base is that of the previous cut, which is durable already: who ends a cycle twice puts the
 same bytes.
 """
 

@@ -83,7 +83,7 @@ class TableIntent:
     """One table in an intent: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
     `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `history_through`, in one of
-    maintenance, is the cut up to which history becomes the rows as they were then. `born` is the schema of a table that
+    maintenance, is the cut up to which history becomes the rows as they were then. `created` is the schema of a table that
     enters without a snapshot: it had no row up to `from_lsn`.
     """
 
@@ -92,7 +92,7 @@ class TableIntent:
     snapshot: str | None = None
     schema_change: SchemaChange | None = None
     history_through: CycleNumber | None = None
-    born: SchemaVersion | None = None
+    created: SchemaVersion | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -101,7 +101,7 @@ class TableIntent:
             "snapshot": self.snapshot,
             "schema_change": None if self.schema_change is None else self.schema_change.to_json(),
             "history_through": self.history_through,
-            "born": None if self.born is None else self.born.to_json(),
+            "created": None if self.created is None else self.created.to_json(),
         }
 
     @classmethod
@@ -112,13 +112,13 @@ class TableIntent:
             f.optional("snapshot", lambda: f.text("snapshot")),
             f.optional("schema_change", lambda: SchemaChange.from_fields(f.object("schema_change"))),
             f.optional("history_through", lambda: CycleNumber(f.count("history_through"))),
-            f.optional("born", lambda: f.schema_version("born")),
+            f.optional("created", lambda: f.schema_version("created")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The values that a cycle is run with, whoever finishes it."""
+    """The values that a cycle is run with, no matter who finishes it."""
 
     number: CycleNumber
     kind: CycleKind

@@ -1,6 +1,6 @@
 """Tables that stand still: the cause and the way out as values, and the one place that makes sentences of them.
 
-Nothing else may write these sentences, and no code reads them: whoever decides something about a held table asks
+Nothing else may write these sentences, and no code reads them: a decision about a held table asks
 `Held.cause`, `Held.way_out` and `Held.differences`. Documents of a cut have the values; `describe` is for people.
 """
 
@@ -183,8 +183,8 @@ _DIFFERENCES = {
     Difference.PARTITION_IDENTITY: "a partition's replica identity is not of the table's columns",
     Difference.LABEL_CHANGED: "an enum's label was renamed",
     Difference.COMPOSITE: "a composite type was altered",
-    Difference.FILTER: "the publication's row filter for it is another one",
-    Difference.COLUMN_LIST: "the publication's column list for it is another one",
+    Difference.FILTER: "the publication's row filter for it has changed",
+    Difference.COLUMN_LIST: "the publication's column list for it has changed",
     Difference.COLUMN_SENT: "a column of it is sent that was there before and was not",
     Difference.OPERATIONS: "the publication sends other operations",
     Difference.PUBLISHED_AGAIN: "it was taken out of the publication and put back",

@@ -121,7 +121,7 @@ def put_cut(store: Store, cut: ViewCut) -> None:
 
 @contextmanager
 def one_refresh(lake: str) -> Iterator[None]:
-    """Keep other processes from refreshing views in this lake; raises TransientError if another one is refreshing.
+    """Keep other processes from refreshing views in this lake; raises TransientError if another process is refreshing.
 
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """

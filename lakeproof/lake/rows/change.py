@@ -1,4 +1,4 @@
-"""The net change of a table: the rows to delete and the rows to insert, whoever computed them.
+"""The net change of a table: the rows to delete and the rows to insert, no matter who computed them.
 
 `lakeproof.lake.fold.net_change` computes it from changes and `lakeproof.lake.delta.apply` commits it; neither knows the
 other, and nothing is computed or committed here.

@@ -5,7 +5,7 @@ belong to `spark.session`.
 
 Spark and Parquet count rows where they should count octets: a reader takes 4,096 rows at a time, a writer checks its
 memory after 100 and a window keeps 4,096, for rows of any size. That is quick for ordinary rows and kills the driver if
-each row has a document of megabytes. So a table whose rows may be large is read and written in a session of its own
+each row has a document of megabytes. So a table whose rows may be large is read and written in its own session
 with as few rows at a time as stay below `TOGETHER_BYTES`; every other table keeps Spark's own numbers.
 """
 

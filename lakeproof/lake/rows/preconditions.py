@@ -35,7 +35,7 @@ from lakeproof.values.exact_kinds import key_columns
 _MIN = scratch("min")
 _NEW = scratch("new")
 
-# Beside a key: a number of its own if a row is presupposed (the ordinal of the key's first change), else NULL.
+# Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
 NULL_KEY = "a change has NULL in its key: the old row that PostgreSQL sent has other columns than the table's identity"
 

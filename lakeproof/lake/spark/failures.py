@@ -51,7 +51,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def unreadable_file(error: BaseException) -> str | None:
-    """Return the data file that could not be read, None if the error is another."""
+    """Return the data file that could not be read, None for any other error."""
     text = _text(error) if isinstance(error, PySparkException | Py4JError) else ""
     if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:
         return None

@@ -88,13 +88,11 @@ def check(place: Path) -> None:
     for coordinate, sha256 in JARS.items():
         file = _file(place, coordinate)
         if file.exists() and _sha256(file) != sha256:
-            raise LakeError(
-                str(file), "its content is not the one that this version needs", f"remove it, then {_REMEDY}"
-            )
+            raise LakeError(str(file), "its content differs from what this version needs", f"remove it, then {_REMEDY}")
 
 
 def fetch(place: Path) -> None:
-    """Fetch the jars into `place`; raises LakeError if one can't be had or is another, DefiniteError for no Java."""
+    """Fetch the jars into `place`; raises LakeError if a jar can't be had or differs, DefiniteError for no Java."""
     check_java()
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -121,7 +119,7 @@ def _fetch(place: Path) -> None:
                     coordinate, "what was fetched has another checksum", "look at the repository that Ivy uses"
                 )
         for coordinate, file in fetched.items():
-            # Whole or not at all, for whoever else starts just now.
+            # Whole or not at all, for other processes that start just now.
             copied = place / f"{_ivy_name(coordinate)}.{os.getpid()}"
             shutil.copyfile(file, copied)
             copied.replace(_file(place, coordinate))

@@ -1,4 +1,4 @@
-"""A Delta table that was moved away and made anew while older cuts are kept: none of its files may go for their sake."""
+"""A Delta table that was moved away and recreated while older cuts are kept: none of its files may go for their sake."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_log_that_ends_before_a_version_needs_is_refused(tmp_path: Path) -> No
         table_files(path, 3)
 
 
-def test_a_view_whose_table_is_made_anew_keeps_all_its_files(tmp_path: Path) -> None:
+def test_a_view_whose_table_is_recreated_keeps_all_its_files(tmp_path: Path) -> None:
     """`refresh` says to move the table away if its columns are others; until it has run there is nothing to keep."""
     store, lake = open_store(tmp_path), str(tmp_path)
     first, second = _cut(store, 1, 7, 1800), _cut(store, 2, 8, 1700)
@@ -59,12 +59,12 @@ def test_a_view_whose_table_is_made_anew_keeps_all_its_files(tmp_path: Path) -> 
 
     _table(Path(view_path(lake, VIEW)), 2)
     assert list(unneeded_files(lake, kept, {})) == [], "the refresh was killed before its cut"
-    anew = _cut(store, 3, 0, 600)
+    recreated = _cut(store, 3, 0, 600)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
-    assert (kept.old, kept.oldest) == ([], {VIEW: anew})
+    assert (kept.old, kept.oldest) == ([], {VIEW: recreated})
     assert list(unneeded_files(lake, kept, {})) == []
     later = kept_cuts(store, {VIEW: HOUR_S}, NOW + timedelta(days=1))
-    assert (later.old[0], later.newest) == (LakePaths.view_cut(first.number), {VIEW: anew})
+    assert (later.old[0], later.newest) == (LakePaths.view_cut(first.number), {VIEW: recreated})
 
 
 def test_a_cut_that_is_kept_keeps_those_after_it(tmp_path: Path) -> None:

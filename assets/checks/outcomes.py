@@ -24,7 +24,7 @@ UNREACHED = "the proof ended before its turn"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProofOutcome:
     """The result for one target. `position` is the LSN of the comparison, None if there is no single LSN or no comparison.
 
     `wrong` is the result of this comparison, or of the last comparison if nothing was compared now.
@@ -42,8 +42,8 @@ class Verdict:
         return self.status in _COMPARED
 
 
-def table_verdict(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
-    """Return the verdict on a current table; `proved` is the lake's record after the run."""
+def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> ProofOutcome:
+    """Return the outcome on a current table; `proved` is the lake's record after the run."""
     proof = report.tables.get(table)
     status, reason = (proof.status, proof.reason) if proof else ("blocked", unreached)
     compared = status in _COMPARED
@@ -65,38 +65,38 @@ def table_verdict(table: TableName, report: ProofReport, proved: Proved | None, 
     if differed is not None and not compared:
         reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
-    return Verdict(status, wrong, reason, metadata, report.position if compared else None)
+    return ProofOutcome(status, wrong, reason, metadata, report.position if compared else None)
 
 
-def history_verdict(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> Verdict:
-    """Return the verdict on a table's history."""
+def history_outcome(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> ProofOutcome:
+    """Return the outcome on a table's history."""
     proof = report.lake.histories.get(table) if report.lake else None
     if proof is not None:
         metadata = md.merged(
             {"status": proof.status, "rows": proof.rows}, _cut(report), md.optional(reason=proof.reason)
         )
-        return Verdict(proof.status, proof.status in _WRONG, proof.reason, metadata)
+        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason, metadata)
     last = proved.history if proved else None
     since = last.time if last is not None and last.status in _WRONG else None
     return _unreached(unreached, since)
 
 
-def view_verdict(view: str, report: ProofReport, proved: LakeProved | None, unreached: str) -> Verdict:
-    """Return the verdict on a view."""
+def view_outcome(view: str, report: ProofReport, proved: LakeProved | None, unreached: str) -> ProofOutcome:
+    """Return the outcome on a view."""
     proof = report.lake.views.get(view) if report.lake else None
     if proof is not None and proof.status in _COMPARED:
         metadata = md.merged({"status": proof.status}, md.optional(reason=proof.reason))
-        return Verdict(proof.status, proof.status in _WRONG, proof.reason, metadata)
+        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason, metadata)
     return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None)
 
 
-def _unreached(reason: str, differed_at: str | None) -> Verdict:
+def _unreached(reason: str, differed_at: str | None) -> ProofOutcome:
     description = reason if differed_at is None else f"{reason}; at {differed_at} it differed"
     metadata = md.merged(
         {"status": "blocked", "reason": reason},
         md.times(differed_at=None if differed_at is None else time_of(differed_at)),
     )
-    return Verdict("blocked", differed_at is not None, description, metadata)
+    return ProofOutcome("blocked", differed_at is not None, description, metadata)
 
 
 def _compared(name: str, last: Compared | None, lsn: str) -> md.Metadata:

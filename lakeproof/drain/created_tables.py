@@ -1,7 +1,7 @@
-"""Finds the born tables of a reading of the catalog: those new in it that were published from their creation on.
+"""Finds the tables of a catalog reading that were created in the stream: new ones, and published from their creation on.
 
-`lakeproof.postgres.catalog_births` says what the catalog's lines prove; `lakeproof.lake.planning.born_tables` adds a born
-table to the lake without a copy; decision 0023 says why the proof is enough.
+`lakeproof.postgres.catalog_origins` says what the catalog's lines prove; `lakeproof.lake.planning.created_tables` adds a
+table like that to the lake without a copy; decision 0023 says why the proof is enough.
 
 Every row of such a table is in the stream, under its OID: its rule of publication existed, unaltered, before anybody had
 written with the xid that created it; the rule has been the table's since then; and its rows are in the file that they were
@@ -14,14 +14,14 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from lakeproof.catalog.differences import Born
+from lakeproof.catalog.differences import TableCreated
 from lakeproof.catalog.fingerprint import Fingerprint, TableFacts
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
-from lakeproof.postgres.catalog_births import Origin, never_relabelled, read_origins
 from lakeproof.postgres.catalog_fingerprint import Reading
+from lakeproof.postgres.catalog_origins import Origin, never_relabelled, read_origins
 from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity
@@ -33,15 +33,15 @@ def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], readi
     return {entry: kept.get(entry, reading.horizon) for entry in reading.rules}
 
 
-def born_tables(  # noqa: PLR0917  two readings, each with its rules
+def created_tables(  # noqa: PLR0917  two readings, each with its rules
     conn: Connection,
     source: SourceConfig,
     previous: Fingerprint,
     rules: Mapping[str, int],
     now: Fingerprint,
     rules_now: Mapping[str, int],
-) -> dict[Oid, Born]:
-    """Return the tables of `now` that are not in `previous` and are born; runs under the snapshot of `now`.
+) -> dict[Oid, TableCreated]:
+    """Return the new tables of `now` that were created in the stream; runs under the snapshot of `now`.
 
     `rules` are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
@@ -52,14 +52,14 @@ def born_tables(  # noqa: PLR0917  two readings, each with its rules
     origins = read_origins(conn, possible)
     proven = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
     proven = _with_lasting_types(conn, proven, now)
-    born = {}
+    created = {}
     for oid, origin in proven.items():
         # A table that does not fit the configuration waits for a person, as its copy would.
         with suppress(ConfigError):
             version = version_of(conn, source, _relation(now.tables[oid], now), ReadingsAround(after=now), strict=True)
             numbered = _is_numbered(origin, now.tables[oid], now)
-            born[oid] = Born(version, origin.named, origin.anchored, numbered)
-    return born
+            created[oid] = TableCreated(version, origin.named, origin.anchored, numbered)
+    return created
 
 
 def _unaltered(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from assets.checks.outcomes import ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.checks.proof import check_result
-from assets.checks.verdicts import Verdict, history_verdict, table_verdict, view_verdict
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
@@ -21,8 +21,8 @@ WRONG = LakeProved("differs", AT, 0, "how", AT)
 CHECK = dg.AssetCheckKey(dg.AssetKey("t"), "proved_equal")
 
 
-def _colour(verdict: Verdict) -> str:
-    shown = check_result(CHECK, verdict)
+def _colour(outcome: ProofOutcome) -> str:
+    shown = check_result(CHECK, outcome)
     if shown.passed:
         return "green"
     return "red" if shown.severity is dg.AssetCheckSeverity.ERROR else "yellow"
@@ -49,21 +49,21 @@ def test_a_table_is_red_until_it_is_found_equal(
     """Red whether this proof found the difference or an earlier one, whatever kept this one from comparing."""
     tables = {} if status is None else {T: TableProof(status, 7, 7, reason="why")}
     proved = Proved("x", AT, 7, Compared(Incarnation(1), Lsn(50), AT), differed=differed)
-    verdict = table_verdict(T, ProofReport("shop", Lsn(200), tables), proved, "the server is gone")
-    assert (_colour(verdict), verdict.compared) == (colour, compared)
-    assert verdict.metadata["verified_through_lsn"] == "0/32"
-    assert ("compared_at_lsn" in verdict.metadata) == compared
-    assert verdict.position == (Lsn(200) if compared else None)
-    reason = verdict.reason or ""
+    outcome = table_outcome(T, ProofReport("shop", Lsn(200), tables), proved, "the server is gone")
+    assert (_colour(outcome), outcome.compared) == (colour, compared)
+    assert outcome.metadata["verified_through_lsn"] == "0/32"
+    assert ("compared_at_lsn" in outcome.metadata) == compared
+    assert outcome.position == (Lsn(200) if compared else None)
+    reason = outcome.reason or ""
     assert ("the server is gone" if status is None else "why") in reason
     assert ("at 0/64" in reason) == (differed is not None and not compared)
 
 
 def test_a_table_that_was_never_proved_says_only_why() -> None:
-    """There is no record of it."""
-    verdict = table_verdict(T, ProofReport("shop", None, {}), None, "the server is gone")
-    assert (_colour(verdict), verdict.reason) == ("yellow", "the server is gone")
-    assert verdict.metadata == {"status": "blocked", "reason": "the server is gone"}
+    """The table has no record."""
+    outcome = table_outcome(T, ProofReport("shop", None, {}), None, "the server is gone")
+    assert (_colour(outcome), outcome.reason) == ("yellow", "the server is gone")
+    assert outcome.metadata == {"status": "blocked", "reason": "the server is gone"}
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_a_table_that_was_never_proved_says_only_why() -> None:
 def test_a_history_is_red_until_it_is_found_whole(
     now: HistoryProof | None, before: LakeProved | None, colour: str
 ) -> None:
-    """Also if this proof did not come to it."""
+    """The history stays red if this proof did not reach it."""
     proved = Proved("equal", AT, 7, HERE, history=before)
     lake = LakeProof(4, {} if now is None else {T: now}, {})
-    verdict = history_verdict(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
-    assert (_colour(verdict), verdict.compared) == (colour, now is not None)
+    outcome = history_outcome(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
+    assert (_colour(outcome), outcome.compared) == (colour, now is not None)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_a_view_is_red_until_it_is_found_equal(
 ) -> None:
     """A view whose definition has changed since, or that is being refreshed, can't be compared."""
     views = {} if status is None else {"v": ViewProof(status, "why")}
-    verdict = view_verdict("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
-    assert (_colour(verdict), verdict.compared) == (colour, status in ("equal", "differs"))
+    outcome = view_outcome("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
+    assert (_colour(outcome), outcome.compared) == (colour, status in ("equal", "differs"))

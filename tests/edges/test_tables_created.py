@@ -1,7 +1,7 @@
-"""Tables that the drain and the lake believe to be born in the stream: every row of those is in it.
+"""Tables that the drain and the lake believe to be created in the stream: all of their rows are in it.
 
 The rows are read from the landing and added up here; that such tables enter the lake and are equal there is in
-`tests/scenarios/test_table_born_in_the_stream.py`.
+`tests/scenarios/test_table_created_in_the_stream.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.lake.planning.born_tables import Birth, births
+from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
-from tests.edges.born_cases import CASES, FILLED, LATER, do
+from tests.edges.created_table_cases import CASES, FILLED, LATER, do
 from tests.fix_drain import Drained, fold, landed_rows, told_to_stop, wait_until
 from tests.fix_postgres import Database
 
@@ -46,16 +46,16 @@ def caught_up(drained: Drained) -> None:
     drained.drain()
 
 
-def believed(drained: Drained) -> dict[TableName, Birth]:
+def believed(drained: Drained) -> dict[TableName, CreatedTable]:
     """The tables that the lake would take in, each held against the source: every row of theirs is in the landing."""
     chain = drained.chain()
-    actual = {t: b for t, b in births(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
-    for table, birth in actual.items():
-        rows = [(v, row) for v, row in landed_rows(chain) if v.oid == birth.version.oid]
-        assert all(row["_lp_lsn"] > birth.since.value for _, row in rows), table
+    actual = {t: b for t, b in created_tables(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
+    for table, created in actual.items():
+        rows = [(v, row) for v, row in landed_rows(chain) if v.oid == created.version.oid]
+        assert all(row["_lp_lsn"] > created.lower_lsn.value for _, row in rows), table
         assert {v.table for v, _ in rows} <= {table}
-        assert {v.id for v, _ in rows} <= {birth.version.id} or birth.version.is_bag
-        columns = SQL(", ").join(Identifier(c.name) for c in birth.version.columns)
+        assert {v.id for v, _ in rows} <= {created.version.id} or created.version.is_bag
+        columns = SQL(", ").join(Identifier(c.name) for c in created.version.columns)
         query = SQL("SELECT {} FROM ONLY {}").format(columns, Identifier(table.schema, table.name))
         assert fold(rows).get(table, []) == sorted(drained.database.rows(query), key=repr), table
     return actual
@@ -68,10 +68,10 @@ def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, l
     while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40)):
         tables = {} if cut is None else dict(cut.tables)
         for table, intent in plan.tables.items():
-            since = intent.from_lsn if intent.born is not None else tables[table].snapshot_lsn
-            version = tables[table].version if intent.born is None else intent.born
+            since = intent.from_lsn if intent.created is not None else tables[table].snapshot_lsn
+            version = tables[table].version if intent.created is None else intent.created
             version = version if intent.schema_change is None else intent.schema_change.version
-            if intent.born is not None:
+            if intent.created is not None:
                 actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
         cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", dict(plan.held))
@@ -82,22 +82,22 @@ def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, l
     return actual, cut
 
 
-def test_exactly_the_tables_that_are_wholly_in_the_stream_are_born(database: Database, tmp_path: Path) -> None:
-    """Every way of making a table, under a publication of all tables."""
+def test_exactly_the_tables_created_in_the_stream_are_believed(database: Database, tmp_path: Path) -> None:
+    """Tables are created in every way, under a publication of all tables."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     for name, case in CASES.items():
         do(database, name, case.does)
     caught_up(drained)
     actual = believed(drained)
-    assert {t.name for t in actual} == {name for name, case in CASES.items() if case.born}
-    # In cycles of 40 rows: some are past the first rows of a table before they know that it was born.
+    assert {t.name for t in actual} == {name for name, case in CASES.items() if case.created}
+    # In cycles of 40 rows: some are past the first rows of a table before they know that it was created in the stream.
     places, _ = entered(drained)
     assert places.keys() == actual.keys()
     assert all(actual[table].enters_at <= place for table, (place,) in places.items())
 
 
 def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database: Database, tmp_path: Path) -> None:
-    """Also if that one is in the lake, or was made and dropped in the same batch; with other columns or the same."""
+    """The dropped table may be in the lake, or created and dropped in the same batch, with other columns or the same."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     again: tuple[LiteralString, ...] = ("DROP TABLE {t}", *FILLED, "DROP TABLE {t}", *FILLED, *LATER)
     do(database, "same", FILLED)
@@ -126,13 +126,13 @@ def test_the_catalog_is_read_as_soon_as_a_new_table_has_rows(database: Database,
         do(database, "young", ("ALTER TABLE young ALTER v TYPE text USING v + 1",))
         told_to_stop(process)
     records = [m.catalog for m in drained.chain().manifests(1) if m.catalog is not None]
-    assert next(c.differences for r in records for c in r.changes) == (Difference.BORN,)
-    assert not believed(drained), "its rows were written anew after that"
+    assert next(c.differences for r in records for c in r.changes) == (Difference.CREATED,)
+    assert not believed(drained), "its rows were rewritten after that"
 
 
 @pytest.mark.since(15)
-def test_a_table_of_a_schema_is_born_unless_it_was_moved_into_it(database: Database, tmp_path: Path) -> None:
-    """Its earlier rows are not sent; nor is what it has apart from the schema."""
+def test_a_table_of_a_published_schema_counts_unless_it_was_moved_there(database: Database, tmp_path: Path) -> None:
+    """A moved table's earlier rows are not in the stream."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR TABLES IN SCHEMA public")
     moved = (
         "CREATE TABLE apart.{t} (id int)",
@@ -158,7 +158,7 @@ def test_a_table_of_a_schema_is_born_unless_it_was_moved_into_it(database: Datab
     assert {t.name for t in believed(drained)} == {"made"}
 
 
-def test_a_table_in_a_publication_that_names_it_is_not_born(database: Database, tmp_path: Path) -> None:
+def test_a_table_in_a_publication_that_names_it_does_not_count_as_created(database: Database, tmp_path: Path) -> None:
     """Rows from before it was added are not sent."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR TABLE first, root")
     do(database, "added", (*FILLED, "ALTER PUBLICATION shop ADD TABLE {t}"))
@@ -189,7 +189,7 @@ def test_a_table_in_a_publication_that_names_it_is_not_born(database: Database, 
 
 
 def test_what_went_under_a_published_root_is_not_the_partitions_own(database: Database, tmp_path: Path) -> None:
-    """Detached, it is a table of its own, with rows that came under the root's name; a new root may have lost some."""
+    """Detached, it is a separate table, with rows that came under the root's name; a new root may have lost some."""
     result: LiteralString = "CREATE PUBLICATION shop FOR ALL TABLES WITH (publish_via_partition_root)"
     drained = begun(database, tmp_path / "lake", result)
     part: tuple[LiteralString, ...] = (
@@ -215,7 +215,7 @@ def test_what_went_under_a_published_root_is_not_the_partitions_own(database: Da
 
 
 def test_a_publication_that_was_altered_meanwhile_proves_nothing(database: Database, tmp_path: Path) -> None:
-    """Altered and altered back; what is made after it was seen is born again."""
+    """Altered and altered back; what is made after it was seen is created again."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     inserts = "ALTER PUBLICATION shop SET (publish = 'insert')"
     back = "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')"
@@ -226,8 +226,8 @@ def test_a_publication_that_was_altered_meanwhile_proves_nothing(database: Datab
     assert {t.name for t in believed(drained)} == {"after"}
 
 
-def test_a_table_whose_making_began_before_its_publication_is_not_born(database: Database, tmp_path: Path) -> None:
-    """Its transaction has a later number than any that had ended, and began to write before the publication was there."""
+def test_a_table_whose_creation_began_before_its_publication_does_not_count(database: Database, tmp_path: Path) -> None:
+    """The transaction has a later xid than any that had ended, and began to write before the publication existed."""
     database.execute("CREATE TABLE first (id serial PRIMARY KEY)")
     with database.connect(autocommit=False) as earlier, database.connect(autocommit=False) as later:
         earlier.execute("CREATE TABLE early (id int); INSERT INTO early VALUES (1)")
@@ -246,10 +246,10 @@ def test_a_table_whose_making_began_before_its_publication_is_not_born(database:
     assert not believed(drained)
 
 
-def test_a_table_that_is_made_while_the_catalog_is_read_again_and_again_is_born(
+def test_a_table_created_while_the_catalog_is_read_again_and_again_counts_as_created(
     database: Database, tmp_path: Path
 ) -> None:
-    """Its transaction is open for several readings: none of them knows the table, and the rule is older than all."""
+    """The transaction stays open for several readings: none sees the table, and the rule is older than all."""
     drained = begun(database, tmp_path / "lake", "CREATE PUBLICATION shop FOR ALL TABLES")
     with database.connect(autocommit=False) as conn:
         conn.execute("CREATE TABLE slow (id int PRIMARY KEY, v int); INSERT INTO slow VALUES (1, 1)")

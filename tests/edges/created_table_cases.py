@@ -1,6 +1,6 @@
 """Ways of making a table, and whether every row of it is in the stream of a publication of all tables.
 
-Trying them belongs to `test_tables_born.py` and `tests/scenarios/test_table_born_in_the_stream.py`.
+Trying them belongs to `test_tables_created.py` and `tests/scenarios/test_table_created_in_the_stream.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LATER: tuple[LiteralString, ...] = ("INSERT INTO {t} VALUES (3, 3)", "UPDATE {t}
 
 @dataclass(frozen=True)
 class Case:
-    """A table `t`, whether it is born, and what is done while nobody looks."""
+    """A table `t`, true if it counts as created in the stream, and the statements run between two readings."""
 
-    born: bool
+    created: bool
     does: tuple[LiteralString, ...]
 
 

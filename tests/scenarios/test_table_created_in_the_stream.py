@@ -1,6 +1,6 @@
 """Tables made while the stream runs: those with every row in it enter the lake without a copy, the others wait for one.
 
-Which are believed, and why, case by case, is in `tests/edges/test_tables_born.py`; the cases are the same.
+Which are believed, and why, case by case, is in `tests/edges/test_tables_created.py`; the cases are the same.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import snapshot_folders
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from tests.edges.born_cases import CASES, do
+from tests.edges.created_table_cases import CASES, do
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)
-BORN = ("filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows")
+CREATED = ("filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows")
 WAITING = ("unlogged", "rewritten", "truncated", "renamed", "dropped")
 # Those that are changed later on, and the ways to wait that are least alike.
-SOME_BORN, SOME_WAITING = (
+SOME_CREATED, SOME_WAITING = (
     ("filled", "idle", "as_select", "partition", "named_before_rows"),
     ("unlogged", "renamed", "dropped"),
 )
@@ -68,7 +68,7 @@ def settled(config: Config, database: Database, spark: SparkSession) -> None:
 
 
 def proven(config: Config, spark: SparkSession) -> dict[str, str]:
-    """Each table's status."""
+    """Return each table's status."""
     return {str(table): proof.status for table, proof in prove(config, "shop", None, spark).tables.items()}
 
 
@@ -78,23 +78,23 @@ def copies(config: Config) -> int:
 
 
 @pytest.mark.parametrize(
-    ("born", "others"),
-    [(SOME_BORN, SOME_WAITING), pytest.param(BORN, WAITING, marks=pytest.mark.full)],
+    ("created", "others"),
+    [(SOME_CREATED, SOME_WAITING), pytest.param(CREATED, WAITING, marks=pytest.mark.full)],
     ids=["some", "all"],
 )
-def test_tables_born_in_the_stream_are_equal_without_a_copy(
-    database: Database, config: Config, spark: SparkSession, born: tuple[str, ...], others: tuple[str, ...]
+def test_tables_created_in_the_stream_are_equal_without_a_copy(
+    database: Database, config: Config, spark: SparkSession, created: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
-    """Made in every way, changed, dropped and made again; those that are not believed wait, and are copied."""
+    """Tables are created in every way, changed, dropped and recreated; those without a proof wait, and are copied."""
     into_the_lake(config, spark)
-    for name in (*born, *others):
+    for name in (*created, *others):
         do(database, name, CASES[name].does)
     settled(config, database, spark)
     waiting = {"public.renamed_z" if name == "renamed" else f"public.{name}" for name in others if name != "dropped"}
     actual = proven(config, spark)
     assert {name for name, status in actual.items() if status == "missing"} == waiting
     assert {status for name, status in actual.items() if name not in waiting} == {"equal"}
-    assert len(actual) == len(born) + len(waiting) + 1
+    assert len(actual) == len(created) + len(waiting) + 1
 
     changes: tuple[LiteralString, ...] = (
         "UPDATE filled SET v = 0",
@@ -122,7 +122,7 @@ def test_tables_born_in_the_stream_are_equal_without_a_copy(
 def test_a_table_that_is_dropped_before_it_has_entered_never_does(
     database: Database, config: Config, spark: SparkSession
 ) -> None:
-    """Nor does it hold anything up."""
+    """A dropped table does not hold up the others."""
     into_the_lake(config, spark)
     do(database, "brief", ("CREATE TABLE {t} (id int PRIMARY KEY)", "INSERT INTO {t} VALUES (1)"))
     drain(config, "shop", Until.caught_up())
@@ -181,7 +181,7 @@ class Workload:
         self.done: list[str] = []
 
     def run(self, table: str, statements: Sequence[str]) -> None:
-        """In one transaction, or each in its own: {t} is the table, {u} a name and {n} a number that nobody had."""
+        """Run in one transaction, or each in its own: {t} is the table, {u} a new name and {n} a new number."""
         self.serial += 1
         names = {"t": table, "u": f"u{self.serial}", "n": str(1000 * self.serial)}
         message = [text.format(**names) for text in statements]
@@ -214,11 +214,11 @@ class Workload:
 def test_random_tables_under_drains_and_compactions_that_are_killed(
     database: Database, config: Config, spark: SparkSession
 ) -> None:
-    """Whoever is not in the lake at the end is copied; nobody in it differs at any time."""
+    """Tables missing in the lake at the end are copied; no table in it differs at any time."""
     rng = random.Random(SEED)
     load = Workload(database, rng)
     into_the_lake(config, spark)
-    born: set[str] = set()
+    created: set[str] = set()
     for _ in range(25):
         for _ in range(rng.randrange(1, 5)):
             load.make() if rng.random() < 0.5 else load.alter()
@@ -235,7 +235,7 @@ def test_random_tables_under_drains_and_compactions_that_are_killed(
             case _:
                 actual = proven(config, spark)
                 assert "differs" not in actual.values(), f"seed {SEED}: {actual} {load.done}"
-                born |= {name for name, status in actual.items() if status == "equal"}
+                created |= {name for name, status in actual.items() if status == "equal"}
     settled(config, database, spark)
     assert copies(config) == 1
     for _ in range(3):
@@ -246,4 +246,4 @@ def test_random_tables_under_drains_and_compactions_that_are_killed(
             break
         bootstrap(config, "shop", [TableName("public", name.partition(".")[2]) for name in left])
     assert not left, f"seed {SEED}: {actual} {load.done}"
-    assert len(born) > 1, f"seed {SEED}: no table was born"
+    assert len(created) > 1, f"seed {SEED}: no table was created in the stream"

@@ -1,0 +1,130 @@
+"""Tables that enter the lake without a snapshot: the chain's catalog records say they were created in it.
+
+`lakeproof.drain.created_tables` decides which tables those are. A cycle writes it as a table whose snapshot, at the position
+before its first row, has no row.
+
+The record knows the table at one reading, the stream brings rows from before it. Both must speak of the same table:
+
+    its name       it was never renamed or moved, by the catalog; otherwise no row may have come under another name up to the
+                   reading, so the landing has to reach the reading first
+    its columns    the first rows' columns are those of the reading: as they were made, by the catalog, or all of them if
+                   none was ever dropped
+    its schema     one, up to where it enters; what comes after that is a schema change like any other
+
+If one of these fails the table waits for its snapshot, like a table that came into the publication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lakeproof.catalog.differences import Consequence, TableChange, TableCreated
+from lakeproof.lake.planning.pending import waits
+from lakeproof.lake.records.documents import Cut
+from lakeproof.landing.catalog_history import catalog_manifests
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.manifest import SchemaEntry
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName
+from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.folder import FinishedCopy
+from lakeproof.snapshot.state import SnapshotTable
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTable:
+    """A table that may enter with a cycle that ends at or after `enters_at`; all its rows come after `lower_lsn`."""
+
+    lower_lsn: Lsn
+    enters_at: Lsn
+    version: SchemaVersion
+
+    @property
+    def pending(self) -> FinishedCopy:
+        """Return the same as a snapshot without a row, which is in no folder."""
+        return FinishedCopy("", self.lower_lsn, SnapshotTable(self.version, 0, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedCreation:
+    """A table's creation, as a record of the catalog has it."""
+
+    table: TableName
+    oid: Oid
+    created: TableCreated
+    lower_lsn: Lsn
+    upper_lsn: Lsn
+
+
+def created_tables(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, CreatedTable]:
+    """Return the tables created in the stream that are not in the lake at `start` and may still enter it.
+
+    Reads the records after `start`, and for each table the manifests after its record's `lower_lsn`. A cycle that passes
+    a record's `upper_lsn` takes the table in, so no earlier record is read.
+    """
+    chain.reread_start()
+    records = [m.catalog for m in catalog_manifests(chain, start) if m.catalog is not None]
+    result = {}
+    for recorded in _recorded_creations(records):
+        if recorded.lower_lsn < chain.kept_from or not waits(
+            cut, recorded.table, (chain.incarnation, recorded.lower_lsn)
+        ):
+            continue
+        created = _created_table(chain, recorded, start)
+        if created is not None:
+            result[recorded.table] = created
+    return result
+
+
+def _recorded_creations(records: Iterable[CatalogRecord]) -> Iterator[_RecordedCreation]:
+    """Yield the newest creation of each name, unless a later change of that table needs a snapshot."""
+    newest: dict[TableName, _RecordedCreation] = {}
+    for record in records:
+        for change in record.changes:
+            if change.created is not None and record.lower_lsn is not None:
+                newest[change.table] = _RecordedCreation(
+                    change.table, change.oid, change.created, record.lower_lsn, record.upper_lsn
+                )
+            elif _needs_copy(change):
+                newest = {table: created for table, created in newest.items() if created.oid != change.oid}
+    yield from newest.values()
+
+
+def _needs_copy(change: TableChange) -> bool:
+    return change.consequence in (Consequence.SNAPSHOT, Consequence.GONE)
+
+
+def _created_table(chain: Chain, recorded: _RecordedCreation, start: Lsn) -> CreatedTable | None:
+    """Return from when on the table may enter, and with which schema; None if it needs a snapshot."""
+    entries = list(_entries(chain, recorded))
+    enters_at = min([recorded.upper_lsn, *(e.from_lsn for e in entries if recorded.created.untouched)])
+    if enters_at > chain.end:
+        # The landing has not come so far: what it brings decides.
+        return CreatedTable(recorded.lower_lsn, enters_at, recorded.created.version)
+    versions = {e.version.id: e.version for e in entries if e.from_lsn <= max(start, enters_at)}
+    if not versions:
+        return CreatedTable(recorded.lower_lsn, enters_at, recorded.created.version)
+    version = next(iter(versions.values()))
+    same = len(versions) == 1 and version.table == recorded.table and _is_same(version, recorded.created)
+    return CreatedTable(recorded.lower_lsn, enters_at, version) if same else None
+
+
+def _entries(chain: Chain, recorded: _RecordedCreation) -> Iterator[SchemaEntry]:
+    """Yield the schemas of the table itself, whatever it was called, in the stream's order."""
+    for manifest in chain.between(recorded.lower_lsn, chain.end):
+        own = (e for e in manifest.schemas if e.version.oid == recorded.oid and e.from_lsn > recorded.lower_lsn)
+        yield from sorted(own, key=lambda e: (e.from_lsn, e.from_seq))
+
+
+def _is_same(version: SchemaVersion, created: TableCreated) -> bool:
+    """True if the columns that rows came with are those of the reading, each with its number."""
+    sent = [(c.name, c.type_oid, c.attnum) for c in version.columns]
+    as_created = {(c.name, c.type_oid, c.attnum) for c in created.version.columns if c.attnum in created.anchored}
+    if as_created.issuperset(sent):
+        return True
+    numbers = [c.attnum for c in version.columns]
+    return created.numbered and numbers == [c.attnum for c in created.version.columns] == list(
+        range(1, len(numbers) + 1)
+    )
