@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -28,8 +29,23 @@ from lakeproof.lake.records.store import newest_number
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 FORMAT = "lakeproof_cuts"
 CUTS_PER_BATCH = 10
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """The keyword arguments of `subscribe` that few streams need.
+
+    `first`: a new stream begins after this cut (0, the default: from the beginning). `cuts_per_batch`: the most cuts of one
+    batch. `available_now`: the stream ends once it has delivered the cuts that existed at its start.
+    """
+
+    first: int
+    cuts_per_batch: int
+    available_now: bool
 
 
 def subscribe(
@@ -39,23 +55,21 @@ def subscribe(
     *,
     checkpoint: str | Path,
     source: str | None = None,
-    first: int = 0,
-    cuts_per_batch: int = CUTS_PER_BATCH,
-    available_now: bool = False,
+    **options: Unpack[SubscribeOptions],
 ) -> StreamingQuery:
     """Start a stream that calls `deliver` with each batch of new cuts, in order.
 
-    A stream that has a checkpoint goes on from there; a new one begins after the cut `first` (0: from the beginning). With
-    `available_now` the stream ends once it has delivered the cuts that existed at its start. A batch has at most
-    `cuts_per_batch` cuts. `deliver` is called on the driver; an error that it raises ends the stream, and the batch is
+    A stream that has a checkpoint goes on from there. The options are those of `SubscribeOptions`. `deliver` is called on the driver; an error that it raises ends the stream, and the batch is
     delivered again. Raises ConfigError if `source` must be named.
     """
-    # More than 6 parameters: users pass each option by its name, and an object for three of them would only be in the way.
     paths = one_source("subscribe", lake, source)
     place, name = paths.lake, paths.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
-        lake=str(open_store(place).url("")), source=name, first=first, cuts_per_batch=cuts_per_batch
+        lake=str(open_store(place).url("")),
+        source=name,
+        first=options.get("first", 0),
+        cuts_per_batch=options.get("cuts_per_batch", CUTS_PER_BATCH),
     )
 
     def batch(frame: DataFrame, _: int) -> None:
@@ -64,7 +78,7 @@ def subscribe(
             deliver(changes(frame.sparkSession, place, begin, end, source=name))
 
     stream = cuts.load().writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
-    if available_now:
+    if options.get("available_now", False):
         stream = stream.trigger(availableNow=True)
     return stream.start()
 
