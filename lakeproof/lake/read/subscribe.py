@@ -59,9 +59,9 @@ def subscribe(
 ) -> StreamingQuery:
     """Start a stream that calls `deliver` with each batch of new cuts, in order.
 
-    A stream that has a checkpoint goes on from there. The options are those of `SubscribeOptions`. `deliver` is called on the
-    driver; an error that it raises ends the stream, and the batch is delivered again. Raises ConfigError if `source` must be
-    named.
+    A stream that has a checkpoint goes on from there. The options are those of `SubscribeOptions`. `deliver` is called on
+    the driver; an error that it raises ends the stream, and the batch is delivered again. Raises ConfigError if `source`
+    must be named.
     """
     paths = one_source("subscribe", lake, source)
     place, name = paths.lake, paths.source
