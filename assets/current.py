@@ -97,7 +97,7 @@ def compaction_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinitio
 
 
 def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.AssetSpec]:
-    paths = LakePaths(config.lake, source.name)
+    paths = LakePaths(source.name)
     deps = [table_key(layer, source.name, table) for layer in (Layer.SNAPSHOT, Layer.CHANGES)]
     history = table_spec(
         config,

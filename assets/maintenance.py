@@ -15,7 +15,6 @@ from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
 
@@ -28,7 +27,7 @@ class MaintenanceRun(dg.Config):
 
 def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset that applies the retention to the lake of one source."""
-    uri = open_store(config.lake).url(LakePaths(config.lake, source.name).source)
+    uri = open_store(config.lake).url(source.name)
 
     @dg.asset(
         key=maintenance_key(source.name),

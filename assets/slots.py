@@ -22,7 +22,7 @@ CHECK = "slot_health"
 
 def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's slot, with its check."""
-    key, landings = slot_key(source.name), LakePaths(config.lake, source.name).landings
+    key, landings = slot_key(source.name), LakePaths(source.name).landings
 
     @dg.asset(
         key=key,

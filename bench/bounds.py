@@ -34,8 +34,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.server import identify
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 NAME = "bounds"
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,9 +273,9 @@ def _child(given: dict[str, Any]) -> None:
     head = ChainSource(
         server.system_id, server.timeline, server.database, server.database_oid, source.slot, NAME, server.version
     )
-    paths = LakePaths(config.lake, NAME)
+    lake = SourceLake.open(config.lake, NAME)
     start = Lsn.parse(given["start"])
-    Chain.create(open_store(config.lake), paths, Incarnation(1), NewHead(start, head, secrets.token_hex(16)))
+    Chain.create(lake, Incarnation(1), NewHead(start, head, secrets.token_hex(16)))
     spilled = 0
 
     def report_event(event: Event) -> None:

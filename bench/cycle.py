@@ -43,8 +43,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 SOURCE = "bench"
 WRITER = "0" * 32
@@ -92,10 +91,9 @@ class Bench:
         self.rows = rows
         self.lake = folder / f"lake{rows}"
         self.copy = str(folder / f"copy{rows}")
-        self.paths = LakePaths(str(self.lake), SOURCE)
-        self.store = open_store(str(self.lake))
+        self.source_lake = SourceLake.open(str(self.lake), SOURCE)
         head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(1), head, WRITER))
+        self.chain = Chain.create(self.source_lake, Incarnation(1), NewHead(Lsn(1), head, WRITER))
         self._fill()
 
     def _fill(self) -> None:
@@ -110,12 +108,16 @@ class Bench:
         history = base.limit(0)
         for name, kind in HISTORY_EXTRA.items():
             history = history.withColumn(name, F.lit(None).cast(kind))
-        urls = [self.paths.url(self.paths.current(table)), self.paths.url(self.paths.history(table)), self.copy]
+        urls = [
+            self.source_lake.url(self.source_lake.paths.current(table)),
+            self.source_lake.url(self.source_lake.paths.history(table)),
+            self.copy,
+        ]
         for url, rows in zip(urls, (current, history, base), strict=True):
             apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
         state = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, "")
-        write_cut(self.store, self.paths, cut)
+        write_cut(self.source_lake, cut)
 
     def land(self, changes: int, number: int) -> str:
         """Land one segment with updates and deletes of random rows; return the URL of its file."""
@@ -148,7 +150,7 @@ class Bench:
         segment = SegmentWriter(self.chain, WRITER)
         segment.add(Batch([TableChanges(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
         manifest = segment.finish(Lsn(lsn))
-        return self.paths.url(f"{self.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
+        return self.source_lake.url(f"{self.source_lake.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
 
     def cycle(self) -> None:
         """Run lakeproof's cycle."""
@@ -167,7 +169,9 @@ class Bench:
 
     def equal(self) -> bool:
         """Return True if both have the same rows."""
-        current = self.spark.read.format("delta").load(self.paths.url(self.paths.current(VERSION.table)))
+        current = self.spark.read.format("delta").load(
+            self.source_lake.url(self.source_lake.paths.current(VERSION.table))
+        )
         return _digest(current) == _digest(self.spark.read.format("delta").load(self.copy))
 
 

@@ -41,8 +41,7 @@ from lakeproof.names import Incarnation
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.server import identify
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 ROOT = Path(__file__).resolve().parent.parent
 _COLUMNS = (
@@ -241,8 +240,7 @@ def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
         server.version,
     )
     Chain.create(
-        open_store(config.lake),
-        LakePaths(config.lake, source.name),
+        SourceLake.open(config.lake, source.name),
         Incarnation(1),
         NewHead(start, head, secrets.token_hex(16)),
     )

@@ -45,8 +45,7 @@ from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.fields import time_of
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 NAME = "lake"
 _TABLES = 5
@@ -160,17 +159,17 @@ def _write(server: EmbeddedPostgres, per_second: int, seconds: int, each: int = 
 
 def _latencies(config: Config, since: float, until: float) -> list[float]:
     """Return, for each change committed in that time, the seconds to the first cut at or past it."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, NAME)
-    chain = Chain.open_newest(store, paths)
+    lake = SourceLake.open(config.lake, NAME)
+    chain = Chain.open_newest(lake)
     if chain is None:
         raise SystemExit("there is no landing; the drain has written nothing")
-    numbers = range(1, newest_number(store, paths.cuts) + 1)
-    cuts = [read_cut(store, paths, CycleNumber(number)) for number in numbers]
+    numbers = range(1, newest_number(lake.store, lake.paths.cuts) + 1)
+    cuts = [read_cut(lake, CycleNumber(number)) for number in numbers]
     shown = [(int(cut.position), time_of(cut.created_at).timestamp()) for cut in cuts]
     latencies: list[float] = []
     for manifest in chain.manifests():
         for file in manifest.files:
-            url = store.url(f"{paths.landing(chain.incarnation)}/{file.path}")
+            url = lake.store.url(f"{lake.paths.landing(chain.incarnation)}/{file.path}")
             rows = pq.read_table(url, columns=["_lp_lsn", "_lp_commit_time"])
             times = pc.divide(pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").cast("float64"), 1e6)
             for lsn, commit in zip(rows.column(0).to_pylist(), times.to_pylist(), strict=True):

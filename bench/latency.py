@@ -29,8 +29,7 @@ from lakeproof.drain.until import Until
 from lakeproof.events import Stop
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 NAME = "latency"
 _INSERT = "INSERT INTO latency SELECT g, md5(g::text), now() FROM generate_series(%s::bigint, %s::bigint) g"
@@ -101,15 +100,15 @@ def _write(dsn: str, per_second: int, seconds: int, per_transaction: int) -> flo
 
 def _latencies(config: Config, durable_at: dict[int, float], since: float) -> list[float]:
     """Return the seconds of each change committed after `since`."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, NAME)
-    chain = Chain.open_newest(store, paths)
+    lake = SourceLake.open(config.lake, NAME)
+    chain = Chain.open_newest(lake)
     if chain is None:
         raise RuntimeError("the landing has no chain")
     latencies: list[float] = []
     for number, durable_s in durable_at.items():
         for file in chain.manifest(number).files:
-            key = f"{paths.landing(chain.incarnation)}/{file.path}"
-            times = pq.read_table(store.url(key), columns=["_lp_commit_time"]).column(0)
+            key = f"{lake.paths.landing(chain.incarnation)}/{file.path}"
+            times = pq.read_table(lake.store.url(key), columns=["_lp_commit_time"]).column(0)
             seconds = pc.divide(pc.cast(pc.cast(times, "timestamp[us]"), "int64").cast("float64"), 1e6)
             latencies += [durable_s - commit for commit in seconds.to_pylist() if commit >= since]
     return latencies

@@ -45,8 +45,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 LARGE = len(KINDS) - 1  # the column that an update omits
 
@@ -57,10 +56,9 @@ class Lake:
     def __init__(self, spark: SparkSession, folder: Path, options: argparse.Namespace) -> None:
         self.spark, self.options = spark, options
         self.lake, self.bare = folder / "lake", folder / "bare"
-        self.paths = LakePaths(str(self.lake), SOURCE)
-        self.store = open_store(str(self.lake))
+        self.source_lake = SourceLake.open(str(self.lake), SOURCE)
         head = ChainSource("1", 1, "bench", 16384, "bench", "bench", 180006)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(1), head, WRITER))
+        self.chain = Chain.create(self.source_lake, Incarnation(1), NewHead(Lsn(1), head, WRITER))
         self.versions = [
             replace(VERSION, table=TableName("public", f"item{i}"), oid=Oid(20_000 + i)) for i in range(options.tables)
         ]
@@ -81,26 +79,26 @@ class Lake:
         first = CommitInfo("bench", 1, "{}")
         for version in self.versions:
             urls = (
-                self.paths.url(self.paths.current(version.table)),
-                self.paths.url(self.paths.history(version.table)),
+                self.source_lake.url(self.source_lake.paths.current(version.table)),
+                self.source_lake.url(self.source_lake.paths.history(version.table)),
             )
             for url, rows in zip(urls, (self.current, self.history.limit(0)), strict=True):
                 apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
             tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
-        write_cut(self.store, self.paths, cut)
+        write_cut(self.source_lake, cut)
 
     def _add_idle(self) -> None:
         """Add copies of the first table that no cycle changes."""
-        cut = read_cut(self.store, self.paths, CycleNumber(1))
+        cut = read_cut(self.source_lake, CycleNumber(1))
         tables, first = dict(cut.tables), self.versions[0].table
         for i in range(self.options.idle):
             version = replace(VERSION, table=TableName("public", f"idle{i}"), oid=Oid(100_000 + i))
-            for key_of in (self.paths.current, self.paths.history):
-                shutil.copytree(self.paths.url(key_of(first)), self.paths.url(key_of(version.table)))
+            for key_of in (self.source_lake.paths.current, self.source_lake.paths.history):
+                shutil.copytree(self.source_lake.url(key_of(first)), self.source_lake.url(key_of(version.table)))
             tables[version.table] = replace(tables[first], version=version)
-        Path(self.paths.url(self.paths.cut(CycleNumber(1)))).unlink()
-        write_cut(self.store, self.paths, replace(cut, tables=tables))
+        Path(self.source_lake.url(self.source_lake.paths.cut(CycleNumber(1)))).unlink()
+        write_cut(self.source_lake, replace(cut, tables=tables))
 
     def land(self) -> None:
         """Land one segment with the changes of all tables."""

@@ -37,8 +37,7 @@ from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.connection import connect
 from lakeproof.proof.lake_form import lake_buckets
 from lakeproof.proof.source_side import source_buckets
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 _T = TypeVar("_T")
 
@@ -64,8 +63,8 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
         bootstrap(config, "bench", None, silent, Stop())
         drain(config, "bench", Until.lsn(wal_end(server)))
         compact(config, "bench", spark, silent, Stop())
-        paths = LakePaths(config.lake, "bench")
-        cut = newest_cut(open_store(config.lake), paths)
+        rows_lake = SourceLake.open(config.lake, "bench")
+        cut = newest_cut(rows_lake)
         if cut is None:
             raise SystemExit("there is no cut; the compaction has written nothing")
         state = cut.tables[ROWS]
@@ -78,7 +77,7 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
                     lambda: conn.execute("SELECT count(*), sum(hashtext(t::text)) FROM public.rows t"),
                 )
                 source_side = _timed(times["source"], lambda: source_buckets(conn, table, source.buckets))
-                current = read_layer(spark, paths, ROWS, state)
+                current = read_layer(spark, rows_lake, ROWS, state)
                 lake_side = _timed(times["lake"], lambda: lake_buckets(current, in_lake(state.version), source.buckets))  # noqa: B023  (called at once)
                 if source_side != lake_side:
                     raise SystemExit("the two sides differ; report it")

@@ -33,7 +33,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 ROWS = TableName("public", "rows")
 
@@ -94,10 +94,10 @@ def _copy(
 
 def _written(config: Config, spark: SparkSession) -> dict[str, int]:
     """Return the rows that all commits of history and current have written, according to Delta's metrics."""
-    paths = LakePaths(config.lake, "bench")
+    lake = SourceLake.open(config.lake, "bench")
     written = {}
-    for name, key in (("history", paths.history(ROWS)), ("current", paths.current(ROWS))):
-        commits = DeltaTable.forPath(spark, paths.url(key)).history().select("operationMetrics").collect()
+    for name, key in (("history", lake.paths.history(ROWS)), ("current", lake.paths.current(ROWS))):
+        commits = DeltaTable.forPath(spark, lake.url(key)).history().select("operationMetrics").collect()
         written[name] = sum(_rows_of(dict(commit[0] or {})) for commit in commits)
     return written
 

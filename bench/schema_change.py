@@ -83,8 +83,7 @@ class SchemaChangeBench(Bench):
         added = tuple(AddedColumn(c.name, c.attnum, None) for c in new)
         change = TableChange(version.oid, version.table, (Difference.COLUMN_ALTERED,), None, None, added=added)
         put = put_fingerprint(
-            self.store,
-            self.paths,
+            self.source_lake,
             Incarnation(1),
             Fingerprint({}, {}, {}),
             number=self.chain.next_number,
@@ -95,18 +94,18 @@ class SchemaChangeBench(Bench):
 
     def files_of_the_change(self) -> int:
         """Return the number of data files that the newest cycle of kind `schema` added or removed in both tables."""
-        cut = newest_cut(self.store, self.paths)
+        cut = newest_cut(self.source_lake)
         while cut is not None and cut.kind is not CycleKind.SCHEMA:
-            cut = read_cut(self.store, self.paths, CycleNumber(cut.number - 1))
+            cut = read_cut(self.source_lake, CycleNumber(cut.number - 1))
         if cut is None:
             raise SystemExit("there was no cycle of kind schema; report it")
         state = cut.tables[VERSION.table]
         files = 0
         for key, number in (
-            (self.paths.current(VERSION.table), state.current_version),
-            (self.paths.history(VERSION.table), state.history_version),
+            (self.source_lake.paths.current(VERSION.table), state.current_version),
+            (self.source_lake.paths.history(VERSION.table), state.history_version),
         ):
-            log = Path(self.paths.url(key)) / "_delta_log" / f"{number:020d}.json"
+            log = Path(self.source_lake.url(key)) / "_delta_log" / f"{number:020d}.json"
             files += sum(bool({"add", "remove"} & set(json.loads(line))) for line in log.read_text().splitlines())
         return files
 

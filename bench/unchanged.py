@@ -42,7 +42,7 @@ def main() -> None:
         source = SourceConfig(name=NAME, dsn=SecretStr(server.dsn()), publication=NAME, slot=NAME)
         config = Config(path=Path(lake) / "lakeproof.yaml", lake=lake, sources={NAME: source})
         spark = build_session(config.spark, "lakeproof bench")
-        history = Path(LakePaths(lake, NAME).url(LakePaths(lake, NAME).history(TableName("public", "docs"))))
+        history = Path(lake) / LakePaths(NAME).history(TableName("public", "docs"))
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             conn.execute("CREATE TABLE docs (id int PRIMARY KEY, n int, doc text STORAGE EXTERNAL)")
             conn.execute("INSERT INTO docs SELECT 1, 0, (" + _VALUE + ")", [(options.megabytes << 20) // 32])

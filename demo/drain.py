@@ -22,8 +22,7 @@ from assets.changes import DrainRun
 from jobs.names import drain_job_name
 from lakeproof.config.load import load
 from lakeproof.landing.chain import newest_incarnation
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build
 
 _WAIT_S = 120.0
@@ -41,9 +40,9 @@ def main() -> int:
     arguments = parser.parse_args()
     config = load(arguments.config)
     job = build(config).resolve_job_def(drain_job_name(arguments.source))
-    store, paths = open_store(config.lake), LakePaths(config.lake, arguments.source)
+    lake = SourceLake.open(config.lake, arguments.source)
     deadline = time.monotonic() + _WAIT_S
-    while newest_incarnation(store, paths) is None:
+    while newest_incarnation(lake) is None:
         if time.monotonic() > deadline:
             print(f"no landing appeared within {_WAIT_S:.0f} s", file=sys.stderr)
             return 1

@@ -27,8 +27,7 @@ from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
 from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import identify
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from resources.run_lock import has_live_process, hold_run_lock
 
 _LOG = logging.getLogger("lakeproof.dagster")
@@ -97,7 +96,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
         config = self.config()
         settings = config.sources[source]
         with use_timeout(Timeout(TIMEOUT_S)), connect(settings.dsn, "lakeproof dagster") as connection:
-            chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, source))
+            chain = Chain.open_newest(SourceLake.open(config.lake, source))
             server, state = identify(connection), read_slot(connection, settings.slot)
         gap = None if chain is None else slot_gap(settings, state, chain)
         health = None if state is None else slot_health(state, server.current_lsn, chain, settings.health)
@@ -110,7 +109,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
     def newest_cut(self, source: str) -> Cut | None:
         """Return the newest cut of a source, None if there is none."""
         lake = self.config().lake
-        return newest_cut(open_store(lake), LakePaths(lake, source))
+        return newest_cut(SourceLake.open(lake, source))
 
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""
@@ -123,8 +122,8 @@ class Settings(dg.ConfigurableResource["Settings"]):
     def last_proofs(self, source: str) -> LastProofs:
         """Return the lake's record of the last proofs; connects to no server."""
         lake = self.config().lake
-        store, paths = open_store(lake), LakePaths(lake, source)
-        return LastProofs(read_proved(store, paths), read_views(store, paths))
+        source_lake = SourceLake.open(lake, source)
+        return LastProofs(read_proved(source_lake), read_views(source_lake))
 
     def due_for_proof(self, source: str, views: Sequence[str]) -> DueProofs:
         """Return the configured tables, histories and `views` whose turn it is; connects to no server."""

@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {"check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
 _ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=25")
+_RULES = ("tests/test_tidy.py", "tests/test_tidy_files.py", "tests/test_prose.py")
 _PAGE = ROOT / "docs" / "testing.md"
 _SECTION = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
 # More JVMs at once would need more than 8 GB.
@@ -82,7 +83,7 @@ CHECK = (
     Part("types", ("-m", "mypy", "--no-error-summary"), beside=True),
     Part(
         "unit and tidy",
-        (*_PYTEST, "-n", "2", "--dist", "loadfile", "tests/core", "tests/test_tidy.py", "tests/test_prose.py"),
+        (*_PYTEST, "-n", "2", "--dist", "loadfile", "tests/core", *_RULES),
         beside=True,
     ),
 )

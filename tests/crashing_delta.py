@@ -49,9 +49,9 @@ class Log:
         return expected + 1
 
     def _write(self, context: CycleContext, version: int) -> None:
-        paths, ours = context.lease.paths, context.commit_info(self.layer, self.table)
-        key = paths.history(self.table) if self.layer == "history" else paths.current(self.table)
-        folder = Path(paths.url(key)) / "_delta_log"
+        lake, ours = context.lease.lake, context.commit_info(self.layer, self.table)
+        key = lake.paths.history(self.table) if self.layer == "history" else lake.paths.current(self.table)
+        folder = Path(lake.url(key)) / "_delta_log"
         folder.mkdir(parents=True, exist_ok=True)
         lines = [
             {"txn": {"appId": ours.app_id, "version": ours.number}},
@@ -120,7 +120,7 @@ class StandIn:
 def _snapshot(context: CycleContext, task: TableTask) -> State:
     assert task.entry is not None
     assert task.entry.key is not None
-    folder = context.lease.paths.url(task.entry.key)
+    folder = context.lease.lake.url(task.entry.key)
     return {
         row["c0"]: row["c1"]
         for chunk in task.entry.table.chunks

@@ -42,8 +42,7 @@ from lakeproof.postgres.connection import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 SOURCE = "shop"
@@ -98,7 +97,7 @@ class Drained:
         The head's reading of the catalog is made right after the slot: nothing else may be altering it.
         """
         writer = secrets.token_hex(16)
-        store, incarnation = open_store(self.lake), Incarnation(1)
+        incarnation = Incarnation(1)
         with connect_replication(SecretStr(self.dsn)) as conn:
             server = identify(conn)
             start = create_slot(conn, self.slot, temporary=False)
@@ -106,16 +105,16 @@ class Drained:
             reading = read(catalog, [SOURCE], CommitVisibility(Lsn.ZERO))
         rules = dict.fromkeys(reading.rules, reading.horizon)
         whole = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
-        first = first_reading(store, self._paths, incarnation, whole, writer)
+        first = first_reading(self.source_lake, incarnation, whole, writer)
         head = ChainSource(
             server.system_id, server.timeline, server.database, server.database_oid, self.slot, SOURCE, server.version
         )
-        Chain.create(store, self._paths, incarnation, NewHead(start, head, writer, first))
+        Chain.create(self.source_lake, incarnation, NewHead(start, head, writer, first))
         return start
 
     def chain(self) -> Chain:
         """The landing as it is now."""
-        return Chain.open(open_store(self.lake), self._paths, Incarnation(1))
+        return Chain.open(self.source_lake, Incarnation(1))
 
     def folded(self) -> dict[TableName, list[Row]]:
         """The rows that the landing adds up to, per table."""
@@ -157,8 +156,9 @@ class Drained:
             sys.stderr.write(process.communicate()[1] or "")
 
     @property
-    def _paths(self) -> LakePaths:
-        return LakePaths(str(self.lake), SOURCE)
+    def source_lake(self) -> SourceLake:
+        """The source's part of the lake."""
+        return SourceLake.open(str(self.lake), SOURCE)
 
 
 @pytest.fixture

@@ -51,11 +51,11 @@ def write(source: SimulatedSource, ids: range) -> Lsn:
 def place(source: SimulatedSource, layer: str, name: str) -> str:
     """A Delta table, as SQL names it."""
     key = (
-        source.paths.history(TableName("app", name))
+        source.lake.paths.history(TableName("app", name))
         if layer == "history"
-        else source.paths.current(TableName("app", name))
+        else source.lake.paths.current(TableName("app", name))
     )
-    return f"delta.{quoted(source.paths.url(key))}"
+    return f"delta.{quoted(source.lake.url(key))}"
 
 
 def foreign_commit(spark: SparkSession, statement: str, table: str) -> None:

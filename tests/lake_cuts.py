@@ -9,13 +9,12 @@ from lakeproof.config.model import Config
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.names import CycleNumber
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 def cut_of(config: Config, number: int | None = None) -> Cut:
     """The newest cut, or one."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    actual = newest_cut(store, paths) if number is None else read_cut(store, paths, CycleNumber(number))
+    lake = SourceLake.open(config.lake, "shop")
+    actual = newest_cut(lake) if number is None else read_cut(lake, CycleNumber(number))
     assert actual is not None
     return actual

@@ -13,8 +13,7 @@ from lakeproof.config.model import Config, RetentionConfig
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.lake_steps import make_config
 from tests.lake_workload import SEED, make_tables, random_row
 from tests.simulated_source import SOURCE, SimulatedSource
@@ -48,6 +47,6 @@ def begun(lake: Path) -> tuple[random.Random, SimulatedSource]:
 
 def newest_cut_of(config: Config) -> Cut:
     """The newest cut of the simulated source."""
-    cut = newest_cut(open_store(config.lake), LakePaths(config.lake, SOURCE))
+    cut = newest_cut(SourceLake.open(config.lake, SOURCE))
     assert cut is not None
     return cut

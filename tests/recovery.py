@@ -34,8 +34,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 
@@ -74,9 +73,9 @@ class Shop:
         return Config(path=self.lake / "w.yaml", lake=str(self.lake), sources={"shop": source}, views=views)
 
     @property
-    def paths(self) -> LakePaths:
+    def source_lake(self) -> SourceLake:
         """Return the paths of the source."""
-        return LakePaths(str(self.lake), "shop")
+        return SourceLake.open(str(self.lake), "shop")
 
     def begin(self) -> None:
         """Tables with rows, and the first snapshot."""
@@ -115,13 +114,13 @@ class Shop:
 
     def chain(self) -> Chain:
         """The newest incarnation's."""
-        actual = Chain.open_newest(open_store(self.lake), self.paths)
+        actual = Chain.open_newest(self.source_lake)
         assert actual is not None
         return actual
 
     def cut(self) -> Cut:
         """The newest."""
-        actual = newest_cut(open_store(self.lake), self.paths)
+        actual = newest_cut(self.source_lake)
         assert actual is not None
         return actual
 
@@ -136,13 +135,13 @@ class Shop:
         for table in TABLES:
             assert cut.tables[table].at_lsn == cut.position
             columns, attnums = table_columns(self.dsn, table)
-            path = Path(self.paths.url(self.paths.current(table)))
+            path = Path(self.source_lake.url(self.source_lake.paths.current(table)))
             actual[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
         return actual
 
     def history(self, spark: SparkSession, table: TableName) -> list[Any]:
         """Return all rows of history in their order."""
-        path = self.paths.url(self.paths.history(table))
+        path = self.source_lake.url(self.source_lake.paths.history(table))
         return list(spark.read.format("delta").load(path).orderBy("_lp_ord").collect())
 
     def run_killed(self, command: str, failpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -32,8 +32,7 @@ from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_sche
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.simulated_rows import Cell, Row, canonical, column_array, schema, text_entries
 
 SOURCE = "shop"
@@ -96,11 +95,10 @@ class SimulatedSource:
     """The tables, the transaction in progress, and the landing that they write."""
 
     def __init__(self, lake: Path, tables: Sequence[SimulatedTable]) -> None:
-        self.lake = lake
+        self.folder = lake
         self.tables = {t.version.table: t for t in tables}
-        self.store = open_store(str(lake))
-        self.paths = LakePaths(str(lake), SOURCE)
-        self.chain = Chain.create(self.store, self.paths, Incarnation(1), NewHead(Lsn(START), HEAD, WRITER))
+        self.lake = SourceLake.open(lake, SOURCE)
+        self.chain = Chain.create(self.lake, Incarnation(1), NewHead(Lsn(START), HEAD, WRITER))
         self.lsn = START
         self.states: dict[int, States] = {}
         self.times: dict[int, datetime] = {}
@@ -192,7 +190,7 @@ class SimulatedSource:
     def snapshot(self, names: Sequence[str], chunk_rows: int = 7, fingerprint: str | None = None) -> Lsn:
         """Write a snapshot of some tables as they are now (between two transactions)."""
         point = Lsn(self.lsn)
-        folder = self.paths.snapshot(Incarnation(1), point)
+        folder = self.lake.paths.snapshot(Incarnation(1), point)
         tables = {}
         for name in names:
             table = self.table(name)
@@ -200,7 +198,7 @@ class SimulatedSource:
             for number, start in enumerate(range(0, len(table.rows), chunk_rows)):
                 rows = table.rows[start : start + chunk_rows]
                 path = f"{table.version.table.key}/{number:06d}.parquet"
-                place = Path(self.paths.url(f"{folder}/{path}"))
+                place = Path(self.lake.url(f"{folder}/{path}"))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 values = self._values(table.version, rows)
                 pq.write_table(values, place, compression="zstd")
@@ -212,7 +210,7 @@ class SimulatedSource:
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
-        self.store.put_if_absent(part_key(folder, 0), doc.to_bytes())
+        self.lake.store.put_if_absent(part_key(folder, 0), doc.to_bytes())
         return point
 
     def notice(  # noqa: PLR0917  a record's fields, and what was read
@@ -227,8 +225,7 @@ class SimulatedSource:
     ) -> None:
         """Add a reading of the catalog at the chain's end: a table differs since some place in (`since`, `noticed`]."""
         put = put_fingerprint(
-            self.store,
-            self.paths,
+            self.lake,
             Incarnation(1),
             fingerprint or Fingerprint({}, {}, {}),
             number=self.chain.next_number,

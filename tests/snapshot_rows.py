@@ -12,19 +12,18 @@ import pyarrow.parquet as pq
 from lakeproof.names import Incarnation, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.folder import finished_tables
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_drain import SOURCE, Drained, Row, fold, landed_rows
 
 
 def copied_and_landed(shop: Drained, table: TableName) -> list[Row]:
     """The table's newest copy with all that has landed after it, in the order of `Drained.source_rows`."""
-    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
-    actual = finished_tables(store, paths, Incarnation(1))[table]
+    lake = SourceLake.open(str(shop.lake), SOURCE)
+    actual = finished_tables(lake, Incarnation(1))[table]
     copied: list[tuple[SchemaVersion, dict[str, Any]]] = [
         (actual.table.version, {**row, "_lp_op": "insert", "_lp_unchanged": None})
         for chunk in actual.table.chunks
-        for row in pq.read_table(paths.url(f"{actual.key}/{chunk.path}")).to_pylist()
+        for row in pq.read_table(lake.url(f"{actual.key}/{chunk.path}")).to_pylist()
     ]
     landed = landed_rows(shop.chain())
     after = [p for p in landed if p[0].table == table and p[1]["_lp_lsn"] > actual.consistent_point.value]

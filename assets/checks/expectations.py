@@ -118,7 +118,7 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
     return table_spec(
         config,
-        LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(config.lake, source.name).current(table)),
+        LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(source.name).current(table)),
         deps=[table_key(Layer.CURRENT, source.name, table)],
         kinds={"greatexpectations", "spark"},
         description=f"The results of the last evaluation of the expectations of {table}, at the newest cut.",

@@ -24,7 +24,7 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.events import Report, RunControl, Stop
 from lakeproof.names import TableName
 from lakeproof.proof.result import ProofReport
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from resources import LakeSpark, LastProofs, Settings
 
 CHECK = "proved_equal"
@@ -165,7 +165,7 @@ def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetChec
 
 
 def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Iterator[dg.AssetSpec]:
-    paths = LakePaths(config.lake, source.name)
+    lake = SourceLake.open(config.lake, source.name)
     owners = {key: source.table_config(t).owners for key, t in {**targets.tables, **targets.histories}.items()}
     owners |= {key: config.views[view].owners for key, view in targets.views.items()}
     for key in (*targets.tables, *targets.histories, *targets.views):
@@ -179,7 +179,7 @@ def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Itera
             skippable=True,
             metadata={
                 "dagster/table_name": f"{Layer.PROOF.value}.{'.'.join(key.path[1:])}",
-                "dagster/uri": paths.url(paths.proof_record),
+                "dagster/uri": lake.url(lake.paths.proof_record),
                 "source": source.name,
             },
         )

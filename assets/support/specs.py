@@ -13,7 +13,7 @@ import dagster as dg
 from assets.support.keys import Layer, table_key
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 # Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
 COMPACTION_CODE_VERSION = "1"
@@ -52,7 +52,7 @@ def table_spec(
         skippable=True,
         metadata={
             "dagster/table_name": f"{layer.value}.{source.name}.{table}",
-            "dagster/uri": LakePaths(config.lake, source.name).url(target.store_key),
+            "dagster/uri": SourceLake.open(config.lake, source.name).url(target.store_key),
             "source": source.name,
         },
     )

@@ -16,6 +16,7 @@ from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, fo
 from lakeproof.events import RunControl
 from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
+from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
@@ -34,15 +35,13 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     from lakeproof.lake.records.held import describe_all
     from lakeproof.lake.records.store import newest_cut
     from lakeproof.landing.chain import Chain
-    from lakeproof.storage.open import open_store
-    from lakeproof.storage.paths import LakePaths
 
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
         with context.spark() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
-    store, paths = open_store(context.config.lake), LakePaths(context.config.lake, source)
-    newest = newest_cut(store, paths)
+    lake = SourceLake.open(context.config.lake, source)
+    newest = newest_cut(lake)
     held = {} if newest is None else newest.held
     text = f"{source}: nothing to do, everything that has landed is in the lake"
     if cuts:
@@ -54,7 +53,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     absent = never_copied(context.config, source)
     reports = describe_all(held, source)
     waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
-    behind = left_behind(context.config.source(source), held, Chain.open_newest(store, paths))
+    behind = left_behind(context.config.source(source), held, Chain.open_newest(lake))
     waited_for = held.keys() - behind
     result = {"cuts": cuts, "held": reports, "absent": absent}
     return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))

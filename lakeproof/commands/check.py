@@ -22,8 +22,7 @@ from lakeproof.postgres.replication_slot import SlotState, name_problem, read_sl
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn
 from lakeproof.snapshot.incarnation import check_lake_is_ours
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
 
 def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
     try:
-        check_lake_is_ours(open_store(config.lake), LakePaths(config.lake, source.name), server)
+        check_lake_is_ours(SourceLake.open(config.lake, source.name), server)
     except (LakeError, ConfigError) as refusal:
         return [from_error(refusal)]
     return []

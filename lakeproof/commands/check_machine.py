@@ -19,7 +19,7 @@ from lakeproof.errors import ConfigError, DefiniteError
 from lakeproof.lake.spark import jars
 from lakeproof.lake.spark.java import check_java
 from lakeproof.postgres.check_findings import Finding, Severity, error, from_error, note, warning
-from lakeproof.storage.store import local_folder
+from lakeproof.storage.open import folder_to_check
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # The kernel shows these as files and keeps nothing in them.
@@ -66,7 +66,7 @@ def is_refused(findings: tuple[Finding, ...]) -> bool:
 def check_lake(config: Config) -> LakeCheck:
     """Look at the lake's folder, or the nearest one above it that exists."""
     try:
-        folder = local_folder(config.lake)
+        folder = folder_to_check(config.lake)
     except ConfigError as refusal:
         return LakeCheck(config.lake, False, None, None, None, None, (from_error(refusal),))
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.cycle.runner import CutReport, Runner, archive_folder
+from lakeproof.lake.cycle.runner import CutReport, Runner, archive_of
 from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease, hold_lease
@@ -19,8 +19,7 @@ from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 @without_java(lambda _config, name, *_, **__: name)
@@ -33,10 +32,10 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     (`lakeproof.lake.planning.next_incarnation`). Returns the cycles that ended here, oldest first. Takes the source's lease.
     Raises LakeError if there is no landing, TransientError if another process holds the lease.
     """
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    if newest_incarnation(store, paths) is None:
+    lake = SourceLake.open(config.lake, name)
+    if newest_incarnation(lake) is None:
         raise _no_landing(name)
-    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
+    with driver_lives(spark), hold_lease(lake, spark) as lease:
         return compact_under(lease, config, spark, report, stop, end=end)
 
 
@@ -44,14 +43,14 @@ def compact_under(
     lease: Lease, config: Config, spark: SparkSession, report: Report, stop: Stop, *, end: Lsn | None = None
 ) -> list[CutReport]:
     """Do the same for the source of a lease that the caller holds."""
-    name, store, paths = lease.paths.source, lease.store, lease.paths
-    source, newest = config.source(name), newest_incarnation(store, paths)
+    name, lake = lease.lake.source, lease.lake
+    source, newest = config.source(name), newest_incarnation(lake)
     if newest is None:
         raise _no_landing(name)
-    runner = Runner(spark, lease, source.compaction, report, stop, archive_folder(source.retention), end)
+    runner = Runner(spark, lease, source.compaction, report, stop, archive_of(source.retention), end)
     done = runner.finish_interrupted()
-    for incarnation in to_be_followed(store, paths, newest_cut(store, paths)):
-        done += runner.follow(Chain.open(store, paths, incarnation), end if incarnation == newest else None)
+    for incarnation in to_be_followed(lake, newest_cut(lake)):
+        done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
     why = unsupported_reason(spark) if done and source.compaction.apply == "auto" else None
     if why is not None:
         message = f"changes are merged, which is slower than deletion vectors: {why}"

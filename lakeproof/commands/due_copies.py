@@ -34,9 +34,7 @@ from lakeproof.snapshot.folder import (
     snapshot_folders,
 )
 from lakeproof.storage.fields import time_of
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 DAY = timedelta(days=1)
 # Enough doublings to get from a pause of a second to one of a day.
@@ -58,22 +56,22 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     person begins those copies.
     """
     source = config.source(name)
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
+    lake = SourceLake.open(config.lake, name)
+    chain, cut = Chain.open_newest(lake), newest_cut(lake)
     if chain is None or cut is None or cut.incarnation != chain.incarnation:
         return Recopy()
-    if not may_be_applied(store, paths, chain.incarnation):
+    if not may_be_applied(lake, chain.incarnation):
         return Recopy()
     recorded = newest_catalog(chain)
     published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
-    candidates = _held(cut, published) | _new(store, paths, chain, cut, published)
+    candidates = _held(cut, published) | _new(lake, chain, cut, published)
     if not candidates:
         return Recopy()
-    waiting = pending_snapshots(store, paths, chain.incarnation, cut)
-    copies = _copies(store, paths, chain, now - DAY, set(candidates))
+    waiting = pending_snapshots(lake, chain.incarnation, cut)
+    copies = _copies(lake, chain, now - DAY, set(candidates))
     due, paused = {}, {}
     for table, reason in sorted(candidates.items()):
-        if table in waiting and not _was_refused(store, paths, waiting[table], cut):
+        if table in waiting and not _was_refused(lake, waiting[table], cut):
             continue
         first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
         if first is None or first <= now:
@@ -89,14 +87,14 @@ def never_copied(config: Config, name: str) -> dict[TableName, str]:
     If the configuration names its tables, only those. Raises what a damaged lake raises.
     """
     source = config.source(name)
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    chain, cut = Chain.open_newest(store, paths), newest_cut(store, paths)
+    lake = SourceLake.open(config.lake, name)
+    chain, cut = Chain.open_newest(lake), newest_cut(lake)
     recorded = None if chain is None else newest_catalog(chain)
     if chain is None or cut is None or recorded is None or cut.incarnation != chain.incarnation:
         return {}
     published = frozenset(table.table for table in recorded.tables.values())
     chosen = sorted(
-        t for t in _new(store, paths, chain, cut, published) if not source.selection or source.selection.selected(t)
+        t for t in _new(lake, chain, cut, published) if not source.selection or source.selection.selected(t)
     )
     return {table: _never(name, table) for table in chosen}
 
@@ -116,12 +114,12 @@ def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
     return max(copies) + pause
 
 
-def _was_refused(store: Store, paths: LakePaths, waiting: FinishedCopy, cut: Cut) -> bool:
+def _was_refused(lake: SourceLake, waiting: FinishedCopy, cut: Cut) -> bool:
     """True if a cycle past the whole copy has left it waiting: the table has changed since, and the copy will never enter.
 
     A cycle that was planned before the copy's end looks the same, but the pause after that copy is longer.
     """
-    ended = read_end(store, paths, waiting.key)
+    ended = read_end(lake, waiting.key)
     return (
         ended is not None
         and cut.position >= waiting.consistent_point
@@ -141,26 +139,24 @@ def _held(cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, s
     }
 
 
-def _new(
-    store: Store, paths: LakePaths, chain: Chain, cut: Cut, published: frozenset[TableName] | None
-) -> dict[TableName, str]:
+def _new(lake: SourceLake, chain: Chain, cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, str]:
     """Return the tables that are published by the drain's record, were never copied, and do not enter without a copy."""
     unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
     unknown -= created_tables(chain, cut, cut.position).keys() if unknown else set()
     # The snapshots' documents stay for good, so they are read only if it matters.
-    copied = set(finished_tables(store, paths, chain.incarnation)) if unknown else set()
+    copied = set(finished_tables(lake, chain.incarnation)) if unknown else set()
     return dict.fromkeys(unknown - copied, "it came into the publication")
 
 
 def _copies(
-    store: Store, paths: LakePaths, chain: Chain, since: datetime, tables: set[TableName]
+    lake: SourceLake, chain: Chain, since: datetime, tables: set[TableName]
 ) -> dict[TableName, tuple[datetime, ...]]:
     """Return when a copy of each of `tables` was started since then, finished or not, without the first one ever."""
     started_at_by_table: dict[TableName, tuple[datetime, ...]] = {}
-    folders = snapshot_folders(store, paths, chain.incarnation)
+    folders = snapshot_folders(lake, chain.incarnation)
     older = 0
     for number, folder in reversed(list(enumerate(folders))):
-        document = read_request(store, paths, folder)
+        document = read_request(lake, folder)
         started = None if document is None else time_of(document.started_at)
         if document is None or started is None:
             continue
@@ -175,6 +171,6 @@ def _copies(
     for folder in folders[:older]:
         if not first:
             break
-        document = read_request(store, paths, folder)
+        document = read_request(lake, folder)
         first -= set() if document is None else set(document.tables)
     return {table: times[:-1] if table in first else times for table, times in started_at_by_table.items()}

@@ -13,8 +13,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 def with_known_tables(config: Config, name: str) -> SourceConfig:
@@ -34,11 +33,11 @@ def with_known_tables(config: Config, name: str) -> SourceConfig:
 def _known_names(config: Config, source: SourceConfig) -> Iterator[TableName]:
     yield from source.table
     yield from (table for view in config.views.values() for of, table in view.reads.values() if of == source.name)
-    store, paths = open_store(config.lake), LakePaths(config.lake, source.name)
-    chain = Chain.open_newest(store, paths)
+    lake = SourceLake.open(config.lake, source.name)
+    chain = Chain.open_newest(lake)
     recorded = None if chain is None else newest_catalog(chain)
     if recorded is not None:
         yield from (facts.table for facts in recorded.tables.values())
-    cut = newest_cut(store, paths)
+    cut = newest_cut(lake)
     if cut is not None:
         yield from (*cut.tables, *cut.held)

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -34,9 +33,9 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
-from lakeproof.lake.cycle.runner import archive_folder, finish_interrupted
+from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
 from lakeproof.lake.cycle.table_files import Damaged, first_change_since, fragmented, unneeded_files
-from lakeproof.lake.delta.files import Unread
+from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
 from lakeproof.lake.records.cut_documents import unneeded_bases
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
@@ -59,8 +58,7 @@ from lakeproof.landing.retention import (
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.fields import time_of
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
 from lakeproof.views.maintain import maintain_views, stop_here, views_plan
 
@@ -121,19 +119,19 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
+    lake = SourceLake.open(config.lake, name)
+    with driver_lives(spark), hold_lease(lake, spark) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)
-        _check_request(store, paths, archive_folder(source.retention), request)
+        _check_request(lake, archive_of(source.retention), request)
         if request.rebuild:
-            refuse_damaged(spark, paths, run.newest(), request.rebuild)
+            refuse_damaged(spark, lake, run.newest(), request.rebuild)
         repaired = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, CycleNumber(0)))
         trimmed = () if request.restore else run.trim()
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize()))
-        removed = _remove(store, paths, source.retention, now, stop, damaged)
+        removed = _remove(lake, source.retention, now, stop, damaged)
     views = maintain_views(config, name, spark, report, stop=stop, now=now)
     freed, unread = {**removed, "views": views.freed}, _unread(damaged, views.damaged)
     done = Maintained(tuple(cycles), trimmed, small, repaired, views.optimized, freed, unread)
@@ -150,14 +148,14 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     Takes no lease. Raises LakeError if there is no cut yet, TransientError if a file goes while it is read.
     """
     source, moment = config.source(name), now or datetime.now(timezone.utc)
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    cut = newest_cut(store, paths)
+    lake = SourceLake.open(config.lake, name)
+    cut = newest_cut(lake)
     if cut is None:
         raise _no_cut(name)
     try:
         damaged = Damaged(name)
-        small = fragmented(paths, cut, source.retention.small_files, damaged)
-        views, freed = views_plan(config, name, moment), _would_remove(store, paths, source.retention, moment, damaged)
+        small = fragmented(lake, cut, source.retention.small_files, damaged)
+        views, freed = views_plan(config, name, moment), _would_remove(lake, source.retention, moment, damaged)
     except (NotFoundError, FileNotFoundError) as error:
         raise TransientError(
             f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
@@ -195,16 +193,16 @@ class _Run:
         """
         if not tables and not held:
             return ()
-        stop_here(self.lease.paths.source, self.stop)
+        stop_here(self.lease.lake.source, self.stop)
         cut = self.newest()
-        name = self.lease.paths.source
+        name = self.lease.lake.source
         intents = {
             t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_through=through)
             for t, through in tables.items()
         }
         cycle = begin_maintenance(self.lease, cut, kind, intents, held)
         number = cycle.intent.number
-        archive = archive_folder(self.retention)
+        archive = archive_of(self.retention)
         between = partial(stop_here, name, self.stop)
         _, refused = finish_maintenance(Maintenance(self.spark, self.lease, archive, between), cycle, cut)
         self.cycles.append(number)
@@ -219,40 +217,40 @@ class _Run:
         if self.retention.history_s == 0:
             return ()
         cut, limit = self.newest(), self.now - timedelta(seconds=self.retention.history_s)
-        firsts, lost = first_change_since(self.spark, self.lease.paths, cut, limit, self.damaged)
+        firsts, lost = first_change_since(self.spark, self.lease.lake, cut, limit, self.damaged)
         through = CycleNumber(
             min((int(first) for first in firsts.values() if first is not None), default=int(cut.number)) - 1
         )
         low = {t: 0 if (history_low := cut.tables[t].history_low) is None else int(history_low.cut) for t in firsts}
-        store, paths = self.lease.store, self.lease.paths
-        fit = {t: number for t, number in low.items() if t not in cut.held and not has_changed_schema(store, paths, t)}
+        lake = self.lease.lake
+        fit = {t: number for t, number in low.items() if t not in cut.held and not has_changed_schema(lake, t)}
         return self.cycle(CycleKind.MAINTENANCE, {t: through for t, number in fit.items() if number < through}, lost)
 
     def to_optimize(self) -> tuple[TableName, ...]:
         """Return the tables with too many small files."""
-        return fragmented(self.lease.paths, self.newest(), self.retention.small_files, self.damaged)
+        return fragmented(self.lease.lake, self.newest(), self.retention.small_files, self.damaged)
 
     def newest(self) -> Cut:
         """Return the newest cut; raises LakeError if there is none yet."""
-        cut = newest_cut(self.lease.store, self.lease.paths)
+        cut = newest_cut(self.lease.lake)
         if cut is None:
-            raise _no_cut(self.lease.paths.source)
+            raise _no_cut(self.lease.lake.source)
         return cut
 
 
-def _check_request(store: Store, paths: LakePaths, archive: Path | None, request: MaintenanceRequest) -> None:
+def _check_request(lake: SourceLake, archive: Store | None, request: MaintenanceRequest) -> None:
     """Refuse a request that can't be met before an intent is put: an intent has to be finished before anything else."""
-    name = paths.source
+    name = lake.source
     for table in request.rebuild:
-        if has_changed_schema(store, paths, table):
+        if has_changed_schema(lake, table):
             raise LakeError(
                 f"{name}: {table}",
                 "its schema has changed, and history has older rows in the schema they had",
                 f"run `lakeproof prove {name} --tables {shlex.quote(write_table(table))} --repair` instead",
             )
     for table in request.restore:
-        place = archived(archive, paths, table)
-        if has_changed_schema(store, paths, table):
+        place = archived(archive, lake.paths, table)[0].rpartition("/")[0]
+        if has_changed_schema(lake, table):
             raise LakeError(
                 f"{name}: {table}",
                 "its schema has changed, and the archive has its changes in the schema they had",
@@ -260,9 +258,9 @@ def _check_request(store: Store, paths: LakePaths, archive: Path | None, request
             )
 
 
-def has_changed_schema(store: Store, paths: LakePaths, table: TableName) -> bool:
+def has_changed_schema(lake: SourceLake, table: TableName) -> bool:
     """True if the table's schema has changed since it is in the lake: its history is then not one sequence of like rows."""
-    return len(store.list(paths.schema_versions(table))) > 1
+    return len(lake.store.list(lake.paths.schema_versions(table))) > 1
 
 
 def _no_cut(source: str) -> LakeError:
@@ -271,84 +269,82 @@ def _no_cut(source: str) -> LakeError:
     )
 
 
-def _remove(  # noqa: PLR0917  what `_would_remove` takes, and what may end it
-    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, stop: Stop, damaged: Damaged
+def _remove(
+    lake: SourceLake, retention: RetentionConfig, now: datetime, stop: Stop, damaged: Damaged
 ) -> dict[str, SpaceReclaimed]:
     """Run steps 3 to 6."""
-    stop_here(paths.source, stop)
-    total = {"cuts": _delete(store, old_documents(store, paths, retention, now))}
+    stop_here(lake.source, stop)
+    total = {"cuts": _delete(lake.store, old_documents(lake, retention, now))}
     failpoint("maintain.after_cuts")
-    stop_here(paths.source, stop)
+    stop_here(lake.source, stop)
     total["tables"] = SpaceReclaimed()
-    for place, size in unneeded_files(store, paths, (), damaged):
-        place.unlink(missing_ok=True)
+    for place, size in unneeded_files(lake, (), damaged):
+        remove_file(place)
         total["tables"] = total["tables"].plus(SpaceReclaimed(1, size))
     failpoint("maintain.after_tables")
-    stop_here(paths.source, stop)
+    stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
-    for incarnation, number in _landings(store, paths, retention, now):
-        put_chain_start(Chain.open(store, paths, incarnation), number)
-        chain = Chain.open(store, paths, incarnation)
+    for incarnation, number in _landings(lake, retention, now):
+        put_chain_start(Chain.open(lake, incarnation), number)
+        chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
-    stop_here(paths.source, stop)
-    total["snapshots"] = _delete(store, _chunks(store, paths))
+    stop_here(lake.source, stop)
+    total["snapshots"] = _delete(lake.store, _chunks(lake))
     return total
 
 
 def _would_remove(
-    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime, damaged: Damaged
+    lake: SourceLake, retention: RetentionConfig, now: datetime, damaged: Damaged
 ) -> dict[str, SpaceReclaimed]:
-    documents = old_documents(store, paths, retention, now)
-    chains = [(Chain.open(store, paths, i), number) for i, number in _landings(store, paths, retention, now)]
+    documents = old_documents(lake, retention, now)
+    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, retention, now)]
     return {
-        "cuts": _sizes(store, documents),
-        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(store, paths, documents, damaged)),
+        "cuts": _sizes(lake.store, documents),
+        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
         "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
-        "snapshots": _sizes(store, _chunks(store, paths)),
+        "snapshots": _sizes(lake.store, _chunks(lake)),
     }
 
 
-def old_documents(store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime) -> list[str]:
+def old_documents(lake: SourceLake, retention: RetentionConfig, now: datetime) -> list[str]:
     """Return the cuts that may go, oldest first, their intents before them, then bases that only they had, and old leases.
 
     Reads the cuts that go. A cut is kept for its time from when the next one followed it: until then it was the newest.
     """
-    numbers = cut_numbers(store, paths)
+    numbers = cut_numbers(lake)
     limit = now - timedelta(seconds=retention.cuts_s)
     gone: list[str] = []
     for number, following in pairwise(numbers):
-        if time_of(read_cut(store, paths, following).created_at) >= limit:
+        if time_of(read_cut(lake, following).created_at) >= limit:
             break
-        gone += [paths.intent(number), paths.cut(number)]
-    gone += unneeded_bases(store, paths, numbers[len(gone) // 2]) if numbers else []
-    epoch = newest_epoch(store, paths)
-    leases = [key for key in store.list(paths.leases) if key < paths.lease(epoch)]
-    return [key for key in gone if store.exists(key)] + leases
+        gone += [lake.paths.intent(number), lake.paths.cut(number)]
+    gone += unneeded_bases(lake, numbers[len(gone) // 2]) if numbers else []
+    epoch = newest_epoch(lake)
+    leases = [key for key in lake.store.list(lake.paths.leases) if key < lake.paths.lease(epoch)]
+    return [key for key in gone if lake.store.exists(key)] + leases
 
 
-def _landings(
-    store: Store, paths: LakePaths, retention: RetentionConfig, now: datetime
-) -> Iterable[tuple[Incarnation, int]]:
+def _landings(lake: SourceLake, retention: RetentionConfig, now: datetime) -> Iterable[tuple[Incarnation, int]]:
     """Yield each landing, with the first manifest of it that has to stay."""
-    cut = newest_cut(store, paths)
+    cut = newest_cut(lake)
     older_than = now - timedelta(seconds=retention.landing_s)
-    for incarnation in incarnations(store, paths):
-        if cut is None or incarnation > cut.incarnation or not has_head(store, paths, incarnation):
+    for incarnation in incarnations(lake):
+        if cut is None or incarnation > cut.incarnation or not has_head(lake, incarnation):
             continue
-        chain = Chain.open(store, paths, incarnation)
+        chain = Chain.open(lake, incarnation)
         if incarnation < cut.incarnation:
             yield incarnation, first_needed(chain, chain.next_number, chain.end, older_than)
             continue
         # A snapshot that has not entered needs what landed since; so does one that is being copied.
-        points = [p.consistent_point for p in pending_snapshots(store, paths, incarnation, cut).values()]
-        points += open_points(store, paths, incarnation)
+        points = [p.consistent_point for p in pending_snapshots(lake, incarnation, cut).values()]
+        points += open_points(lake, incarnation)
         yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
 
 
-def _chunks(store: Store, paths: LakePaths) -> list[str]:
-    cut = newest_cut(store, paths)
-    return [] if cut is None else entered_chunks(store, paths, cut)
+def _chunks(lake: SourceLake) -> list[str]:
+    cut = newest_cut(lake)
+    return [] if cut is None else entered_chunks(lake, cut)
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:

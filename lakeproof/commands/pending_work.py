@@ -10,7 +10,6 @@ on, because the server wrote what is not published, there is no work: the cut wo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 from lakeproof.commands.status import SourceStatus, StatusReport, status
 from lakeproof.config.model import Config, ViewConfig
@@ -21,10 +20,10 @@ from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import Plan
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import newest_cut, newest_number
-from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.paths import VIEWS
+from lakeproof.storage.source_lake import SourceLake
 
 
 def compaction_has_work(config: Config, name: str) -> bool:
@@ -32,18 +31,18 @@ def compaction_has_work(config: Config, name: str) -> bool:
 
     Raises LakeError if there is no landing, or one that is damaged.
     """
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    newest = newest_incarnation(store, paths)
+    lake = SourceLake.open(config.lake, name)
+    newest = newest_incarnation(lake)
     if newest is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
-    cut = newest_cut(store, paths)
-    if newest_number(store, paths.intents) > (0 if cut is None else cut.number):
+    cut = newest_cut(lake)
+    if newest_number(lake.store, lake.paths.intents) > (0 if cut is None else cut.number):
         return True
     rows = config.source(name).compaction.cycle_rows
-    for incarnation in to_be_followed(store, paths, cut):
-        chain = Chain.open(store, paths, incarnation)
+    for incarnation in to_be_followed(lake, cut):
+        chain = Chain.open(lake, incarnation)
         if cut is not None and incarnation != cut.incarnation:
-            pending = pending_snapshots(store, paths, incarnation, cut)
+            pending = pending_snapshots(lake, incarnation, cut)
             return plan_switch(chain, cut, pending) is not None
         if _has_work(chain, cut, rows):
             return True
@@ -111,7 +110,7 @@ def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
     except ConfigError:
         # The refresh reports what is wrong with it.
         return True
-    return other or not Path(view_path(config.lake, view.name)).exists()
+    return other or view.name not in open_store(config.lake).folders(VIEWS)
 
 
 def refresh_is_pointless(

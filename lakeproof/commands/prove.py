@@ -60,8 +60,7 @@ from lakeproof.proof.result import ProofReport, Status, TableProof
 from lakeproof.proof.source_side import source_buckets, source_rows
 from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 __all__ = ["ProofReport", "TableProof", "check_prove", "prove"]
 _TABLES_SHOWN = 5
@@ -80,8 +79,8 @@ class _Proof:
     report: Report
 
     @property
-    def paths(self) -> LakePaths:
-        return LakePaths(self.config.lake, self.source.name)
+    def lake(self) -> SourceLake:
+        return SourceLake.open(self.config.lake, self.source.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +130,11 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
 
 def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
     """Raise errors that need neither Spark nor a row: no landing, an unknown table. Needs the server."""
-    source, paths, store = config.source(name), LakePaths(config.lake, name), open_store(config.lake)
-    if newest_incarnation(store, paths) is None:
+    source, lake = config.source(name), SourceLake.open(config.lake, name)
+    if newest_incarnation(lake) is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
     if tables is not None:
-        _chosen(source, tables, newest_cut(store, paths))
+        _chosen(source, tables, newest_cut(lake))
 
 
 def _prove_once(  # noqa: PLR0917  as prove
@@ -147,11 +146,10 @@ def _prove_once(  # noqa: PLR0917  as prove
     request: ProofRequest,
 ) -> ProofReport:
     source = config.source(name)
-    paths = LakePaths(config.lake, name)
-    store = open_store(config.lake)
+    source_lake = SourceLake.open(config.lake, name)
     check_prove(config, name, None)
-    chosen = _chosen(source, tables, newest_cut(store, paths))
-    with driver_lives(spark), hold_lease(store, paths, spark) as lease:
+    chosen = _chosen(source, tables, newest_cut(source_lake))
+    with driver_lives(spark), hold_lease(source_lake, spark) as lease:
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",
@@ -169,14 +167,16 @@ def _prove_once(  # noqa: PLR0917  as prove
             proof = _at_consistent_point(
                 _Proof(config, source, spark, session, conn, control.report), chosen, lease, control.stop
             )
-        cut = newest_cut(store, paths)
+        cut = newest_cut(source_lake)
         if cut is None:
             return proof
         # The comparison is recorded before more is read, which may take long.
-        record(store, paths, cut.incarnation, proof)
-        lake = prove_lake(config, spark, control, paths, LakeScope(chosen, request.history, request.part), cut=cut)
+        record(source_lake, cut.incarnation, proof)
+        lake = prove_lake(
+            config, spark, control, source_lake, LakeScope(chosen, request.history, request.part), cut=cut
+        )
         proof = replace(proof, lake=lake)
-        record(store, paths, cut.incarnation, proof)
+        record(source_lake, cut.incarnation, proof)
         return proof
 
 
@@ -207,7 +207,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
         blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
-    cut = newest_cut(open_store(proof.config.lake), proof.paths)
+    cut = newest_cut(proof.lake)
     proofs = {}
     for number, table in enumerate(names, 1):
         side = sides.get(table)
@@ -255,7 +255,7 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     session = proof.spark.newSession()
     fit(session, cut_table.row_bytes)
     try:
-        current = read_layer(session, proof.paths, table, cut_table)
+        current = read_layer(session, proof.lake, table, cut_table)
         lake = lake_buckets(current, schema, proof.source.buckets)
     except (PySparkException, Py4JError, LogGapError) as error:
         raise_unless_about_the_data(proof.spark, error)
@@ -296,11 +296,9 @@ def _buckets(proof: _Proof, wrong: int) -> str:
 
 def _new_file(proof: _Proof, cut_table: CutTable) -> bool:
     """True if the table has another file than at its newest snapshot, as a TRUNCATE leaves it; call it inside a guard."""
-    store, key = (
-        open_store(proof.config.lake),
-        proof.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn),
-    )
-    copied = read_snapshot(store, proof.paths, key).tables if store.exists(part_key(key, 0)) else {}
+    lake = proof.lake
+    key = lake.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn)
+    copied = read_snapshot(lake, key).tables if lake.store.exists(part_key(key, 0)) else {}
     then = copied.get(cut_table.version.table)
     now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
     # A table that was created in the stream has no snapshot; its file had the number of its OID.
@@ -351,7 +349,7 @@ def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cu
 
 def _why(proof: _Proof, cut: Cut) -> str:
     """Return the schema change for which a compaction stopped before the position."""
-    chain = Chain.open(open_store(proof.config.lake), proof.paths, cut.incarnation)
+    chain = Chain.open(proof.lake, cut.incarnation)
     tables = sorted(waiting(chain, cut))
     if not tables:
         return ""

@@ -25,8 +25,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
 from lakeproof.proof.record import histories_due, read_proved, read_views, record, views_due
 from lakeproof.proof.result import LakeProof, ProofReport
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import ViewProof, audit_view
 from lakeproof.views.maintain import views_of
 
@@ -52,28 +51,28 @@ class LakeScope:
 
 
 def prove_lake(
-    config: Config, spark: SparkSession, control: RunControl, paths: LakePaths, scope: LakeScope, *, cut: Cut
+    config: Config, spark: SparkSession, control: RunControl, lake: SourceLake, scope: LakeScope, *, cut: Cut
 ) -> LakeProof:
     """Prove the histories of a source's tables at `cut`, and audit the views that read the source, as `scope` says."""
-    name, part, store = paths.source, scope.part, open_store(config.lake)
+    name, part = lake.source, scope.part
     source = config.source(name)
     in_lake = [t for t in (scope.tables if part is None else part.histories) if t in cut.tables]
     rows = {t: cut.tables[t].history_sum.rows for t in in_lake}
     every = scope.everything or part is not None
-    chosen = in_lake if every else histories_due(rows, read_proved(store, paths), source.proof_rows)
+    chosen = in_lake if every else histories_due(rows, read_proved(lake), source.proof_rows)
 
     def history(table: TableName) -> HistoryProof:
-        proof = prove_history(spark, paths, table, cut.tables[table], source.buckets)
+        proof = prove_history(spark, lake, table, cut.tables[table], source.buckets)
         control.report(_event(f"history of {table}", proof.status, proof.reason))
         return proof
 
     histories = _until_stopped(chosen, history, control.stop)
     views = {view.name: view for view in views_of(config, name)}
-    due = views_due(list(views), read_views(store, paths))
+    due = views_due(list(views), read_views(lake))
     named = list(views) if scope.everything else due if part is None else part.views
 
     def view(name: str) -> ViewProof:
-        proof = audit_view(spark.newSession(), store, config.lake, views[name])
+        proof = audit_view(spark.newSession(), lake.store, views[name])
         control.report(_event(f"view {name}", proof.status, proof.reason))
         return proof
 
@@ -88,26 +87,26 @@ def prove_in_lake(
 
     Raises TransientError if another process holds the lease.
     """
-    paths, store = LakePaths(config.lake, name), open_store(config.lake)
-    with driver_lives(spark), hold_lease(store, paths, spark):
-        cut = newest_cut(store, paths)
+    source_lake = SourceLake.open(config.lake, name)
+    with driver_lives(spark), hold_lease(source_lake, spark):
+        cut = newest_cut(source_lake)
         if cut is None:
             return None
-        lake = prove_lake(config, spark, control or RunControl(), paths, LakeScope(part=part), cut=cut)
-        record(store, paths, cut.incarnation, ProofReport(name, None, {}, lake))
+        lake = prove_lake(config, spark, control or RunControl(), source_lake, LakeScope(part=part), cut=cut)
+        record(source_lake, cut.incarnation, ProofReport(name, None, {}, lake))
     return lake
 
 
-def refuse_damaged(spark: SparkSession, paths: LakePaths, cut: Cut, tables: Iterable[TableName]) -> None:
+def refuse_damaged(spark: SparkSession, lake: SourceLake, cut: Cut, tables: Iterable[TableName]) -> None:
     """Raise LakeError for the first of `tables` whose history is not what was written; reads them."""
     for table in tables:
-        proof = check_history(spark, paths, table, cut.table(table, paths.source))
+        proof = check_history(spark, lake, table, cut.table(table, lake.source))
         if proof.status != "equal":
             named = shlex.quote(write_table(table))
             raise LakeError(
-                f"{paths.source}: {table}",
+                f"{lake.source}: {table}",
                 f"current is not made from a history that is damaged: {proof.reason}",
-                f"run `lakeproof prove {paths.source} --tables {named} --repair`, which makes it from the source",
+                f"run `lakeproof prove {lake.source} --tables {named} --repair`, which makes it from the source",
             )
 
 

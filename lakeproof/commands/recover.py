@@ -41,9 +41,7 @@ from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
 from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
 from lakeproof.storage.disk import disk_error
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,7 @@ class _Recover:
         self._source = source
         self._report = report
         self._stop = stop
-        self._store: Store = open_store(config.lake)
-        self._paths = LakePaths(config.lake, source.name)
+        self._lake = SourceLake.open(config.lake, source.name)
         self._snapshot = SnapshotRun(config, source, report, stop)
 
     def run(self, *, other_system: bool) -> SnapshotReport:
@@ -166,7 +163,7 @@ class _Recover:
         resumes, end, reason = self._why(conn, incarnation, head)
         plan = RecoverPlan(
             source=self._source.name,
-            incarnation=incarnation if resumes else next_incarnation(self._store, self._paths, self._source, server),
+            incarnation=incarnation if resumes else next_incarnation(self._lake, self._source, server),
             resumes=resumes,
             follows=incarnation,
             end_lsn=end,
@@ -180,7 +177,7 @@ class _Recover:
         return _Look(plan, server, slot)
 
     def _landed(self) -> Incarnation:
-        incarnation = newest_incarnation(self._store, self._paths)
+        incarnation = newest_incarnation(self._lake)
         if incarnation is None:
             remedy = f"run `lakeproof bootstrap {self._source.name}`"
             raise SourceError(f"source {self._source.name}", "it has no landing that could be recovered", remedy)
@@ -188,9 +185,9 @@ class _Recover:
 
     def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource) -> tuple[bool, Lsn | None, str]:
         """Return whether the newest incarnation itself waits for its snapshot, where it ends, and why it can't go on."""
-        left = unfinished(self._store, self._paths)
+        left = unfinished(self._lake)
         try:
-            chain = Chain.open(self._store, self._paths, incarnation)
+            chain = Chain.open(self._lake, incarnation)
         except LakeError as error:
             return False, None, f"its landing can't be read: {error.thing}: {error.reason}"
         if left is not None and left.follows is not None:
@@ -206,9 +203,9 @@ class _Recover:
         except SourceError as error:
             # The old slot is of another kind now, and the configuration has another name.
             return False, chain.end, f"{error.thing}: {error.reason}"
-        record = read_incarnation_record(self._store, self._paths, incarnation)
+        record = read_incarnation_record(self._lake, incarnation)
         waits = record is not None and record.follows is not None
-        if waits and not may_be_applied(self._store, self._paths, incarnation) and source_then == self._source:
+        if waits and not may_be_applied(self._lake, incarnation) and source_then == self._source:
             return True, chain.end, "its recover was not finished"
         remedy = f"run `lakeproof drain {self._source.name}`"
         if source_then != self._source:
@@ -249,9 +246,9 @@ class _Recover:
         return drops
 
     def _head(self, incarnation: Incarnation) -> ChainSource:
-        head = Chain.open_head(self._store, self._paths, incarnation).source
+        head = Chain.open_head(self._lake, incarnation).source
         if head is None:
-            thing = f"landing {self._paths.url(self._paths.landing(incarnation))}"
+            thing = f"landing {self._lake.url(self._lake.paths.landing(incarnation))}"
             raise LakeError(thing, "its head does not say what it belongs to", "restore it from a backup")
         return head
 

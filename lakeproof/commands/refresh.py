@@ -26,6 +26,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.refresh import ViewInputs, refresh_view, view_row_bytes
 
@@ -59,8 +60,8 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
     views = _chosen(config, view)
     store = open_store(config.lake)
     reports = []
-    with driver_lives(spark), one_refresh(config.lake):
-        point = _Point(store, config.lake, int(newest_number(store)) + 1)
+    with driver_lives(spark), one_refresh(store):
+        point = _Point(store, int(newest_number(store)) + 1)
         for chosen in views:
             try:
                 view_report = _refresh_one(config, chosen, spark.newSession(), point)
@@ -88,14 +89,13 @@ class _Point:
     """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own."""
 
     store: Store
-    lake: str
     number: int
     cuts: dict[str, Cut | None] = field(default_factory=dict)
 
     def cut(self, source: str) -> Cut | None:
         """Return the source's cut."""
         if source not in self.cuts:
-            self.cuts[source] = newest_cut(self.store, LakePaths(self.lake, source))
+            self.cuts[source] = newest_cut(SourceLake(self.store, LakePaths(source)))
         return self.cuts[source]
 
 
@@ -111,11 +111,11 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
     numbers = {source: cut.number for source, cut in existing_cuts.items()}
     try:
         inputs = ViewInputs(tables, numbers, point.number)
-        view_cut = refresh_view(session, point.store, config.lake, view, inputs)
+        view_cut = refresh_view(session, point.store, view, inputs)
     except (PySparkException, Py4JJavaError) as error:
         raise_unless_about_the_data(session, error)
         raise LakeError(
-            f"view {view.name}: {view_path(config.lake, view.name)}",
+            f"view {view.name}: {view_path(point.store, view.name)}",
             f"its table, or a table that it reads, can't be read or written: {reason_of(error)}",
             "if the damaged table is the view's own, move that folder away: the next refresh creates it again",
         ) from error
@@ -141,7 +141,7 @@ def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
 
 def held_views(config: Config, view: str | None) -> list[ViewReport]:
     """Return the views (or one) that a refresh would leave alone: they read a table that is held or not in the lake."""
-    point = _Point(open_store(config.lake), config.lake, 0)
+    point = _Point(open_store(config.lake), 0)
     reasons = {v.name: _why_held(v, {s: point.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)}
     return [ViewReport(name, None, None, 0, 0, held=held) for name, held in reasons.items() if held is not None]
 

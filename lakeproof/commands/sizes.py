@@ -20,8 +20,7 @@ from lakeproof.lake.delta.files import Unread, table_files
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
 
 
@@ -62,17 +61,17 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
 
     With `plan` raises TransientError if files go while they are looked at.
     """
-    store, paths = open_store(config.lake), LakePaths(config.lake, name)
-    landing = summed(_size(store, key) for key in store.list(paths.landings))
-    cut = newest_cut(store, paths)
+    lake = SourceLake.open(config.lake, name)
+    landing = summed(_size(lake.store, key) for key in lake.store.list(lake.paths.landings))
+    cut = newest_cut(lake)
     if cut is None:
         return LakeSizes(landing, 0)
     tables, damaged = dict[TableName, TableSize](), Damaged(name)
     for table, cut_table in sorted(cut.tables.items()):
         try:
             tables[table] = TableSize(
-                _newest(paths.url(paths.current(table)), cut_table.current_version),
-                _newest(paths.url(paths.history(table)), cut_table.history_version),
+                _newest(lake.url(lake.paths.current(table)), cut_table.current_version),
+                _newest(lake.url(lake.paths.history(table)), cut_table.history_version),
             )
         except LakeError as error:
             # A held table is known to be unreadable.
@@ -81,7 +80,7 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     planned = maintenance_plan(config, name) if plan else None
     unread = {str(table): why for table, why in damaged.items()} | dict({} if planned is None else planned.damaged)
     reclaimable = None if planned is None else summed(planned.freed.values())
-    return LakeSizes(landing, len(cut_numbers(store, paths)), tables, reclaimable, unread)
+    return LakeSizes(landing, len(cut_numbers(lake)), tables, reclaimable, unread)
 
 
 def _newest(path: str, version: int) -> SpaceReclaimed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.commands.concurrently import run_concurrently
@@ -33,9 +32,9 @@ from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.snapshot.status import SnapshotStatus, snapshot_status
-from lakeproof.storage.locks import is_locked
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 
 if TYPE_CHECKING:
@@ -170,8 +169,8 @@ def status(
     # All at once: a server that hangs is a problem of its source only.
     looks = run_concurrently(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
-        sources={name: _source(store, config, config.sources[name], looks.get(name), sizes) for name in chosen},
-        views={view.name: _view(store, config, view) for view in views},
+        sources={name: _source(config, config.sources[name], looks.get(name), sizes) for name in chosen},
+        views={view.name: _view(store, view) for view in views},
     )
 
 
@@ -190,16 +189,15 @@ class _Problems:
 
 
 def _source(
-    store: Store,
     config: Config,
     source: SourceConfig,
     look: _Seen | Exception | None,
     sizes: Callable[[str], LakeSizes] | None,
 ) -> SourceStatus:
     problems = _Problems()
-    paths = LakePaths(config.lake, source.name)
-    chain = problems.look(lambda: Chain.open_newest(store, paths))
-    cut = problems.look(lambda: newest_cut(store, paths))
+    lake = SourceLake.open(config.lake, source.name)
+    chain = problems.look(lambda: Chain.open_newest(lake))
+    cut = problems.look(lambda: newest_cut(lake))
     server, slot, unpublished = (None if look is None else problems.look(lambda: _of(look))) or (None, None, ())
     if server is not None and chain is not None:
         known_chain = chain
@@ -233,11 +231,11 @@ def _source(
         held=describe_all(held, source.name),
         left_behind=frozenset(left),
         coming=None if look is None else problems.look(lambda: _coming(source.name, chain, cut)),
-        snapshots=problems.look(lambda: _waiting(store, paths, chain, cut)) or {},
-        lease_held=_is_locked(Path(paths.url(paths.lease_lock))),
-        lease=problems.look(lambda: lease_holder(store, paths)),
-        snapshot=problems.look(lambda: _snapshot(store, paths, chain)),
-        proved=_proved(read_proved(store, paths), source, cut),
+        snapshots=problems.look(lambda: _waiting(lake, chain, cut)) or {},
+        lease_held=lake.store.is_locked(lake.paths.lease_lock),
+        lease=problems.look(lambda: lease_holder(lake)),
+        snapshot=problems.look(lambda: _snapshot(lake, chain)),
+        proved=_proved(read_proved(lake), source, cut),
         sizes=room,
         problems=tuple(problems.problems),
         unpublished=unpublished,
@@ -259,11 +257,11 @@ def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut |
     return {table: proof for table, proof in sorted(proved.items()) if table in tables}
 
 
-def _snapshot(store: Store, paths: LakePaths, chain: Chain | None) -> SnapshotStatus | None:
+def _snapshot(lake: SourceLake, chain: Chain | None) -> SnapshotStatus | None:
     if chain is None:
         return None
-    locked = _is_locked(Path(paths.url(paths.snapshot_lock)))
-    return snapshot_status(store, paths, chain.incarnation, locked=locked)
+    locked = lake.store.is_locked(lake.paths.snapshot_lock)
+    return snapshot_status(lake, chain.incarnation, locked=locked)
 
 
 def _landing(chain: Chain) -> LandingStatus:
@@ -320,10 +318,10 @@ def _judge_switch(source: SourceConfig, chain: Chain | None, cut: Cut | None, pr
     problems.problems.append(Problem(f"source {source.name}", reason, remedy, transient=True))
 
 
-def _waiting(store: Store, paths: LakePaths, chain: Chain | None, cut: Cut | None) -> dict[TableName, Lsn]:
+def _waiting(lake: SourceLake, chain: Chain | None, cut: Cut | None) -> dict[TableName, Lsn]:
     if chain is None:
         return {}
-    pending = pending_snapshots(store, paths, chain.incarnation, cut)
+    pending = pending_snapshots(lake, chain.incarnation, cut)
     return {table: snapshot.consistent_point for table, snapshot in sorted(pending.items())}
 
 
@@ -338,20 +336,12 @@ def _distance(later: Lsn | None, earlier: Lsn | None) -> int | None:
     return None if later is None or earlier is None else max(0, later - earlier)
 
 
-def _view(store: Store, config: Config, view: ViewConfig) -> ViewStatus:
+def _view(store: Store, view: ViewConfig) -> ViewStatus:
     problems = _Problems()
     cut = problems.look(lambda: newest_view_cut(store, view.name))
     behind: dict[str, int] = {}
     for name, number in sorted(cut.sources.items()) if cut is not None else ():
-        newest = problems.look(lambda source=name: newest_cut(store, LakePaths(config.lake, source)))  # type: ignore[misc]  # a default binds the loop's value
+        newest = problems.look(lambda source=name: newest_cut(SourceLake(store, LakePaths(source))))  # type: ignore[misc]  # a default binds the loop's value
         if newest is not None:
             behind[name] = int(newest.number) - int(number)
     return ViewStatus(view.name, cut, behind, tuple(problems.problems))
-
-
-def _is_locked(file: Path) -> bool | None:
-    """True if a process holds `file`'s lock; None if the system can't tell."""
-    try:
-        return is_locked(file)
-    except OSError:
-        return None

@@ -71,13 +71,13 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
 
 def _check_newest(source: SourceConfig, chain: Chain) -> None:
     """Refuse to continue an incarnation that has a successor: the slot of that name now belongs to the successor."""
-    newest = max(incarnations(chain.store, chain.paths), default=chain.incarnation)
+    newest = max(incarnations(chain.lake), default=chain.incarnation)
     if newest <= chain.incarnation:
         return
-    if has_head(chain.store, chain.paths, newest):
+    if has_head(chain.lake, newest):
         reason = f"incarnation {newest} has begun, this is one of {chain.incarnation}"
         raise FencedError(f"drain of {source.name}", reason, "start again to go on with the newer one")
-    record = read_incarnation_record(chain.store, chain.paths, newest)
+    record = read_incarnation_record(chain.lake, newest)
     if record is not None and record.follows is not None:
         reason = (
             f"incarnation {newest} was about to begin: a recover is at work, or was killed; {record.follows.reason}"
@@ -87,7 +87,7 @@ def _check_newest(source: SourceConfig, chain: Chain) -> None:
 
 def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) -> None:
     head = chain.head.source
-    thing = f"landing {chain.paths.url(chain.paths.landing(chain.incarnation))}"
+    thing = f"landing {chain.lake.url(chain.lake.paths.landing(chain.incarnation))}"
     if head is None:
         raise LakeError(thing, "its head does not say what it belongs to", "restore it from a backup")
     if head.system_id != server.system_id:

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from psycopg.sql import SQL
 
 from lakeproof.catalog.differences import (
@@ -48,7 +47,7 @@ from lakeproof.landing.catalog_history import append_catalog, newest_catalog_man
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import Manifest, SegmentFile
-from lakeproof.landing.reader import file_url, verify_file
+from lakeproof.landing.reader import open_file, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, existing, read
@@ -239,9 +238,7 @@ class CatalogWatch:
     ) -> Manifest:
         chain = self._chain
         failpoint("drain.before_fingerprint")
-        put = put_fingerprint(
-            chain.store, chain.paths, chain.incarnation, fingerprint, number=chain.next_number, writer=self._writer
-        )
+        put = put_fingerprint(chain.lake, chain.incarnation, fingerprint, number=chain.next_number, writer=self._writer)
         failpoint("drain.after_fingerprint")
         read_until = reading.lower_lsn if complete or since is None else since
         rules = rules_in_force(self._previous, self._rules, reading)
@@ -301,7 +298,8 @@ class CatalogWatch:
         for manifest in self._chain.between(self.catalog_lsn or self._chain.kept_from, self._chain.end):
             for file in manifest.files:
                 if file.oid == oid and file.counts.truncates and self._is_sound(file):
-                    rows = pq.read_table(file_url(self._chain, file), columns=[OP, XID])
+                    with open_file(self._chain, file) as opened:
+                        rows = opened.read(columns=[OP, XID])
                     rows = rows.filter(pc.equal(rows[OP].cast("string"), "truncate"))
                     xids |= {str(xid) for xid in rows[XID].to_pylist()}
         return xids

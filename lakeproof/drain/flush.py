@@ -270,7 +270,7 @@ class Flusher:
         """Check the invariant no-gap, inside a segment too."""
         if unit.start_lsn != self._reached or unit.end_lsn <= unit.start_lsn:
             raise InvariantError(
-                f"landing {self._chain.paths.url(self._chain.paths.landing(self._chain.incarnation))}",
+                f"landing {self._chain.lake.url(self._chain.lake.paths.landing(self._chain.incarnation))}",
                 f"after {self._reached} came what lies between {unit.start_lsn} and {unit.end_lsn}",
                 "nothing of it was landed or acknowledged; report this",
             )
@@ -334,7 +334,7 @@ class Flusher:
 
 def _translate(error: BaseException, chain: Chain) -> BaseException:
     """Return the error as one of the project's own; other kinds stay as they are."""
-    landing = chain.paths.url(chain.paths.landing(chain.incarnation))
+    landing = chain.lake.url(chain.lake.paths.landing(chain.incarnation))
     if isinstance(error, LakeproofError):
         return error
     translated: LakeproofError

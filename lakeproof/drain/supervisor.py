@@ -35,8 +35,7 @@ from lakeproof.postgres.connection import close_quietly, connect, source_errors
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
@@ -379,10 +378,10 @@ class _Drain:
 
 
 def _open_chain(config: Config, source: SourceConfig) -> Chain:
-    store, paths = open_store(config.lake), LakePaths(config.lake, source.name)
-    chain = Chain.open_newest(store, paths)
+    lake = SourceLake.open(config.lake, source.name)
+    chain = Chain.open_newest(lake)
     if chain is None:
         raise LakeError(
-            f"landing {paths.url(paths.landings)}", "it has not begun", f"run `lakeproof bootstrap {source.name}`"
+            f"landing {lake.url(lake.paths.landings)}", "it has not begun", f"run `lakeproof bootstrap {source.name}`"
         )
     return chain

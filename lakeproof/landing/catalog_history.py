@@ -19,27 +19,27 @@ from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import NotFoundError
 
 _NAME = re.compile(r"(?P<number>[0-9]{20})-[0-9a-f]{32}\.json")
 
 
 def put_fingerprint(
-    store: Store, paths: LakePaths, incarnation: Incarnation, fingerprint: Fingerprint, *, number: int, writer: str
+    lake: SourceLake, incarnation: Incarnation, fingerprint: Fingerprint, *, number: int, writer: str
 ) -> tuple[str, int, str]:
     """Store the file of manifest `number` durably; returns its path below the landing, its bytes and its SHA-256."""
     data = fingerprint.to_bytes()
-    key = f"{paths.catalogs(incarnation)}/{number:020d}-{writer}.json"
-    store.put(key, data)
-    return key.removeprefix(paths.landing(incarnation) + "/"), len(data), hashlib.sha256(data).hexdigest()
+    key = f"{lake.paths.catalogs(incarnation)}/{number:020d}-{writer}.json"
+    lake.store.put(key, data)
+    return key.removeprefix(lake.paths.landing(incarnation) + "/"), len(data), hashlib.sha256(data).hexdigest()
 
 
 def first_reading(
-    store: Store, paths: LakePaths, incarnation: Incarnation, reading: FirstReading, writer: str
+    lake: SourceLake, incarnation: Incarnation, reading: FirstReading, writer: str
 ) -> tuple[CatalogRecord, Lsn]:
     """Store the fingerprint durably and return the catalog record, and the `catalog_lsn`, for the head of a new chain."""
-    put = put_fingerprint(store, paths, incarnation, reading.fingerprint, number=0, writer=writer)
+    put = put_fingerprint(lake, incarnation, reading.fingerprint, number=0, writer=writer)
     return CatalogRecord(None, reading.upper_lsn, *put, rules=reading.rules), reading.lower_lsn
 
 
@@ -107,10 +107,10 @@ def read_fingerprint(chain: Chain, manifest: Manifest) -> Fingerprint:
     record = manifest.catalog
     if record is None:
         raise ValueError(f"manifest {manifest.number} has no record of the catalog")
-    key = f"{chain.paths.landing(chain.incarnation)}/{record.path}"
-    thing, remedy = f"fingerprint {chain.paths.url(key)}", f"restore this file from a backup, or {RECOVER}"
+    key = f"{chain.lake.paths.landing(chain.incarnation)}/{record.path}"
+    thing, remedy = f"fingerprint {chain.lake.url(key)}", f"restore this file from a backup, or {RECOVER}"
     try:
-        data = chain.store.get(key)
+        data = chain.lake.store.get(key)
     except NotFoundError:
         raise LakeError(thing, "it is missing", remedy) from None
     if hashlib.sha256(data).hexdigest() != record.sha256:
@@ -127,8 +127,8 @@ def _with_records(chain: Chain) -> Iterator[Manifest]:
     A writer that was left behind may have put a fingerprint below the start, and a manifest that names it. Neither is read.
     """
     chain.reread_start()
-    folder = chain.paths.catalogs(chain.incarnation)
-    names = {key.rpartition("/")[2] for key in chain.store.list(folder)}
+    folder = chain.lake.paths.catalogs(chain.incarnation)
+    names = {key.rpartition("/")[2] for key in chain.lake.store.list(folder)}
     numbers = {int(match["number"]) for name in names if (match := _NAME.fullmatch(name))}
     for number in sorted((n for n in numbers if chain.first_number <= n < chain.next_number), reverse=True):
         manifest = chain.manifest(number)

@@ -21,8 +21,8 @@ from lakeproof.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, p
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 
 # Manifests checked on opening: a torn newest manifest shows by itself, a wrong one by its predecessor's checksum.
 MANIFESTS_CHECKED_ON_OPEN = 3
@@ -55,9 +55,8 @@ class Chain:
     `start` is None until manifests are removed. Not for several threads at a time.
     """
 
-    def __init__(self, store: Store, paths: LakePaths, incarnation: Incarnation, head: Manifest) -> None:
-        self.store = store
-        self.paths = paths
+    def __init__(self, lake: SourceLake, incarnation: Incarnation, head: Manifest) -> None:
+        self.lake = lake
         self.incarnation = incarnation
         self.head = head
         self.start: ChainStart | None = None
@@ -65,29 +64,28 @@ class Chain:
         self._newest_sha256 = ""
 
     @classmethod
-    def open(cls, store: Store, paths: LakePaths, incarnation: Incarnation) -> Chain:
+    def open(cls, lake: SourceLake, incarnation: Incarnation) -> Chain:
         """Open at the newest manifest; raises LakeError if there is no chain or it is damaged."""
-        chain = cls(store, paths, incarnation, _read(store, paths, incarnation, 0)[0])
+        chain = cls(lake, incarnation, _read(lake, incarnation, 0)[0])
         chain._open_at(chain._newest_number())
         chain._sync_newest_name()
         return chain
 
     @classmethod
-    def open_newest(cls, store: Store, paths: LakePaths) -> Chain | None:
+    def open_newest(cls, lake: SourceLake) -> Chain | None:
         """Open the newest incarnation's chain, None if the source has no landing; raises LakeError as `open`."""
-        incarnation = newest_incarnation(store, paths)
-        return None if incarnation is None else cls.open(store, paths, incarnation)
+        incarnation = newest_incarnation(lake)
+        return None if incarnation is None else cls.open(lake, incarnation)
 
     @staticmethod
-    def open_head(store: Store, paths: LakePaths, incarnation: Incarnation) -> Manifest:
+    def open_head(lake: SourceLake, incarnation: Incarnation) -> Manifest:
         """Return the head alone, even if later manifests are damaged; raises LakeError if the head is."""
-        return _read(store, paths, incarnation, 0)[0]
+        return _read(lake, incarnation, 0)[0]
 
     @classmethod
     def create(
         cls,
-        store: Store,
-        paths: LakePaths,
+        lake: SourceLake,
         incarnation: Incarnation,
         new: NewHead,
     ) -> Chain:
@@ -97,14 +95,14 @@ class Chain:
             Kind.HEAD, 0, incarnation, new.start, new.start, None, new.writer, now_text(),
             source=new.source, catalog=record, catalog_lsn=read_until,
         )  # fmt: skip
-        key = paths.manifest(incarnation, 0)
+        key = lake.paths.manifest(incarnation, 0)
         try:
-            store.put_if_absent(key, head.to_bytes())
+            lake.store.put_if_absent(key, head.to_bytes())
         except AlreadyExistsError:
             raise LakeError(
-                paths.url(key), "this incarnation has begun already", "open it, or use the next number"
+                lake.url(key), "this incarnation has begun already", "open it, or use the next number"
             ) from None
-        return cls.open(store, paths, incarnation)
+        return cls.open(lake, incarnation)
 
     @property
     def end(self) -> Lsn:
@@ -128,13 +126,13 @@ class Chain:
 
     def manifest(self, number: int) -> Manifest:
         """Return one manifest; raises LakeError if it is missing or damaged."""
-        return _read(self.store, self.paths, self.incarnation, number)[0]
+        return _read(self.lake, self.incarnation, number)[0]
 
     def manifests(self, from_number: int = 0) -> Iterator[Manifest]:
         """Yield the kept manifests from `from_number` to the newest, each checked against the one before it."""
         previous: tuple[Manifest, str] | None = None
         for number in range(max(from_number, self.first_number), self.next_number):
-            current = _read(self.store, self.paths, self.incarnation, number)
+            current = _read(self.lake, self.incarnation, number)
             self._check_start(current[0])
             if previous is not None:
                 self._check_continues(previous, current)
@@ -150,7 +148,7 @@ class Chain:
         self.reread_start()
         if self.start is not None and position < self.start.start_lsn:
             raise LakeError(
-                f"{self.paths.source}: landing after {position}",
+                f"{self.lake.source}: landing after {position}",
                 f"it was removed up to {self.start.start_lsn}, as the retention says",
                 "bootstrap the tables that need it again",
             )
@@ -174,8 +172,8 @@ class Chain:
     def refresh(self) -> None:
         """Read what another writer has appended; costs one look-up per new manifest."""
         before = self.newest.number
-        while self.store.exists(self.paths.manifest(self.incarnation, self.next_number)):
-            current = _read(self.store, self.paths, self.incarnation, self.next_number)
+        while self.lake.store.exists(self.lake.paths.manifest(self.incarnation, self.next_number)):
+            current = _read(self.lake, self.incarnation, self.next_number)
             self._check_continues((self.newest, self._newest_sha256), current)
             self.newest, self._newest_sha256 = current
         if self.newest.number != before:
@@ -202,25 +200,25 @@ class Chain:
                 "report this",
             )
         data = numbered.to_bytes()
-        key = self.paths.manifest(self.incarnation, numbered.number)
+        key = self.lake.paths.manifest(self.incarnation, numbered.number)
         if len(data) > BYTES_MAX:
             raise LakeError(
-                self.paths.url(key),
+                self.lake.url(key),
                 f"its manifest would have {len(data)} bytes, and {BYTES_MAX} can be read",
                 "nothing was acknowledged; report this, with how many tables changed their schema at once",
             )
         try:
-            self.store.put_if_absent(key, data)
+            self.lake.store.put_if_absent(key, data)
         except AlreadyExistsError:
             raise FencedError(
-                self.paths.url(key),
+                self.lake.url(key),
                 "another writer has written this manifest of the chain",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             ) from None
-        if first_kept_number(self.store, self.paths, self.incarnation) > numbered.number:
+        if first_kept_number(self.lake, self.incarnation) > numbered.number:
             # The number had been given, and its manifest has been consumed and removed since.
             raise FencedError(
-                self.paths.url(key),
+                self.lake.url(key),
                 "the chain has gone on, and begins after this manifest by now",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             )
@@ -229,38 +227,38 @@ class Chain:
 
     def reread_start(self) -> None:
         """Read where the chain begins now; costs one listing of a small folder."""
-        if first_kept_number(self.store, self.paths, self.incarnation) > self.first_number:
-            self.start = read_chain_start(self.store, self.paths, self.incarnation)
+        if first_kept_number(self.lake, self.incarnation) > self.first_number:
+            self.start = read_chain_start(self.lake, self.incarnation)
 
     def _newest_number(self) -> int:
         """Return the newest number from the names alone: a chain without holes has one name for each number."""
-        folder = self.paths.manifests(self.incarnation)
+        folder = self.lake.paths.manifests(self.incarnation)
         for _ in range(_LISTINGS_MAX):
             # Manifests may be removed meanwhile. Below the chain's start there may be left-overs of a removal, or of a
             # writer that was left behind.
             self.reread_start()
-            lowest = self.paths.manifest(self.incarnation, self.first_number)
-            keys = [key for key in self.store.list(folder) if key >= lowest]
+            lowest = self.lake.paths.manifest(self.incarnation, self.first_number)
+            keys = [key for key in self.lake.store.list(folder) if key >= lowest]
             newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
             if newest >= 0 and len(keys) == newest + 1 - self.first_number:
                 return newest
         raise LakeError(
-            self.paths.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
+            self.lake.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
         )
 
     def _open_at(self, newest: int) -> None:
         first = max(self.first_number, newest - MANIFESTS_CHECKED_ON_OPEN)
-        last = _read(self.store, self.paths, self.incarnation, first)
+        last = _read(self.lake, self.incarnation, first)
         self._check_start(last[0])
         for number in range(first + 1, newest + 1):
-            current = _read(self.store, self.paths, self.incarnation, number)
+            current = _read(self.lake, self.incarnation, number)
             self._check_continues(last, current)
             last = current
         self.newest, self._newest_sha256 = last
 
     def _sync_newest_name(self) -> None:
         """Make the newest manifest's name durable: its writer may have died between giving the name and syncing it."""
-        self.store.sync_names([self.paths.manifest(self.incarnation, self.newest.number)])
+        self.lake.store.sync_names([self.lake.paths.manifest(self.incarnation, self.newest.number)])
 
     def _check_start(self, manifest: Manifest) -> None:
         """Raise LakeError if the first kept manifest is not the one that followed the removed ones."""
@@ -269,7 +267,7 @@ class Chain:
             return
         if (manifest.previous_sha256, manifest.start_lsn) != (start.previous_sha256, start.start_lsn):
             raise LakeError(
-                self.paths.url(self.paths.manifest(self.incarnation, manifest.number)),
+                self.lake.url(self.lake.paths.manifest(self.incarnation, manifest.number)),
                 f"it does not follow the manifest that was removed before it (the chain begins at {start.start_lsn})",
                 _REMEDY,
             )
@@ -277,7 +275,7 @@ class Chain:
     def _check_continues(self, previous: tuple[Manifest, str], current: tuple[Manifest, str]) -> None:
         before, sha256 = previous
         after = current[0]
-        thing = self.paths.url(self.paths.manifest(self.incarnation, after.number))
+        thing = self.lake.url(self.lake.paths.manifest(self.incarnation, after.number))
         if after.previous_sha256 != sha256:
             raise LakeError(thing, f"it does not carry the checksum of manifest {before.number} as stored", _REMEDY)
         if after.start_lsn != before.end_lsn:
@@ -286,9 +284,9 @@ class Chain:
             )
 
 
-def newest_incarnation(store: Store, paths: LakePaths) -> Incarnation | None:
+def newest_incarnation(lake: SourceLake) -> Incarnation | None:
     """Return the newest incarnation that has a head, None if the source has no landing."""
-    return next((i for i in reversed(incarnations(store, paths)) if has_head(store, paths, i)), None)
+    return next((i for i in reversed(incarnations(lake)) if has_head(lake, i)), None)
 
 
 def verify_chain(chain: Chain, from_number: int = 0) -> int:
@@ -296,11 +294,11 @@ def verify_chain(chain: Chain, from_number: int = 0) -> int:
     return sum(1 for _ in chain.manifests(from_number))
 
 
-def _read(store: Store, paths: LakePaths, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:
-    key = paths.manifest(incarnation, number)
-    name = paths.url(key)
+def _read(lake: SourceLake, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:
+    key = lake.paths.manifest(incarnation, number)
+    name = lake.url(key)
     try:
-        data = store.get(key)
+        data = lake.store.get(key)
     except NotFoundError:
         raise LakeError(f"manifest {name}", "it is missing", _REMEDY) from None
     manifest = parse(data, name)

@@ -18,8 +18,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 FORMAT = "lakeproof.chain_start/1"
 _NAME = re.compile(r"[0-9]{20}\.json")
@@ -73,21 +72,21 @@ class ChainStart:
         return start
 
 
-def first_kept_number(store: Store, paths: LakePaths, incarnation: Incarnation) -> int:
+def first_kept_number(lake: SourceLake, incarnation: Incarnation) -> int:
     """Return the number of the first manifest that is kept, 0 if none was removed. Costs one listing of a small folder."""
-    names = (key.rpartition("/")[2] for key in store.list(paths.chain_starts(incarnation)))
+    names = (key.rpartition("/")[2] for key in lake.store.list(lake.paths.chain_starts(incarnation)))
     return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)
 
 
-def read_chain_start(store: Store, paths: LakePaths, incarnation: Incarnation) -> ChainStart | None:
+def read_chain_start(lake: SourceLake, incarnation: Incarnation) -> ChainStart | None:
     """Return the newest document, None if no manifest was removed; raises LakeError if it is damaged."""
-    number = first_kept_number(store, paths, incarnation)
+    number = first_kept_number(lake, incarnation)
     if number == 0:
         return None
-    key = paths.chain_start(incarnation, number)
-    start = ChainStart.from_bytes(store.get(key), paths.url(key))
+    key = lake.paths.chain_start(incarnation, number)
+    start = ChainStart.from_bytes(lake.store.get(key), lake.url(key))
     if (start.number, start.incarnation) != (number, incarnation):
         raise LakeError(
-            paths.url(key), f"it says that it is {start.number} of incarnation {start.incarnation}", "restore it"
+            lake.url(key), f"it says that it is {start.number} of incarnation {start.incarnation}", "restore it"
         )
     return start

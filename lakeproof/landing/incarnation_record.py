@@ -15,8 +15,8 @@ from lakeproof.errors import LakeError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import NotFoundError
 
 FORMAT = "lakeproof.incarnation/1"
 _NAME_DIGITS = 6
@@ -78,41 +78,43 @@ class IncarnationRecord:
             raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
 
 
-def read_incarnation_record(store: Store, paths: LakePaths, incarnation: Incarnation) -> IncarnationRecord | None:
+def read_incarnation_record(lake: SourceLake, incarnation: Incarnation) -> IncarnationRecord | None:
     """Return the record of one incarnation, None if it has none; raises LakeError if it is damaged."""
-    key = paths.incarnation_record(incarnation)
+    key = lake.paths.incarnation_record(incarnation)
     try:
-        data = store.get(key)
+        data = lake.store.get(key)
     except NotFoundError:
         return None
-    record = IncarnationRecord.from_bytes(data, paths.url(key))
+    record = IncarnationRecord.from_bytes(data, lake.url(key))
     if record.incarnation != incarnation:
-        raise LakeError(paths.url(key), f"it says that it is of incarnation {record.incarnation}", "restore it")
+        raise LakeError(lake.url(key), f"it says that it is of incarnation {record.incarnation}", "restore it")
     return record
 
 
-def create_incarnation_record(store: Store, paths: LakePaths, record: IncarnationRecord) -> None:
+def create_incarnation_record(lake: SourceLake, record: IncarnationRecord) -> None:
     """Put the record, which closes the incarnation before; raises AlreadyExistsError if another process has the number."""
-    store.put_if_absent(paths.incarnation_record(record.incarnation), record.to_bytes())
+    lake.store.put_if_absent(lake.paths.incarnation_record(record.incarnation), record.to_bytes())
 
 
-def incarnations(store: Store, paths: LakePaths) -> list[Incarnation]:
+def incarnations(lake: SourceLake) -> list[Incarnation]:
     """Return every incarnation that has a folder, oldest first: those that have begun and those that were about to."""
-    names = (n for n in store.folders(paths.landings) if len(n) == _NAME_DIGITS and n.isascii() and n.isdigit())
+    names = (
+        n for n in lake.store.folders(lake.paths.landings) if len(n) == _NAME_DIGITS and n.isascii() and n.isdigit()
+    )
     return sorted(Incarnation(int(name)) for name in names)
 
 
-def has_head(store: Store, paths: LakePaths, incarnation: Incarnation) -> bool:
+def has_head(lake: SourceLake, incarnation: Incarnation) -> bool:
     """True if the incarnation has begun."""
-    return store.exists(paths.manifest(incarnation, 0))
+    return lake.store.exists(lake.paths.manifest(incarnation, 0))
 
 
-def unfinished(store: Store, paths: LakePaths) -> IncarnationRecord | None:
+def unfinished(lake: SourceLake) -> IncarnationRecord | None:
     """Return the newest record if it has no head yet: its writer was killed, or is about to begin."""
-    existing = incarnations(store, paths)
-    if not existing or has_head(store, paths, existing[-1]):
+    existing = incarnations(lake)
+    if not existing or has_head(lake, existing[-1]):
         return None
-    return read_incarnation_record(store, paths, existing[-1])
+    return read_incarnation_record(lake, existing[-1])
 
 
 def _parse(fields: Fields) -> IncarnationRecord:

@@ -22,8 +22,7 @@ from lakeproof.landing.reader import verify_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.fields import time_text
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 _BATCH_ROWS = 65_536
 # Of prefixes and origins, only the most frequent are shown.
@@ -149,7 +148,7 @@ def _chain_at(folder: Path) -> Chain:
         raise LakeError(str(folder), "it is not the folder of a landing", "name <lake>/<source>/landing/<incarnation>")
     source = folder.parent.parent
     lake = str(source.parent)
-    return Chain.open(open_store(lake), LakePaths(lake, source.name), Incarnation(int(folder.name)))
+    return Chain.open(SourceLake.open(lake, source.name), Incarnation(int(folder.name)))
 
 
 def _chain(folder: Path) -> dict[str, Any]:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+
+import pyarrow.parquet as pq
 
 from lakeproof.errors import BEGIN_AGAIN, LakeError
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import LogicalMessageFile, Manifest, SegmentFile
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError, Store
 
 _READ_BYTES = 1 << 20
@@ -24,13 +28,22 @@ _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 class Slice:
     """A data file, and whether a range takes all its rows (`whole`) or only those with positions in the range.
 
-    `number` is the segment's; Spark and pyarrow read the file at `url`.
+    `number` is the segment's.
     """
 
+    chain: Chain
     number: int
     file: SegmentFile
-    url: str
     whole: bool
+
+    @property
+    def url(self) -> str:
+        """The URL at which Spark reads the file."""
+        return file_url(self.chain, self.file)
+
+    def open(self) -> AbstractContextManager[pq.ParquetFile]:
+        """Open the file without Spark; raises as `open_file`."""
+        return open_file(self.chain, self.file)
 
 
 def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -> Iterator[Slice]:
@@ -39,12 +52,23 @@ def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -
         whole = start <= manifest.start_lsn and manifest.end_lsn <= end
         for file in manifest.files:
             if table is None or file.table == table:
-                yield Slice(manifest.number, file, file_url(chain, file), whole)
+                yield Slice(chain, manifest.number, file, whole)
 
 
 def file_url(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:
-    """Return the URL at which Spark and pyarrow read a data file."""
-    return chain.paths.url(_key(chain, file))
+    """Return the URL at which Spark reads a data file."""
+    return chain.lake.url(_key(chain, file))
+
+
+@contextmanager
+def open_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> Iterator[pq.ParquetFile]:
+    """Open a data file; raises LakeError if it is missing, and Arrow's errors if it is damaged."""
+    key = _key(chain, file)
+    try:
+        with parquet_file(chain.lake.store, key) as opened:
+            yield opened
+    except NotFoundError:
+        raise LakeError(f"segment file {chain.lake.url(key)}", "it is missing", _REMEDY) from None
 
 
 def verify_files(chain: Chain, manifest: Manifest) -> None:
@@ -56,7 +80,7 @@ def verify_files(chain: Chain, manifest: Manifest) -> None:
 def verify_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> None:
     """Read one data file and compare its size and checksum with the manifest's; raises LakeError."""
     key = _key(chain, file)
-    verify(chain.store, key, f"segment file {chain.paths.url(key)}", file.bytes, file.sha256)
+    verify(chain.lake.store, key, f"segment file {chain.lake.url(key)}", file.bytes, file.sha256)
 
 
 def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
@@ -77,4 +101,4 @@ def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
 
 
 def _key(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:
-    return f"{chain.paths.landing(chain.incarnation)}/{file.path}"
+    return f"{chain.lake.paths.landing(chain.incarnation)}/{file.path}"

@@ -77,21 +77,19 @@ def put_chain_start(chain: Chain, number: int) -> None:
         _record_below(chain, number),
     )
     with suppress(AlreadyExistsError):
-        chain.store.put_if_absent(chain.paths.chain_start(chain.incarnation, number), start.to_bytes())
+        chain.lake.store.put_if_absent(chain.lake.paths.chain_start(chain.incarnation, number), start.to_bytes())
     failpoint("maintain.after_start")
 
 
 def keys_before(chain: Chain, number: int) -> list[str]:
     """Return the keys below manifest `number`: files first, then manifests from the oldest on, then chain starts."""
-    paths, incarnation = chain.paths, chain.incarnation
+    store, paths, incarnation = chain.lake.store, chain.lake.paths, chain.incarnation
     start = chain.start
     kept = {start.catalog if start is not None and start.number == number else _record_below(chain, number)}
-    keys = [k for k in chain.store.list(paths.data(incarnation)) if _number(k) < number]
-    keys += [k for k in chain.store.list(paths.catalogs(incarnation)) if _number(k) < number and _number(k) not in kept]
-    keys += [
-        k for k in chain.store.list(paths.manifests(incarnation)) if 0 < _number(k) < number and _number(k) not in kept
-    ]
-    return keys + [k for k in chain.store.list(paths.chain_starts(incarnation)) if _number(k) < number]
+    keys = [k for k in store.list(paths.data(incarnation)) if _number(k) < number]
+    keys += [k for k in store.list(paths.catalogs(incarnation)) if _number(k) < number and _number(k) not in kept]
+    keys += [k for k in store.list(paths.manifests(incarnation)) if 0 < _number(k) < number and _number(k) not in kept]
+    return keys + [k for k in store.list(paths.chain_starts(incarnation)) if _number(k) < number]
 
 
 def _record_below(chain: Chain, number: int) -> int | None:
@@ -105,7 +103,7 @@ def freed(chain: Chain, keys: list[str]) -> SpaceReclaimed:
     total = SpaceReclaimed()
     for key in keys:
         try:
-            total = total.plus(SpaceReclaimed(1, chain.store.size(key)))
+            total = total.plus(SpaceReclaimed(1, chain.lake.store.size(key)))
         except NotFoundError:
             continue
     return total
@@ -116,7 +114,7 @@ def remove_below(chain: Chain, number: int) -> SpaceReclaimed:
     keys = keys_before(chain, number)
     total = freed(chain, keys)
     for place, key in enumerate(keys):
-        chain.store.delete(key)
+        chain.lake.store.delete(key)
         if place == len(keys) // 2:
             failpoint("maintain.amid_manifests")
     return total

@@ -138,9 +138,9 @@ class SegmentWriter:
             # Room for one may be made by closing another.
             self._close(next(iter(self._parts)))
         files = [entry for _, entry in self._done]
-        message_file = self._messages.finish(self._chain.paths.landing(self._chain.incarnation))
+        message_file = self._messages.finish(self._chain.lake.paths.landing(self._chain.incarnation))
         written = [file for file, _ in self._done] + ([message_file[0]] if message_file else [])
-        self._chain.store.sync_names([file.key for file in written])
+        self._chain.lake.store.sync_names([file.key for file in written])
         failpoint("drain.after_data_files")
         manifest = Manifest(
             kind=Kind.SEGMENT if written else Kind.PROGRESS,
@@ -238,7 +238,7 @@ class SegmentWriter:
     def _create(self) -> NewFile:
         name = f"{self._number:020d}-{self._writer}-{self._made:04d}.parquet"
         self._made += 1
-        return self._chain.store.create(f"{self._chain.paths.data(self._chain.incarnation)}/{name}")
+        return self._chain.lake.store.create(f"{self._chain.lake.paths.data(self._chain.incarnation)}/{name}")
 
     def _close(self, key: str) -> None:
         """Finish a part's file, durably except for its name."""
@@ -250,7 +250,7 @@ class SegmentWriter:
         part.writer.close()
         part.file.finish()
         entry = SegmentFile(
-            path=part.file.key.removeprefix(self._chain.paths.landing(self._chain.incarnation) + "/"),
+            path=part.file.key.removeprefix(self._chain.lake.paths.landing(self._chain.incarnation) + "/"),
             oid=part.version.oid,
             schema_id=part.schema_id,
             table=part.version.table,

@@ -27,21 +27,21 @@ def sweep(chain: Chain, depth: int | None = DEPTH) -> list[str]:
 
     Costs one listing of the data folder, and one manifest for each number that has files.
     """
-    folder = chain.paths.data(chain.incarnation)
+    folder = chain.lake.paths.data(chain.incarnation)
     lowest = 0 if depth is None else max(0, chain.next_number - depth)
     by_number: dict[int, list[str]] = {}
-    for key in chain.store.list(folder):
+    for key in chain.lake.store.list(folder):
         match = _NAME.fullmatch(key.rpartition("/")[2])
         if match is not None and lowest <= int(match["number"]) < chain.next_number:
             by_number.setdefault(int(match["number"]), []).append(key)
     removed: list[str] = []
-    landing = chain.paths.landing(chain.incarnation)
+    landing = chain.lake.paths.landing(chain.incarnation)
     for number, keys in sorted(by_number.items()):
         # Below the chain's start there is no manifest that could name a file.
         files = chain.manifest(number).named if number >= chain.first_number else ()
         named = {f"{landing}/{file.path}" for file in files}
         removed += [key for key in keys if key not in named]
     for key in removed:
-        chain.store.delete(key)
-    chain.store.sweep(chain.paths.manifests(chain.incarnation), TEMPORARY_AGE_S)
+        chain.lake.store.delete(key)
+    chain.lake.store.sweep(chain.lake.paths.manifests(chain.incarnation), TEMPORARY_AGE_S)
     return removed

@@ -40,12 +40,12 @@ class Followed:
 
 def newest_followed(chain: Chain) -> Followed | None:
     """Return the latest timeline that the landing has followed, None if it is still on its head's."""
-    keys = chain.store.list(chain.paths.timelines(chain.incarnation))
+    keys = chain.lake.store.list(chain.lake.paths.timelines(chain.incarnation))
     if not keys:
         return None
-    name = chain.paths.url(keys[-1])
+    name = chain.lake.url(keys[-1])
     try:
-        fields = Fields(parse_object(chain.store.get(keys[-1])))
+        fields = Fields(parse_object(chain.lake.store.get(keys[-1])))
         fields.one_of("format", [FORMAT])
         switches = tuple(Switch(s.count("timeline"), s.lsn("at_lsn")) for s in fields.objects("switches"))
         return Followed(fields.count("timeline"), switches)
@@ -62,12 +62,12 @@ def follow(chain: Chain, followed: Followed) -> None:
         "landing_end": str(chain.end),
         "created_at": now_text(),
     }
-    key = f"{chain.paths.timelines(chain.incarnation)}/{followed.timeline:08d}.json"
+    key = f"{chain.lake.paths.timelines(chain.incarnation)}/{followed.timeline:08d}.json"
     try:
-        chain.store.put_if_absent(key, canonical(document))
+        chain.lake.store.put_if_absent(key, canonical(document))
     except AlreadyExistsError:
         existing = newest_followed(chain)
         if existing != followed:
             raise LakeError(
-                chain.paths.url(key), "it has another history of the server", "see which server is right"
+                chain.lake.url(key), "it has another history of the server", "see which server is right"
             ) from None

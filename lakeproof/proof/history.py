@@ -30,8 +30,7 @@ from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import differing
 from lakeproof.proof.lake_form import lake_buckets
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 HistoryStatus: TypeAlias = Literal["equal", "damaged", "differs"]
 
@@ -45,7 +44,7 @@ class HistoryProof:
     reason: str | None = None
 
 
-def check_history(spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable) -> HistoryProof:
+def check_history(spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable) -> HistoryProof:
     """Check that the files of history have the rows that were written; reads them once.
 
     A full disk, or a lost driver, is raised: it is not about the files.
@@ -53,43 +52,41 @@ def check_history(spark: SparkSession, paths: LakePaths, table: TableName, cut_t
     session = spark.newSession()
     fit(session, cut_table.row_bytes)
     with reading(spark, LogGapError) as attempt:
-        stored = sum_of(in_lake(cut_table.version), read_layer(session, paths, table, cut_table, "history"))
+        stored = sum_of(in_lake(cut_table.version), read_layer(session, lake, table, cut_table, "history"))
     if attempt.error is not None:
         reason = f"its files can't be read ({reason_of(attempt.error)})"
     elif stored != cut_table.history_sum:
         reason = _damage(stored, cut_table.history_sum)
     else:
         return HistoryProof("equal", stored.rows)
-    return HistoryProof("damaged", cut_table.history_sum.rows, _remedied(paths, table, reason))
+    return HistoryProof("damaged", cut_table.history_sum.rows, _remedied(lake, table, reason))
 
 
 def prove_history(
-    spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, buckets: int
+    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, buckets: int
 ) -> HistoryProof:
     """Do the same, and check that current is what history adds up to; reads history twice and current once."""
-    proof = check_history(spark, paths, table, cut_table)
-    if proof.status != "equal" or len(open_store(paths.lake).list(paths.schema_versions(table))) > 1:
+    proof = check_history(spark, lake, table, cut_table)
+    if proof.status != "equal" or len(lake.store.list(lake.paths.schema_versions(table))) > 1:
         return proof
     schema, session = in_lake(cut_table.version), spark.newSession()
     fit(session, cut_table.row_bytes)
-    history = read_layer(session, paths, table, cut_table, "history")
+    history = read_layer(session, lake, table, cut_table, "history")
     state = rows_of_state(schema, history, completing(cut_table, history))
     with reading(spark, LogGapError) as attempt:
-        current = lake_buckets(read_layer(session, paths, table, cut_table), schema, buckets)
+        current = lake_buckets(read_layer(session, lake, table, cut_table), schema, buckets)
     if attempt.error is not None:
         reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
-        return HistoryProof("differs", proof.rows, f"{reason}; {_look(paths)}")
+        return HistoryProof("differs", proof.rows, f"{reason}; {_look(lake)}")
     wrong = differing(lake_buckets(state, schema, buckets), current)
     if not wrong:
         return proof
     reason = f"its rows are whole, but current is not what they add up to: {len(wrong)} of {buckets} buckets differ"
-    return HistoryProof("differs", proof.rows, f"{reason}; {_look(paths)}")
+    return HistoryProof("differs", proof.rows, f"{reason}; {_look(lake)}")
 
 
-def _look(paths: LakePaths) -> str:
-    return (
-        f"run `lakeproof prove {paths.source}`, which says whether current is wrong; {manual('The proof', 'History')}"
-    )
+def _look(lake: SourceLake) -> str:
+    return f"run `lakeproof prove {lake.source}`, which says whether current is wrong; {manual('The proof', 'History')}"
 
 
 def _damage(stored: HistorySum, written: HistorySum) -> str:
@@ -98,6 +95,6 @@ def _damage(stored: HistorySum, written: HistorySum) -> str:
     return f"its {stored.rows} rows are as many as were written, but not the same"
 
 
-def _remedied(paths: LakePaths, table: TableName, reason: str) -> str:
-    place = paths.url(paths.history(table))
+def _remedied(lake: SourceLake, table: TableName, reason: str) -> str:
+    place = lake.url(lake.paths.history(table))
     return f"{reason}; restore {place} from a backup, or begin its history again ({manual('The proof', 'History')})"

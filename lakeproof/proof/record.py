@@ -18,8 +18,8 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
 from lakeproof.storage.document_fields import Fields, read_document, write_document
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import NotFoundError
 
 FORMAT = "lakeproof.proved/1"
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
@@ -89,19 +89,19 @@ class Proved:
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 
-def read_proved(store: Store, paths: LakePaths) -> dict[TableName, Proved]:
+def read_proved(lake: SourceLake) -> dict[TableName, Proved]:
     """Return each table's last proof; empty if none is recorded, or the record can't be read."""
-    return _read(store, paths)[0]
+    return _read(lake)[0]
 
 
-def read_views(store: Store, paths: LakePaths) -> dict[str, LakeProved]:
+def read_views(lake: SourceLake) -> dict[str, LakeProved]:
     """Return the last result for each view that reads the source; empty as in `read_proved`."""
-    return _read(store, paths)[1]
+    return _read(lake)[1]
 
 
-def _read(store: Store, paths: LakePaths) -> tuple[dict[TableName, Proved], dict[str, LakeProved]]:
+def _read(lake: SourceLake) -> tuple[dict[TableName, Proved], dict[str, LakeProved]]:
     try:
-        document = read_document(store.get(paths.proof_record), FORMAT, paths.url(paths.proof_record))
+        document = read_document(lake.store.get(lake.paths.proof_record), FORMAT, lake.url(lake.paths.proof_record))
         views = document.object("views")
         tables = {table: _from_fields(f) for table, f in document.tables("tables").items()}
         return tables, {name: LakeProved.from_fields(views.object(name)) for name in views.doc}
@@ -109,10 +109,10 @@ def _read(store: Store, paths: LakePaths) -> tuple[dict[TableName, Proved], dict
         return {}, {}
 
 
-def record(store: Store, paths: LakePaths, incarnation: Incarnation, report: ProofReport) -> None:
+def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
     """Add a proof to the record. Call it under the source's lease: the record is read and replaced."""
     now = now_text()
-    tables, views = _read(store, paths)
+    tables, views = _read(lake)
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
         verified, differed = before.verified, before.differed
@@ -130,8 +130,8 @@ def record(store: Store, paths: LakePaths, incarnation: Incarnation, report: Pro
         for name, view in report.lake.views.items():
             last = views[name].differed_at if name in views and view.status == "blocked" else None
             views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last)
-    store.put(
-        paths.proof_record,
+    lake.store.put(
+        lake.paths.proof_record,
         write_document(
             FORMAT,
             tables={t.key: _to_json(p) for t, p in tables.items()},

@@ -14,7 +14,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lakeproof.errors import DefiniteError, LakeproofError, TableError
 from lakeproof.failpoints import failpoint
@@ -117,7 +116,7 @@ class Attempts:
         return self._outcome
 
     def _copy(self, session: SnapshotSession, names: Sequence[TableName], *, last: bool) -> CopyOutcome:
-        point, store, paths = session.consistent_point, self._context.store, self._context.paths
+        point, lake = session.consistent_point, self._context.lake
         conn = session.connect("lakeproof bootstrap")
         try:
             resolved = self._resolve(conn, names)
@@ -129,10 +128,9 @@ class Attempts:
         requested = (*resolved.tables, *resolved.gone, *resolved.refused)
         request = SnapshotRequest(self._incarnation, point, session.slot, now_text(), requested)
         now = CatalogNow(session, self._source, catalog)
-        parts = SnapshotParts(store, paths.snapshot(self._incarnation, point), request, now)
+        parts = SnapshotParts(lake.store, lake.paths.snapshot(self._incarnation, point), request, now)
         parts.begin()
-        progress_file = Path(paths.url(paths.snapshot_progress))
-        progress = SnapshotProgress(self._source.name, point, progress_file, self._context.report)
+        progress = SnapshotProgress(lake, point, self._context.report)
         try:
             with TableCopier(self._context, session, parts, progress) as copier:
                 copied = copier.copy(tables)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event, Report, Stop
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,7 @@ class SnapshotContext:
     """The source of a run, its place in the lake, who gets the events, and who may end the run."""
 
     source: SourceConfig
-    store: Store
-    paths: LakePaths
+    lake: SourceLake
     report: Report
     stop: Stop
 

@@ -141,7 +141,7 @@ class TableCopier:
         self._context = context
         self._source = context.source
         self._session = session
-        self._store = context.store
+        self._store = context.lake.store
         self._parts = parts
         self._catalog = parts.catalog
         self._progress = progress

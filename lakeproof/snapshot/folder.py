@@ -23,8 +23,8 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.document_fields import Fields, read_document, write_document
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import NotFoundError
 
 REQUEST_FORMAT = "lakeproof.snapshotrequest/1"
 END_FORMAT = "lakeproof.snapshotend/1"
@@ -129,29 +129,29 @@ def end_key(folder: str) -> str:
     return f"{folder}/{_ENDED}"
 
 
-def snapshot_folders(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[str]:
+def snapshot_folders(lake: SourceLake, incarnation: Incarnation) -> list[str]:
     """Return the folders of the incarnation's snapshots, finished or not, oldest first."""
-    folder = paths.snapshots(incarnation)
-    return [f"{folder}/{name}" for name in store.folders(folder)]
+    folder = lake.paths.snapshots(incarnation)
+    return [f"{folder}/{name}" for name in lake.store.folders(folder)]
 
 
-def read_request(store: Store, paths: LakePaths, folder: str) -> SnapshotRequest | None:
+def read_request(lake: SourceLake, folder: str) -> SnapshotRequest | None:
     """Return a snapshot's request; None if its writer was killed before it had put one."""
     try:
-        return SnapshotRequest.from_bytes(store.get(request_key(folder)), paths.url(request_key(folder)))
+        return SnapshotRequest.from_bytes(lake.store.get(request_key(folder)), lake.url(request_key(folder)))
     except NotFoundError:
         return None
 
 
-def read_end(store: Store, paths: LakePaths, folder: str) -> SnapshotEnd | None:
+def read_end(lake: SourceLake, folder: str) -> SnapshotEnd | None:
     """Return a snapshot's end; None if it has not ended."""
     try:
-        return SnapshotEnd.from_bytes(store.get(end_key(folder)), paths.url(end_key(folder)))
+        return SnapshotEnd.from_bytes(lake.store.get(end_key(folder)), lake.url(end_key(folder)))
     except NotFoundError:
         return None
 
 
-def read_snapshot(store: Store, paths: LakePaths, folder: str) -> SnapshotDoc:
+def read_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc:
     """Return the parts of a snapshot as one document.
 
     Raises LakeError if there is no part, a part is damaged, or two of them have the same table.
@@ -161,107 +161,105 @@ def read_snapshot(store: Store, paths: LakePaths, folder: str) -> SnapshotDoc:
     for number in count():
         key = part_key(folder, number)
         try:
-            newest = SnapshotDoc.from_bytes(store.get(key), paths.url(key))
+            newest = SnapshotDoc.from_bytes(lake.store.get(key), lake.url(key))
         except NotFoundError:
             break
         twice = sorted(str(t) for t in newest.tables.keys() & tables.keys())
         if twice:
-            raise LakeError(paths.url(key), f"an earlier part has {twice[0]} too", "restore it from a backup")
+            raise LakeError(lake.url(key), f"an earlier part has {twice[0]} too", "restore it from a backup")
         tables |= newest.tables
     if newest is None:
-        raise LakeError(paths.url(folder), "it has no part of a snapshot", "restore it from a backup")
+        raise LakeError(lake.url(folder), "it has no part of a snapshot", "restore it from a backup")
     return replace(newest, tables=tables)
 
 
 def finished_tables(
-    store: Store, paths: LakePaths, incarnation: Incarnation, *, waiting: bool = False
+    lake: SourceLake, incarnation: Incarnation, *, waiting: bool = False
 ) -> dict[TableName, FinishedCopy]:
     """Return each table's newest complete copy; with `waiting`, only from folders that compaction has not marked done."""
     newest: dict[TableName, FinishedCopy] = {}
-    for folder in snapshot_folders(store, paths, incarnation):
-        if waiting and store.exists(f"{folder}/{ENTERED}"):
+    for folder in snapshot_folders(lake, incarnation):
+        if waiting and lake.store.exists(f"{folder}/{ENTERED}"):
             continue
-        if store.exists(part_key(folder, 0)):
-            snapshot = read_snapshot(store, paths, folder)
+        if lake.store.exists(part_key(folder, 0)):
+            snapshot = read_snapshot(lake, folder)
             newest |= {t: FinishedCopy(folder, snapshot.consistent_point, s) for t, s in snapshot.tables.items()}
     return newest
 
 
 def missing_tables(
-    store: Store, paths: LakePaths, incarnation: Incarnation, finished: Mapping[TableName, FinishedCopy]
+    lake: SourceLake, incarnation: Incarnation, finished: Mapping[TableName, FinishedCopy]
 ) -> set[TableName]:
     """Return the tables requested of a snapshot that neither it nor a later one has, and that none reported as gone."""
     missing: set[TableName] = set()
     gone: set[TableName] = set()
-    for folder in reversed(snapshot_folders(store, paths, incarnation)):
-        end = read_end(store, paths, folder)
+    for folder in reversed(snapshot_folders(lake, incarnation)):
+        end = read_end(lake, folder)
         gone |= set() if end is None else set(end.gone)
-        request = read_request(store, paths, folder)
+        request = read_request(lake, folder)
         if request is not None:
             point = request.consistent_point
             missing |= {t for t in request.tables if t not in gone and not _has(finished, t, point)}
     return missing
 
 
-def may_be_applied(store: Store, paths: LakePaths, incarnation: Incarnation) -> bool:
+def may_be_applied(lake: SourceLake, incarnation: Incarnation) -> bool:
     """True if complete tables may be applied to the lake before the other tables are complete.
 
     A successor incarnation applies all its tables in one cycle, so one run must first have copied all of them.
     """
-    record = read_incarnation_record(store, paths, incarnation)
-    folders = snapshot_folders(store, paths, incarnation)
+    record = read_incarnation_record(lake, incarnation)
+    folders = snapshot_folders(lake, incarnation)
     if record is None or record.follows is None:
-        return any(store.exists(part_key(folder, 0)) for folder in folders)
-    ends = (read_end(store, paths, folder) for folder in folders)
+        return any(lake.store.exists(part_key(folder, 0)) for folder in folders)
+    ends = (read_end(lake, folder) for folder in folders)
     return any(end is not None and not end.left for end in ends)
 
 
-def snapshot_fingerprints(
-    store: Store, paths: LakePaths, incarnation: Incarnation
-) -> Callable[[TableName, Lsn], str | None]:
+def snapshot_fingerprints(lake: SourceLake, incarnation: Incarnation) -> Callable[[TableName, Lsn], str | None]:
     """Return a lookup of a table's catalog digest in the snapshot at a point; it reads each snapshot once."""
     snapshots: dict[Lsn, Mapping[TableName, SnapshotTable]] = {}
 
     def fingerprint(table: TableName, point: Lsn) -> str | None:
         if point not in snapshots:
-            key = paths.snapshot(incarnation, point)
+            key = lake.paths.snapshot(incarnation, point)
             # A table that was created in the stream has no snapshot.
-            exists = store.exists(part_key(key, 0))
-            snapshots[point] = read_snapshot(store, paths, key).tables if exists else {}
+            exists = lake.store.exists(part_key(key, 0))
+            snapshots[point] = read_snapshot(lake, key).tables if exists else {}
         copied = snapshots[point].get(table)
         return None if copied is None else copied.fingerprint
 
     return fingerprint
 
 
-def open_points(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[Lsn]:
+def open_points(lake: SourceLake, incarnation: Incarnation) -> list[Lsn]:
     """Return the consistent points of snapshots that are being copied."""
     points = []
-    for folder in snapshot_folders(store, paths, incarnation):
-        request = None if store.exists(end_key(folder)) else read_request(store, paths, folder)
+    for folder in snapshot_folders(lake, incarnation):
+        request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
         points += [] if request is None else [request.consistent_point]
     return points
 
 
-def end_abandoned(store: Store, paths: LakePaths, incarnation: Incarnation) -> list[SnapshotEnd]:
+def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEnd]:
     """End each snapshot of the incarnation whose writer was killed, and remove the files that no part of it names.
 
     The caller must hold the source's snapshot lock: another writer's files would be removed too.
     """
     ended = []
-    for folder in snapshot_folders(store, paths, incarnation):
-        request = None if store.exists(end_key(folder)) else read_request(store, paths, folder)
+    for folder in snapshot_folders(lake, incarnation):
+        request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
         if request is None:
             continue
-        tables = read_snapshot(store, paths, folder).tables if store.exists(part_key(folder, 0)) else {}
+        tables = read_snapshot(lake, folder).tables if lake.store.exists(part_key(folder, 0)) else {}
         named = {f"{folder}/{chunk.path}" for table in tables.values() for chunk in table.chunks}
-        for key in store.list(folder):
+        for key in lake.store.list(folder):
             if key.endswith(".parquet") and key not in named:
-                store.delete(key)
-        store.sweep(folder, 0.0)
+                lake.store.delete(key)
+        lake.store.sweep(folder, 0.0)
         left = tuple(t for t in request.tables if t not in tables)
         end = SnapshotEnd(request.consistent_point, now_text(), {}, left, (), "its process was killed")
-        store.put_if_absent(end_key(folder), end.to_bytes())
+        lake.store.put_if_absent(end_key(folder), end.to_bytes())
         ended.append(end)
     return ended
 

@@ -37,16 +37,16 @@ from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
 from lakeproof.snapshot.context import SnapshotContext
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 
 
-def next_incarnation(store: Store, paths: LakePaths, source: SourceConfig, server: ServerIdentity) -> Incarnation:
+def next_incarnation(lake: SourceLake, source: SourceConfig, server: ServerIdentity) -> Incarnation:
     """Return the number for `create_incarnation`: that of a killed run for the same source and slot, else the next one."""
-    left = unfinished(store, paths)
+    left = unfinished(lake)
     if left is not None and _is_same_source(left, source, server):
         return left.incarnation
-    existing = incarnations(store, paths)
+    existing = incarnations(lake)
     return Incarnation(existing[-1] + 1 if existing else 1)
 
 
@@ -57,8 +57,8 @@ def create_incarnation(
 
     Raises TransientError if another process has just taken the number.
     """
-    store, paths, source = context.store, context.paths, context.source
-    number = next_incarnation(store, paths, source, server)
+    lake, source = context.lake, context.source
+    number = next_incarnation(lake, source, server)
     document = IncarnationRecord(
         incarnation=number,
         system_id=server.system_id,
@@ -70,10 +70,10 @@ def create_incarnation(
         follows=follows,
         created_at=now_text(),
     )
-    left = unfinished(store, paths)
+    left = unfinished(lake)
     if left is None or left.incarnation != number:
         try:
-            create_incarnation_record(store, paths, document)
+            create_incarnation_record(lake, document)
         except AlreadyExistsError:
             thing = f"source {source.name}: incarnation {number}"
             raise TransientError(
@@ -86,7 +86,7 @@ def create_chain(
     context: SnapshotContext, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading
 ) -> None:
     """Create the chain with its head at the slot's point, with a reading of the catalog: the incarnation has begun then."""
-    store, paths, source = context.store, context.paths, context.source
+    lake, source = context.lake, context.source
     chain_source = ChainSource(
         server.system_id,
         server.timeline,
@@ -99,8 +99,8 @@ def create_chain(
     writer = secrets.token_hex(16)
     rules = dict.fromkeys(reading.rules, reading.horizon)
     first = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
-    catalog = first_reading(store, paths, incarnation, first, writer)
-    Chain.create(store, paths, incarnation, NewHead(start, chain_source, writer, catalog))
+    catalog = first_reading(lake, incarnation, first, writer)
+    Chain.create(lake, incarnation, NewHead(start, chain_source, writer, catalog))
     failpoint("bootstrap.after_head")
 
 
@@ -125,12 +125,12 @@ def drop_orphan_slot(
     return left.slot if drop_slot(conn, left.slot) else None
 
 
-def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+def check_lake_is_ours(lake: SourceLake, server: ServerIdentity) -> None:
     """Raise LakeError if the newest incarnation, or else `source.json`, names another system or database.
 
     A renamed database is still the same database.
     """
-    owner = _owner(store, paths)
+    owner = _owner(lake)
     if owner is None or (owner.system_id, owner.database_oid) == (server.system_id, server.database_oid):
         return
     if owner.system_id != server.system_id:
@@ -138,26 +138,26 @@ def check_lake_is_ours(store: Store, paths: LakePaths, server: ServerIdentity) -
     else:
         reason = other_database("it", owner.database, owner.database_oid, server)
     remedy = f"correct the dsn, or use another lake or source name; or, if the database has moved, {RECOVER}"
-    raise LakeError(f"lake {paths.url(paths.source)}", reason, remedy)
+    raise LakeError(f"lake {lake.url(lake.source)}", reason, remedy)
 
 
-def _owner(store: Store, paths: LakePaths) -> ChainSource | SourceDoc | None:
-    incarnation = newest_incarnation(store, paths)
+def _owner(lake: SourceLake) -> ChainSource | SourceDoc | None:
+    incarnation = newest_incarnation(lake)
     if incarnation is not None:
-        return Chain.open_head(store, paths, incarnation).source
-    key = paths.source_document
+        return Chain.open_head(lake, incarnation).source
+    key = lake.paths.source_document
     try:
-        return SourceDoc.from_bytes(store.get(key), paths.url(key))
+        return SourceDoc.from_bytes(lake.store.get(key), lake.url(key))
     except NotFoundError:
         return None
 
 
-def claim_lake(store: Store, paths: LakePaths, server: ServerIdentity) -> None:
+def claim_lake(lake: SourceLake, server: ServerIdentity) -> None:
     """Write `source.json` if there is none; raise LakeError if another source's came first."""
-    document = SourceDoc(paths.source, server.system_id, server.database, server.database_oid, now_text())
+    document = SourceDoc(lake.source, server.system_id, server.database, server.database_oid, now_text())
     with suppress(AlreadyExistsError):
-        store.put_if_absent(paths.source_document, document.to_bytes())
-    check_lake_is_ours(store, paths, server)
+        lake.store.put_if_absent(lake.paths.source_document, document.to_bytes())
+    check_lake_is_ours(lake, server)
 
 
 def _is_same_source(left: IncarnationRecord, source: SourceConfig, server: ServerIdentity) -> bool:

@@ -1,7 +1,7 @@
-"""A snapshot's progress for people: an event and a small file once a second, with time left and cost to the source.
+"""A snapshot's progress for people: an event and a small document once a second, with time left and cost to the source.
 
-What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this file, so it is
-not fsynced, and a killed run leaves it as it was.
+What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this document, and a
+killed run leaves it as it was.
 
 The time left is estimated from pages, including those of values stored out of line: a table's number of rows is unknown
 until it has been read. An empty table counts as one page.
@@ -10,13 +10,11 @@ until it has been read. An empty table counts as one page.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from lakeproof.events import Event, Report
@@ -26,10 +24,12 @@ from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.copy_cost import SnapshotCost
 from lakeproof.postgres.copy_snapshot import Chunk
 from lakeproof.storage.fields import now_text
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import NotFoundError
 
 FORMAT = "lakeproof.snapshotprogress/1"
 INTERVAL_S = 1.0
-_FILE_BYTES_MAX = 100_000
+_BYTES_MAX = 100_000
 # A full page is assumed to give this many bytes of COPY, until some pages have been read.
 _PAGE_BYTES = 6000.0
 
@@ -70,16 +70,14 @@ class SnapshotProgress:
 
     def __init__(
         self,
-        source: str,
+        lake: SourceLake,
         point: Lsn,
-        file: Path,
         report: Report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cost: SnapshotCost | None = None
-        self._source = source
+        self._lake = lake
         self._point = point
-        self._file = file
         self._report = report
         self._clock = clock
         self._lock = threading.Lock()
@@ -137,20 +135,20 @@ class SnapshotProgress:
             )  # fmt: skip
 
     def emit(self) -> None:
-        """Report an event and write the file, if the last ones are old enough."""
+        """Report an event and write the document, if the last ones are old enough."""
         if self._clock() - self._emitted_at < INTERVAL_S:
             return
         self._emitted_at = self._clock()
         progress = self.now()
         fields = asdict(progress) | {
-            "source": self._source,
+            "source": self._lake.source,
             "fraction": round(progress.fraction, 4),
             "rows_per_s": round(progress.rows_per_s),
             "bytes_per_s": round(progress.bytes / progress.seconds) if progress.seconds else 0,
             "copying": self._being_copied(),
         }
         self._report(Event("bootstrap.progress", sentence(progress), fields))
-        write_progress(self._file, progress)
+        write_progress(self._lake, progress)
 
     def _being_copied(self) -> dict[str, dict[str, int]]:
         with self._lock:
@@ -160,26 +158,24 @@ class SnapshotProgress:
             }
 
     def close(self) -> None:
-        """Remove the file: the run is over."""
+        """Remove the document: the run is over."""
         with suppress(OSError):
-            self._file.unlink()
+            self._lake.store.delete(self._lake.paths.snapshot_progress)
 
 
-def write_progress(file: Path, progress: CopyProgress) -> None:
-    """Replace the file; ignore a failure: the chunks meet a full disk soon enough."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+def write_progress(lake: SourceLake, progress: CopyProgress) -> None:
+    """Replace the document; ignore a failure: the chunks meet a full disk soon enough."""
     with suppress(OSError):
-        draft.write_text(json.dumps({"format": FORMAT, **asdict(progress)}), encoding="utf-8")
-        draft.replace(file)
+        lake.store.put(lake.paths.snapshot_progress, json.dumps({"format": FORMAT, **asdict(progress)}).encode())
 
 
-def read_progress(file: Path) -> CopyProgress | None:
+def read_progress(lake: SourceLake) -> CopyProgress | None:
     """Return what a running or a killed run wrote last; None if there is nothing readable."""
     try:
-        with file.open("rb") as opened:
-            document = json.loads(opened.read(_FILE_BYTES_MAX))
+        with lake.store.open(lake.paths.snapshot_progress) as opened:
+            document = json.loads(opened.read(_BYTES_MAX))
         return CopyProgress(**document) if document.pop("format") == FORMAT else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (NotFoundError, OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

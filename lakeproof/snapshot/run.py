@@ -49,9 +49,7 @@ from lakeproof.snapshot.incarnation import (
     drop_orphan_slot,
 )
 from lakeproof.snapshot.lock import snapshot_lock
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,8 @@ class SnapshotRun:
     def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
         self._config = config
         self._source = source
-        self._store: Store = open_store(config.lake)
-        self._paths = LakePaths(config.lake, source.name)
-        self._context = SnapshotContext(source, self._store, self._paths, report, stop)
+        self._lake = SourceLake.open(config.lake, source.name)
+        self._context = SnapshotContext(source, self._lake, report, stop)
         self._outcome = Outcome()
         self._kept: dict[TableName, SnapshotTableReport] = {}
         self._refused: dict[TableName, TableError] = {}
@@ -118,7 +115,7 @@ class SnapshotRun:
                 server = identify(conn)
                 begun, _ = self._incarnation_and_slot(conn, server)
                 if begun is not None:
-                    self._check_drain_reads(conn, Chain.open(self._store, self._paths, begun), names)
+                    self._check_drain_reads(conn, Chain.open(self._lake, begun), names)
                 self.take_lock(stack)
                 # Again under the lock: another run may have ended just now.
                 incarnation, slot = self._incarnation_and_slot(conn, server)
@@ -132,7 +129,7 @@ class SnapshotRun:
 
     def take_lock(self, stack: ExitStack) -> None:
         """Take the source's snapshot lock until `stack` closes, and end the snapshots that killed runs have left open."""
-        self._abandoned = stack.enter_context(snapshot_lock(self._store, self._paths))
+        self._abandoned = stack.enter_context(snapshot_lock(self._lake))
 
     def choose_tables(self, published: Collection[TableName], requested: Sequence[TableName] | None) -> list[TableName]:
         """Return the requested tables, or all published ones; raise SourceError if one is not published or none is left."""
@@ -161,7 +158,7 @@ class SnapshotRun:
 
     def drop_orphan_slot(self, conn: Connection, server: ServerIdentity) -> None:
         """Drop the slot that a killed run created under another name than the configuration's."""
-        left = unfinished(self._store, self._paths)
+        left = unfinished(self._lake)
         others = [source.slot for source in self._config.sources.values()]
         dropped = drop_orphan_slot(conn, left, self._source, server, others)
         if dropped is not None:
@@ -207,14 +204,14 @@ class SnapshotRun:
         self, conn: Connection, server: ServerIdentity
     ) -> tuple[Incarnation | None, SlotState | None]:
         """Return the newest incarnation and the slot; raise if these, or the lake, do not allow a snapshot."""
-        incarnation = newest_incarnation(self._store, self._paths)
+        incarnation = newest_incarnation(self._lake)
         slot = read_slot(conn, self._source.slot)
         if incarnation is None:
-            check_lake_is_ours(self._store, self._paths, server)
+            check_lake_is_ours(self._lake, server)
             _check_slot_is_free(slot, server)
         else:
             self._check_not_recovering(incarnation)
-            check_no_gap(conn, self._source, Chain.open(self._store, self._paths, incarnation))
+            check_no_gap(conn, self._source, Chain.open(self._lake, incarnation))
         return incarnation, slot
 
     def _check_drain_reads(self, conn: Connection, chain: Chain, names: Sequence[TableName]) -> None:
@@ -234,21 +231,19 @@ class SnapshotRun:
 
     def _check_not_recovering(self, incarnation: Incarnation) -> None:
         """Raise LakeError if a recover was killed before its snapshot: another recover, which copies all tables, ends it."""
-        record = read_incarnation_record(self._store, self._paths, incarnation)
-        if record is None or record.follows is None or may_be_applied(self._store, self._paths, incarnation):
+        record = read_incarnation_record(self._lake, incarnation)
+        if record is None or record.follows is None or may_be_applied(self._lake, incarnation):
             return
         thing = f"source {self._source.name}: incarnation {incarnation}"
         raise LakeError(thing, "it has begun, and the recover that began it was not finished", RECOVER)
 
     def _still_to_copy(self, names: Sequence[TableName], incarnation: Incarnation) -> Sequence[TableName]:
         """Return the missing tables of `names` if some are missing or a run was killed, else all of `names`."""
-        finished = finished_tables(self._store, self._paths, incarnation)
-        missing = missing_tables(self._store, self._paths, incarnation, finished)
+        finished = finished_tables(self._lake, incarnation)
+        missing = missing_tables(self._lake, incarnation, finished)
         left = [name for name in names if name not in finished or name in missing]
         kept = {name: finished[name] for name in names if name not in set(left)}
-        if not kept or not (
-            left or (self._abandoned.get(incarnation) and may_be_applied(self._store, self._paths, incarnation))
-        ):
+        if not kept or not (left or (self._abandoned.get(incarnation) and may_be_applied(self._lake, incarnation))):
             return names
         self._kept = {name: _report_of(copy) for name, copy in kept.items()}
         points = sorted({copy.consistent_point for copy in kept.values()})
@@ -263,12 +258,12 @@ class SnapshotRun:
         return left
 
     def _slot_of(self, incarnation: Incarnation, point: Lsn) -> str:
-        request = read_request(self._store, self._paths, self._paths.snapshot(incarnation, point))
+        request = read_request(self._lake, self._lake.paths.snapshot(incarnation, point))
         return "" if request is None else request.slot
 
     def _create_chain(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading) -> None:
-        if newest_incarnation(self._store, self._paths) is None:
-            claim_lake(self._store, self._paths, server)
+        if newest_incarnation(self._lake) is None:
+            claim_lake(self._lake, server)
         create_chain(self._context, incarnation, server, start, reading)
         message = f"the landing begins at {start}"
         self._context.emit("bootstrap.head", message, start_lsn=str(start), slot=self._source.slot)

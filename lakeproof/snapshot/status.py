@@ -6,15 +6,12 @@ Copying does not belong here, nor does a complete snapshot that waits for the la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, missing_tables, read_end, read_request, snapshot_folders
-from lakeproof.snapshot.lock import holder
 from lakeproof.snapshot.progress import CopyProgress, read_progress
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +35,23 @@ class SnapshotStatus:
     progress: CopyProgress | None
 
 
-def snapshot_status(
-    store: Store, paths: LakePaths, incarnation: Incarnation, *, locked: bool | None
-) -> SnapshotStatus | None:
+def snapshot_status(lake: SourceLake, incarnation: Incarnation, *, locked: bool | None) -> SnapshotStatus | None:
     """Read the newest snapshot's state; None if it is complete or there is none. Raises LakeError if it is damaged."""
-    requests = ((folder, read_request(store, paths, folder)) for folder in snapshot_folders(store, paths, incarnation))
+    requests = ((folder, read_request(lake, folder)) for folder in snapshot_folders(lake, incarnation))
     newest = max(((f, request) for f, request in requests if request is not None), key=lambda p: p[0], default=None)
     if newest is None:
         return None
     folder, request = newest
-    finished = finished_tables(store, paths, incarnation)
-    missing = missing_tables(store, paths, incarnation, finished)
+    finished = finished_tables(lake, incarnation)
+    missing = missing_tables(lake, incarnation, finished)
     if not missing and not locked:
         return None
-    end = read_end(store, paths, folder)
+    end = read_end(lake, folder)
     done = [copy.table for copy in finished.values() if copy.key == folder]
-    progress = read_progress(Path(paths.url(paths.snapshot_progress))) if locked is not False else None
+    progress = read_progress(lake) if locked is not False else None
     return SnapshotStatus(
         running=locked,
-        holder=holder(Path(paths.url(paths.snapshot_lock))),
+        holder=lake.store.lock_holder(lake.paths.snapshot_lock),
         consistent_point=request.consistent_point,
         tables=len(request.tables),
         tables_done=len(done),

@@ -2,9 +2,10 @@
 
 What a document means does not belong here, nor what Spark and Delta write themselves (`lakeproof.lake.delta`).
 
+    source_lake.py      a lake's store, with the keys of one source
     store.py            the interface             open.py     a store by its URL
     local.py            the store in a folder     disk.py     errors of a disk, as ours
-    paths.py            every key and URL         locks.py    flock: exclusive, shared, probe
+    paths.py            every key                 locks.py    flock: exclusive, shared, probe
     fields.py           strict reading of JSON    document_fields.py   the same with LakeError
     parquet.py          our own Parquet files
 """

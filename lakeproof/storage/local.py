@@ -1,6 +1,6 @@
 """The store in a local folder: whatever is put survives a power cut once the call has returned.
 
-The keys and their meaning do not belong here.
+The keys and their meaning do not belong here, nor how a file is locked (`locks.py`).
 
 A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which, unlike a rename,
 fails if the name is taken) or `rename()`, and syncs the folder. The first time that this process writes into a folder, it
@@ -13,21 +13,24 @@ wrote it.
 
 from __future__ import annotations
 
-import errno
 import filecmp
 import hashlib
 import os
+import re
 import secrets
-import shutil
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
 
-from lakeproof.errors import LakeError
-from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError, make_root
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.storage import locks
+from lakeproof.storage.store import AlreadyExistsError, Lock, NewFile, NotFoundError
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_SUPPORTED = "a local folder, or a file:// URL"
 _TEMPORARY = ".lp-"
 # Parquet writes many small pieces; without a buffer of this size each would be a system call.
 _BUFFER_BYTES = 1 << 20
@@ -150,20 +153,6 @@ class LocalStore:
         for folder in {self._path(key).parent for key in keys}:
             _sync_folder(folder)
 
-    def publish(self, local: Path, key: str) -> None:
-        path = self._path(key)
-        self._make_folder(path.parent)
-        try:
-            with local.open("rb") as file:
-                os.fsync(file.fileno())
-            _link(local, path, key)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM):
-                raise
-            self._copy_in(local, path, key)
-        _sync_folder(path.parent)
-        local.unlink()
-
     def open(self, key: str) -> BinaryIO:
         try:
             return self._path(key).open("rb")
@@ -182,6 +171,25 @@ class LocalStore:
                 (folder / entry.name).unlink(missing_ok=True)
                 swept += 1
         return swept
+
+    @contextmanager
+    def lock(self, key: str, thing: str, reason: str) -> Iterator[None]:
+        _make_root(self.root)
+        with locks.exclusive(self._path(key), thing, reason):
+            yield
+
+    def share_lock(self, key: str, wait_s: float) -> Lock | None:
+        _make_root(self.root)
+        return locks.hold_shared(self._path(key), wait_s)
+
+    def is_locked(self, key: str) -> bool | None:
+        try:
+            return locks.is_locked(self._path(key))
+        except OSError:
+            return None
+
+    def lock_holder(self, key: str) -> str | None:
+        return locks.holder(self._path(key))
 
     def _path(self, key: str) -> Path:
         parts = [part for part in key.split("/") if part]
@@ -202,23 +210,12 @@ class LocalStore:
             raise
         return temporary
 
-    def _copy_in(self, local: Path, path: Path, key: str) -> None:
-        """Copy from another file system beside the name, then link, so that the name is never half a file."""
-        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
-        try:
-            shutil.copyfile(local, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            _link(temporary, path, key)
-        finally:
-            _discard(temporary)
-
     def _make_folder(self, folder: Path) -> None:
         if folder in self._synced:
             if folder.is_dir():
                 return
             self._synced.clear()
-        make_root(self.root)
+        _make_root(self.root)
         folder.mkdir(parents=True, exist_ok=True)
         if self.root not in self._synced:
             for above in _above(self.root):
@@ -243,6 +240,29 @@ class LocalStore:
                 elif not entry.name.startswith("."):
                     keys.append(key)
         return sorted(keys)
+
+
+def local_folder(lake: str | Path) -> Path:
+    """Return the absolute folder that `lake` names; raise ConfigError for any other scheme than file."""
+    text = str(lake)
+    match = _SCHEME.match(text)
+    if match is None:
+        if not text:
+            raise ConfigError("lake", "the place of the lake is empty", f"give {_SUPPORTED}")
+        return Path(text).expanduser().absolute()
+    parts = urlsplit(text)
+    if match[1].lower() != "file":
+        raise ConfigError("lake", f"the URL scheme {match[1]!r} is not supported", f"give {_SUPPORTED}")
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
+        raise ConfigError("lake", "the file URL does not name an absolute local folder", "write file:///path/to/lake")
+    return Path(unquote(parts.path))
+
+
+def _make_root(root: Path) -> None:
+    """Create the lake's folder for this user alone if it is missing; an existing one keeps its mode."""
+    if not root.is_dir():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

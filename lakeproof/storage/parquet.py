@@ -1,4 +1,4 @@
-"""Writes the pipeline's own Parquet files: compression, and the cheapest encoding of each type.
+"""Writes and opens the pipeline's own Parquet files: compression, and the cheapest encoding of each type.
 
 The choice of files and rows does not belong here (`lakeproof.landing.segment`, `lakeproof.snapshot.copying`).
 
@@ -10,12 +10,13 @@ repeat. Spark's vectorized reader, delta-rs and Arrow read all of it (tests/edge
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.storage.store import NewFile
+from lakeproof.storage.store import NewFile, Store
 
 _DIFFERENCES, _LENGTHS_APART = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"
 # A decimal with more digits does not fit 64 bits and is stored as bytes of a fixed length.
@@ -36,6 +37,13 @@ def open_parquet(
         column_encoding={name: chosen for name, chosen in encodings.items() if chosen is not None} or None,
         store_decimal_as_integer=True,
     )
+
+
+@contextmanager
+def parquet_file(store: Store, key: str) -> Iterator[pq.ParquetFile]:
+    """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged."""
+    with store.open(key) as opened, pq.ParquetFile(opened) as file:
+        yield file
 
 
 def encoding(arrow: pa.DataType) -> str | None:

@@ -1,18 +1,17 @@
-"""The places of everything in a lake: every key and URL is formed here and nowhere else.
+"""The places of everything in a lake: every key is formed here and nowhere else.
 
-The contents do not belong here: `landing/FORMAT.md` and `lake/FORMAT.md` describe them.
+URLs do not belong here (the store forms them), nor do the contents: `landing/FORMAT.md` and `lake/FORMAT.md` describe them.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from lakeproof.errors import ConfigError
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.storage.store import local_folder
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
@@ -20,20 +19,13 @@ VIEWS = "views"
 CUTS = "cuts"
 
 
-def run_lock(lake: str, job: str) -> Path:
-    """Return the file that the runs of a Dagster job keep locked; no source has a name that begins with a dot."""
-    return local_folder(lake) / ".runs" / f"{job}.lock"
-
-
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """The places of one source in one lake.
+    """The keys of one source in a lake; those of its views and runs belong to no source and need no instance.
 
-    Methods return keys for the store; `url` turns a key into the absolute path that Spark and pyarrow take.
     Raises ConfigError for a source name that could not be a folder beside `views`.
     """
 
-    lake: str
     source: str
 
     def __post_init__(self) -> None:
@@ -43,10 +35,6 @@ class LakePaths:
                 f"its name becomes a folder of the lake beside {VIEWS!r}",
                 "use letters, digits, - and _ (not first -), and another name than views",
             )
-
-    def url(self, key: str) -> str:
-        """Return the absolute path of `key`."""
-        return str(local_folder(self.lake).joinpath(*key.split("/")))
 
     # The landing ---------------------------------------------------------------------------------
 
@@ -181,6 +169,10 @@ class LakePaths:
         """The Delta table of a table's changes."""
         return f"{self.source}/history/{table.key}"
 
+    def archived(self, table: TableName, number: CycleNumber) -> str:
+        """The folder, in the archive, of the rows that left a table's history in a cycle."""
+        return f"{self.history(table)}/{number:012d}"
+
     def current(self, table: TableName) -> str:
         """The Delta table of a table's rows."""
         return f"{self.source}/current/{table.key}"
@@ -221,3 +213,13 @@ class LakePaths:
     def view_cut(number: CycleNumber) -> str:
         """One view's cut."""
         return f"{VIEWS}/{CUTS}/{number:012d}.json"
+
+    @staticmethod
+    def refresh_lock() -> str:
+        """The lock that a process keeps while it refreshes or maintains views."""
+        return f"{VIEWS}/refresh.lock"
+
+    @staticmethod
+    def run_lock(job: str) -> str:
+        """The lock that the runs of a Dagster job hold together; no source has a name that begins with a dot."""
+        return f".runs/{job}.lock"

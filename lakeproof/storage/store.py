@@ -5,16 +5,9 @@ Implementations do not belong here (a local folder: `local.py`), nor do paths (`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
-from urllib.parse import unquote, urlsplit
-
-from lakeproof.errors import ConfigError
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-_SUPPORTED = "a local folder, or a file:// URL"
 
 
 class AlreadyExistsError(Exception):
@@ -66,10 +59,21 @@ class NewFile(Protocol):
         """Close and remove the file; may be called at any time, also after `finish`."""
 
 
+class Lock(Protocol):
+    """A lock that this process holds, at the longest until it ends."""
+
+    def release(self) -> None:
+        """Give the lock back; once is enough, and more is no error."""
+
+
 class Store(Protocol):
     """Bytes under keys (`a/b/c`, relative to the lake). A put is durable when the method returns.
 
     Keys whose last part begins with a dot are the store's own and never listed.
+
+    A lock's key has no other use, and `exists` once the lock was taken. A lock lets a newcomer wait for a living process, or
+    shows that one lives; it is no fence. What must not be written twice is put if absent, under a number or with something
+    of the writer's.
     """
 
     def put_if_absent(self, key: str, data: bytes) -> None:
@@ -103,12 +107,6 @@ class Store(Protocol):
     def sync_names(self, keys: Iterable[str]) -> None:
         """Make the names of finished files durable, all at once."""
 
-    def publish(self, local: Path, key: str) -> None:
-        """Move a finished local file to `key`, durably.
-
-        Raises AlreadyExistsError if the key is taken; `local` then stays.
-        """
-
     def open(self, key: str) -> BinaryIO:
         """Open for reading with seek; raise NotFoundError. The caller closes it."""
 
@@ -121,27 +119,18 @@ class Store(Protocol):
     def list(self, prefix: str) -> list[str]:
         """Return every key below the folder `prefix`, sorted; empty if there is none."""
 
+    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[None]:
+        """Hold the lock `key` alone for the block.
 
-def make_root(lake: str | Path) -> Path:
-    """Return the lake's folder, created for this user alone if it is missing; an existing one keeps its mode."""
-    root = local_folder(lake)
-    if not root.is_dir():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        root.mkdir(mode=0o700, exist_ok=True)
-    return root
+        Raises TransientError about `thing`, for `reason`, if another process holds it. It is free when the block has ended,
+        and soon after the process has, however it ended.
+        """
 
+    def share_lock(self, key: str, wait_s: float) -> Lock | None:
+        """Hold the lock `key` together with whoever else shares it; None if somebody holds it alone for `wait_s` seconds."""
 
-def local_folder(lake: str | Path) -> Path:
-    """Return the absolute folder that `lake` names; raise ConfigError for any other scheme than file."""
-    text = str(lake)
-    match = _SCHEME.match(text)
-    if match is None:
-        if not text:
-            raise ConfigError("lake", "the place of the lake is empty", f"give {_SUPPORTED}")
-        return Path(text).expanduser().absolute()
-    parts = urlsplit(text)
-    if match[1].lower() != "file":
-        raise ConfigError("lake", f"the URL scheme {match[1]!r} is not supported", f"give {_SUPPORTED}")
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-        raise ConfigError("lake", "the file URL does not name an absolute local folder", "write file:///path/to/lake")
-    return Path(unquote(parts.path))
+    def is_locked(self, key: str) -> bool | None:
+        """True if a process holds the lock, alone or shared; False if nobody does; None if that can't be known."""
+
+    def lock_holder(self, key: str) -> str | None:
+        """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""

@@ -20,6 +20,7 @@ from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, one_refresh, v
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.definition import definition_sha256
 from lakeproof.views.optimize import is_settled
@@ -36,12 +37,12 @@ class ViewProof:
     reason: str | None = None
 
 
-def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig) -> ViewProof:
+def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewProof:
     """Compute the view anew at its cuts, and compare. `session` is the caller's own."""
     try:
-        with one_refresh(lake):
+        with one_refresh(store):
             cut = newest_cut(store, view.name)
-            settled = cut is not None and is_settled(lake, cut)
+            settled = cut is not None and is_settled(store, cut)
         if cut is None:
             return ViewProof("blocked", "it was never refreshed")
         if cut.definition_sha256 != definition_sha256(view):
@@ -49,7 +50,7 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
         if not settled:
             return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")
         with reading(session) as attempt:
-            retracted, inserted = _compare(session, store, lake, view, cut)
+            retracted, inserted = _compare(session, store, view, cut)
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:
@@ -57,7 +58,7 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
     if attempt.error is not None:
         reason = f"its table, or a table that it reads, can't be read: {reason_of(attempt.error)}"
         return ViewProof(
-            "blocked", f"{reason}; if it is its own, move {view_path(lake, view.name)} away and refresh it"
+            "blocked", f"{reason}; if it is its own, move {view_path(store, view.name)} away and refresh it"
         )
     if not retracted and not inserted:
         return ViewProof("equal")
@@ -65,10 +66,10 @@ def audit_view(session: SparkSession, store: Store, lake: str, view: ViewConfig)
     return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right")
 
 
-def _compare(session: SparkSession, store: Store, lake: str, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
-    cuts = {source: read_cut(store, LakePaths(lake, source), number) for source, number in cut.sources.items()}
+def _compare(session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
+    cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in cut.sources.items()}
     sources = (cuts[source].tables.get(table) for source, table in view.reads.values())
     fit(session, sum(table.row_bytes for table in sources if table is not None))
-    opened = OpenedLake(session, lake, cuts)
+    opened = OpenedLake(session, store.url(""), cuts)
     tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
-    return compare_view(session, lake, view, tables, cut.delta_version)
+    return compare_view(session, store, view, tables, cut.delta_version)

@@ -20,13 +20,14 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import Config, RetentionConfig, ViewConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.delta.files import Unread
+from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import one_refresh
 from lakeproof.lake.rows.memory import fit
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.optimize import KeptCuts, is_view_fragmented, kept_cuts, optimize_view, unneeded_files
 from lakeproof.views.refresh import view_row_bytes
@@ -66,13 +67,13 @@ def maintain_views(
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
-        with _in_turn(config.lake, stop):
+        with _in_turn(store, stop):
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
                 session = spark.newSession()
                 fit(session, _row_bytes(config, store, name))
                 try:
-                    cut_made = optimize_view(session, store, config.lake, cut, _small_files(config, name))
+                    cut_made = optimize_view(session, store, cut, _small_files(config, name))
                 except LakeError as error:
                     damaged[name] = Unread(error.reason, error.remedy)
                     continue
@@ -86,8 +87,8 @@ def maintain_views(
             for key in kept.old:
                 freed = freed.plus(SpaceReclaimed(1, store.size(key)))
                 store.delete(key)
-            for place, size in unneeded_files(config.lake, kept, damaged):
-                place.unlink(missing_ok=True)
+            for place, size in unneeded_files(store, kept, damaged):
+                remove_file(place)
                 freed = freed.plus(SpaceReclaimed(1, size))
     except TransientError as error:
         # If asked to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
@@ -111,10 +112,10 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
     kept, damaged, small = _kept(config, views, now), dict[str, Unread](), list[str]()
     for name, cut in sorted(kept.newest.items()):
         try:
-            small += [name] if is_view_fragmented(config.lake, cut, _small_files(config, name)) else []
+            small += [name] if is_view_fragmented(store, cut, _small_files(config, name)) else []
         except LakeError as error:
             damaged[name] = Unread(error.reason, error.remedy)
-    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(config.lake, kept, damaged)))
+    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(store, kept, damaged)))
     return ViewsMaintained(tuple(small), summed(SpaceReclaimed(1, size) for size in sizes), damaged=damaged)
 
 
@@ -130,7 +131,7 @@ def _small_files(config: Config, view: str) -> int:
 
 def _row_bytes(config: Config, store: Store, view: str) -> int:
     sources = {source for source, _ in config.views[view].reads.values()}
-    cuts = {source: newest_cut(store, LakePaths(config.lake, source)) for source in sources}
+    cuts = {source: newest_cut(SourceLake(store, LakePaths(source))) for source in sources}
     return view_row_bytes(config.views[view], {source: cut for source, cut in cuts.items() if cut is not None})
 
 
@@ -139,13 +140,13 @@ def _policies(config: Config, view: str) -> list[RetentionConfig]:
 
 
 @contextmanager
-def _in_turn(lake: str, stop: Stop) -> Iterator[None]:
+def _in_turn(store: Store, stop: Stop) -> Iterator[None]:
     """Lock the views for the block; raises TransientError if a refresh lasts too long, or the run should stop."""
     with ExitStack() as stack:
         waited = 0.0
         while True:
             try:
-                stack.enter_context(one_refresh(lake))
+                stack.enter_context(one_refresh(store))
                 break
             except TransientError:
                 if waited >= WAIT_S or stop.wait(_LOOK_S):

@@ -38,7 +38,7 @@ class OpenedViews:
         cut = self.cuts.get(name)
         if cut is None:
             raise LakeError(f"view {name}", "it was not opened", f"open it with {', '.join(sorted(self.cuts))}")
-        return read_view(self.spark, self.lake, cut)
+        return read_view(self.spark, open_store(self.lake), cut)
 
 
 def open_views(spark: SparkSession, lake: Config | str | Path, names: Iterable[str]) -> OpenedViews:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -27,7 +26,7 @@ from lakeproof.lake.delta.optimize import is_fragmented, optimize
 from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, put_cut, view_path
 from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store, local_folder
+from lakeproof.storage.store import Store
 from lakeproof.views.refresh import clean_view_log, next_number
 
 
@@ -62,27 +61,27 @@ def kept_cuts(store: Store, cuts_s: Mapping[str, float], now: datetime) -> KeptC
     return kept
 
 
-def is_settled(lake: str, cut: ViewCut) -> bool:
+def is_settled(store: Store, cut: ViewCut) -> bool:
     """True if the table has the rows that its newest cut names: it was not moved away, and no data was changed since."""
-    path = view_path(lake, cut.view)
+    path = view_path(store, cut.view)
     newest = newest_version(path)
     commits = (read_commit(path, version) for version in range(cut.delta_version + 1, newest + 1))
     return newest >= cut.delta_version and all(commit is not None and not commit.changes_data for commit in commits)
 
 
-def is_view_fragmented(lake: str, cut: ViewCut, small_files: int) -> bool:
+def is_view_fragmented(store: Store, cut: ViewCut, small_files: int) -> bool:
     """True if the view has so many small files, and may be compacted."""
-    return is_settled(lake, cut) and is_fragmented(view_path(lake, cut.view), cut.delta_version, small_files)
+    return is_settled(store, cut) and is_fragmented(view_path(store, cut.view), cut.delta_version, small_files)
 
 
-def optimize_view(session: SparkSession, store: Store, lake: str, cut: ViewCut, small_files: int) -> ViewCut | None:
+def optimize_view(session: SparkSession, store: Store, cut: ViewCut, small_files: int) -> ViewCut | None:
     """Compact a view's small files and return its new cut, None if there was nothing to do; `cut` is its newest.
 
     `session` is the caller's own.
     """
-    path = view_path(lake, cut.view)
+    path = view_path(store, cut.view)
     clean_view_log(session, path, cut.view, cut)
-    if not is_settled(lake, cut):
+    if not is_settled(store, cut):
         return None
     number = next_number(store, path, cut.view, cut, newest_version(path))
     if is_fragmented(path, cut.delta_version, small_files):
@@ -91,7 +90,7 @@ def optimize_view(session: SparkSession, store: Store, lake: str, cut: ViewCut, 
     version = newest_version(path)
     if version == cut.delta_version:
         return None
-    sync_commits({path: cut.delta_version}, local_folder(lake))
+    sync_commits({path: cut.delta_version}, store.url(""))
     same = replace(
         cut,
         number=number,
@@ -104,14 +103,14 @@ def optimize_view(session: SparkSession, store: Store, lake: str, cut: ViewCut, 
     return same
 
 
-def unneeded_files(lake: str, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[Path, int]]:
+def unneeded_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[str, int]]:
     """The files of views that nothing needs from the version on that their oldest kept cut names, each with its bytes.
 
     None for a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what
     it is; nor of one that can't be read, which is added to `damaged`.
     """
     for view, cut in sorted(kept.oldest.items()):
-        path, newest = view_path(lake, view), kept.newest[view].delta_version
+        path, newest = view_path(store, view), kept.newest[view].delta_version
         try:
             files = table_files(path, cut.delta_version, newest) if newest_version(path) >= newest else None
         except LakeError as error:

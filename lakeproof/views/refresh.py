@@ -42,7 +42,7 @@ from lakeproof.lake.rows.correction import Correction, correct
 from lakeproof.lake.rows.memory import keep
 from lakeproof.names import CycleNumber
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.store import Store, local_folder
+from lakeproof.storage.store import Store
 from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
 
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
@@ -91,7 +91,6 @@ class _Target:
 def refresh_view(
     session: SparkSession,
     store: Store,
-    lake: str,
     view: ViewConfig,
     inputs: ViewInputs,
 ) -> ViewCut:
@@ -102,7 +101,7 @@ def refresh_view(
     refreshes, too.
     """
     sha256 = definition_sha256(view)
-    path = view_path(lake, view.name)
+    path = view_path(store, view.name)
     newest = newest_cut(store, view.name)
     durable = clean_view_log(session, path, view.name, newest)
     before = newest_version(path)
@@ -117,7 +116,7 @@ def refresh_view(
     finally:
         desired.unpersist()
     failpoint("view.after_commit")
-    sync_commits({path: durable}, local_folder(lake))
+    sync_commits({path: durable}, store.url(""))
     failpoint("view.after_sync")
     cut = ViewCut(
         number=target.number,
@@ -135,10 +134,10 @@ def refresh_view(
 
 
 def compare_view(
-    session: SparkSession, lake: str, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
+    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
 ) -> tuple[int, int]:
     """Return how many rows the view's table at `version` has too many, and how many of its query's rows it lacks."""
-    target = _Target(session, view, view_path(lake, view.name), version, CycleNumber(0))
+    target = _Target(session, view, view_path(store, view.name), version, CycleNumber(0))
     desired = keep(_desired(bind(session, view, tables)))
     try:
         with query_errors(session, view):

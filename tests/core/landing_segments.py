@@ -14,8 +14,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.storage.local import LocalStore
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 WRITER = "0123456789abcdef0123456789abcdef"
 OTHER_WRITER = "f" * 32
@@ -64,13 +63,12 @@ def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = Fa
 
 def new_chain(lake: Path) -> Chain:
     """A landing that has just begun, at `START`."""
-    paths = LakePaths(str(lake), "shop")
-    return Chain.create(LocalStore(lake), paths, Incarnation(1), NewHead(START, HEAD, WRITER))
+    return Chain.create(SourceLake.open(lake, "shop"), Incarnation(1), NewHead(START, HEAD, WRITER))
 
 
 def reopen(chain: Chain) -> Chain:
     """Open the same landing as another process would."""
-    return Chain.open(LocalStore(Path(chain.paths.lake)), chain.paths, chain.incarnation)
+    return Chain.open(SourceLake.open(chain.lake.url(""), chain.lake.source), chain.incarnation)
 
 
 def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> None:

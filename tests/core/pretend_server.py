@@ -48,6 +48,7 @@ from lakeproof.postgres.replication_stream import Received, ReplicationStream
 from lakeproof.schema import Identity
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.landing_segments import HEAD, START
 from tests.core.pgoutput_encoder import frames
 from tests.core.pgoutput_random import KIND_OIDS, resolve
@@ -172,10 +173,10 @@ class PretendDrain:
 
     def open(self) -> Chain:
         """The landing as it stands, through its own store."""
-        store, paths = LocalStore(self.lake), LakePaths(str(self.lake), "shop")
-        if has_head(store, paths, Incarnation(1)):
-            return Chain.open(store, paths, Incarnation(1))
-        return Chain.create(store, paths, Incarnation(1), NewHead(START, HEAD, secrets.token_hex(16)))
+        lake = SourceLake(LocalStore(self.lake), LakePaths("shop"))
+        if has_head(lake, Incarnation(1)):
+            return Chain.open(lake, Incarnation(1))
+        return Chain.create(lake, Incarnation(1), NewHead(START, HEAD, secrets.token_hex(16)))
 
     def attempt(self, chain: Chain, target: Lsn | None = None) -> None:
         """Run one connection, until `target` (the end of what the server has)."""

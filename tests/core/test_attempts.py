@@ -15,8 +15,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 TABLE = TableName("public", "a" * 63)
 
@@ -28,7 +27,7 @@ class Killed(BaseException):
 @pytest.fixture
 def lease(tmp_path: Path) -> Iterator[Lease]:
     """Return the lease of an empty lake."""
-    with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as held:
+    with hold_lease(SourceLake.open(str(tmp_path), "shop")) as held:
         yield held
 
 
@@ -72,7 +71,7 @@ def test_an_error_is_tried_again_at_once_from_the_start(lease: Lease) -> None:
     """The count is gone when the cycle is done."""
     assert run(lease, failing()) == "done"
     assert run(lease, failing(RuntimeError("a row's value"))) == "from scratch"
-    assert lease.store.list(lease.paths.attempts) == []
+    assert lease.lake.store.list(lease.lake.paths.attempts) == []
 
 
 def test_two_failures_are_enough_by_any_counter(lease: Lease) -> None:
@@ -83,7 +82,7 @@ def test_two_failures_are_enough_by_any_counter(lease: Lease) -> None:
     with pytest.raises(AttemptsError, match="2 times"):
         run(lease, failing())
     assert run(lease, failing(), number=8) == "done", "another cycle begins to count again"
-    assert lease.store.list(lease.paths.attempts) == []
+    assert lease.lake.store.list(lease.lake.paths.attempts) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_what_is_no_failure_of_the_table_counts_for_nothing(lease: Lease, error:
     for _ in range(3):
         with pytest.raises(type(error)):
             run(lease, failing(error))
-        assert lease.store.list(lease.paths.attempts) == []
+        assert lease.lake.store.list(lease.lake.paths.attempts) == []
 
 
 def test_three_that_ended_without_a_word_are_enough(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:

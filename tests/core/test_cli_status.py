@@ -29,9 +29,8 @@ from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import SnapshotRequest, part_key, request_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
-from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 ORDERS = TableName("shop", "orders")
 LINES = TableName("shop", "order lines")
@@ -59,17 +58,17 @@ def version(table: TableName) -> SchemaVersion:
     return SchemaVersion(table, Oid(16_400), Identity.DEFAULT, (column,), ("id",))
 
 
-def places(file: Path) -> tuple[Store, LakePaths]:
+def places(file: Path) -> SourceLake:
     """The lake of the configuration."""
     lake = load(file).lake
-    return open_store(lake), LakePaths(lake, "shop")
+    return SourceLake.open(lake, "shop")
 
 
 def begin(file: Path) -> Chain:
     """A landing from C to 0x3000."""
-    store, paths = places(file)
+    lake = places(file)
     source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
-    chain = Chain.create(store, paths, ONE, NewHead(C, source, "0" * 32))
+    chain = Chain.create(lake, ONE, NewHead(C, source, "0" * 32))
     chain.append(
         Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
     )
@@ -78,7 +77,7 @@ def begin(file: Path) -> Chain:
 
 def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) -> None:
     """A cut at 0x2000."""
-    store, paths = places(file)
+    lake = places(file)
     table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS), ONE, ONE)
     document = Cut(
         number=CycleNumber(number),
@@ -92,7 +91,7 @@ def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) 
         created_at="2026-11-21T12:00:01Z",
         held=held or {},
     )
-    write_cut(store, paths, document)
+    write_cut(lake, document)
 
 
 def run(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
@@ -175,12 +174,12 @@ def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest
     """No later run copies the tables, and no other output mentions them."""
     begin(file)
     cut(file)
-    store, paths = places(file)
-    folder = paths.snapshot(ONE, C)
+    lake = places(file)
+    folder = lake.paths.snapshot(ONE, C)
     expected = SnapshotRequest(ONE, C, "lakeproof_shop", "2026-11-21T12:00:00Z", (ORDERS, LINES))
-    store.put_if_absent(request_key(folder), expected.to_bytes())
+    lake.store.put_if_absent(request_key(folder), expected.to_bytes())
     document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", {ORDERS: SnapshotTable(version(ORDERS), 0, ())})
-    store.put_if_absent(part_key(folder, 0), document.to_bytes())
+    lake.store.put_if_absent(part_key(folder, 0), document.to_bytes())
     result, message = run(file, capsys)
     assert (result, message["sources"]["shop"]["snapshot"]["missing"]) == (1, ['shop."order lines"'])
 
@@ -189,10 +188,10 @@ def test_a_snapshot_that_has_not_entered_is_shown(file: Path, capsys: pytest.Cap
     """A snapshot that has entered is not shown."""
     begin(file)
     cut(file)
-    store, paths = places(file)
+    lake = places(file)
     tables = {t: SnapshotTable(version(t), 0, ()) for t in (ORDERS, LINES)}
     document = SnapshotDoc(ONE, C, "a", "b", "lakeproof_shop", tables)
-    store.put_if_absent(part_key(paths.snapshot(ONE, C), 0), document.to_bytes())
+    lake.store.put_if_absent(part_key(lake.paths.snapshot(ONE, C), 0), document.to_bytes())
     assert run(file, capsys)[1]["sources"]["shop"]["snapshots"] == {'shop."order lines"': "0/1000"}
 
 
@@ -200,7 +199,7 @@ def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixt
     """The lag is counted in cuts of its sources."""
     begin(file)
     cut(file, number=5)
-    store, _ = places(file)
+    store = places(file).store
     document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, {"shop": CycleNumber(3)}, 2, 1, "2026-11-21T12:00:02Z", 1)
     store.put_if_absent(LakePaths.view_cut(CycleNumber(1)), document.to_bytes())
     view = run(file, capsys)[1]["views"]["v"]
@@ -212,8 +211,8 @@ def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixt
 def test_a_lease_is_seen_without_being_touched(file: Path) -> None:
     """Held while it is held; a look never keeps a compaction from taking it."""
     begin(file)
-    store, paths = places(file)
-    with hold_lease(store, paths):
+    lake = places(file)
+    with hold_lease(lake):
         seen = status(load(file)).sources["shop"]
         assert seen.lease_held in (True, None)
         assert f"process {os.getpid()} on " in (seen.lease or "")
@@ -236,8 +235,8 @@ def test_a_damaged_cut_is_a_problem_and_the_rest_is_shown(
 ) -> None:
     """A person must change something: exit status 2."""
     begin(file)
-    store, paths = places(file)
-    store.put_if_absent(paths.cut(CycleNumber(1)), damage)
+    lake = places(file)
+    lake.store.put_if_absent(lake.paths.cut(CycleNumber(1)), damage)
     result, document = run(file, capsys)
     shop = document["sources"]["shop"]
     assert result == 2
@@ -249,8 +248,8 @@ def test_a_damaged_chain_is_a_problem_and_the_rest_is_shown(file: Path, capsys: 
     """The cut is shown all the same."""
     begin(file)
     cut(file)
-    _, paths = places(file)
-    Path(paths.url(paths.manifest(ONE, 1))).write_bytes(b"{}")
+    lake = places(file)
+    Path(lake.url(lake.paths.manifest(ONE, 1))).write_bytes(b"{}")
     result, document = run(file, capsys)
     assert result == 2
     assert document["sources"]["shop"]["landing"] is None
@@ -303,9 +302,9 @@ def test_sizes_are_shown_if_requested(file: Path, capsys: pytest.CaptureFixture[
     assert shop["sizes"]["tables"] == {}
     assert "there is no Delta table" in shop["sizes"]["damaged"]["shop.orders"]["reason"]
     assert any("there is no Delta table" in problem["reason"] for problem in shop["problems"])
-    _table(Path(chain.paths.url(chain.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
-    _table(Path(chain.paths.url(chain.paths.history(ORDERS))), (7, 8, 9, 10, 11))
-    (Path(chain.paths.url(chain.paths.current(ORDERS))) / "stray.parquet").write_bytes(b"x" * 100)
+    _table(Path(chain.lake.url(chain.lake.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
+    _table(Path(chain.lake.url(chain.lake.paths.history(ORDERS))), (7, 8, 9, 10, 11))
+    (Path(chain.lake.url(chain.lake.paths.current(ORDERS))) / "stray.parquet").write_bytes(b"x" * 100)
     main(["-c", str(file), "status", "--json", "--sizes"])
     sizes = json.loads(capsys.readouterr().out)["sources"]["shop"]["sizes"]
     assert sizes["cuts"] == 1
@@ -330,8 +329,8 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     """No lease is taken, so a compaction or a maintenance may work beside it."""
     chain = begin(file)
     cut(file)
-    _table(Path(chain.paths.url(chain.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
-    _table(Path(chain.paths.url(chain.paths.history(ORDERS))), (7, 8, 9, 10, 11))
+    _table(Path(chain.lake.url(chain.lake.paths.current(ORDERS))), (1, 2, 3, 4, 5, 6))
+    _table(Path(chain.lake.url(chain.lake.paths.history(ORDERS))), (7, 8, 9, 10, 11))
 
     def gone(*_: object) -> None:
         raise FileNotFoundError("part-1.parquet")
@@ -345,10 +344,10 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
 
 def test_proofs_of_removed_tables_are_not_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If no table is configured, the lake's tables count."""
-    store, paths = places(file)
+    lake = places(file)
     cut(file)
     proofs = {table: TableProof("equal", 1, 1) for table in (ORDERS, LINES)}
-    record(store, paths, ONE, ProofReport("shop", Lsn(0x2000), proofs))
+    record(lake, ONE, ProofReport("shop", Lsn(0x2000), proofs))
     assert list(run(file, capsys)[1]["sources"]["shop"]["proved"]) == ["shop.orders"]
     # The configured tables count, if there are any.
     named = "  shop:\n    tables: [shop.orders, 'shop.\"order lines\"']\n"
@@ -360,17 +359,17 @@ def test_a_proof_that_compared_nothing_says_so(file: Path, capsys: pytest.Captur
     """The last equal proof is still named, and why nothing was compared."""
     begin(file)
     cut(file)
-    store, paths = places(file)
+    lake = places(file)
     blocked = TableProof("blocked", reason="the lake has it at 0/2000, not at 0/3000; try again")
-    record(store, paths, ONE, ProofReport("shop", Lsn(0x2000), {ORDERS: TableProof("equal", 5, 5)}))
-    record(store, paths, ONE, ProofReport("shop", Lsn(0x3000), {ORDERS: blocked}))
+    record(lake, ONE, ProofReport("shop", Lsn(0x2000), {ORDERS: TableProof("equal", 5, 5)}))
+    record(lake, ONE, ProofReport("shop", Lsn(0x3000), {ORDERS: blocked}))
     main(["-c", str(file), "status"])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  proved")]
     assert lines[0].startswith("  proved     1 table, not compared (last equal at 20")
     assert lines[1].startswith("  proved     shop.orders: not compared (last equal at 0/2000), blocked (20")
     assert lines[1].endswith("the lake has it at 0/2000, not at 0/3000; try again")
-    record(store, paths, ONE, ProofReport("shop", Lsn(0x4000), {ORDERS: TableProof("differs", 7, 6, 1)}))
-    record(store, paths, ONE, ProofReport("shop", Lsn(0x5000), {ORDERS: blocked}))
+    record(lake, ONE, ProofReport("shop", Lsn(0x4000), {ORDERS: TableProof("differs", 7, 6, 1)}))
+    record(lake, ONE, ProofReport("shop", Lsn(0x5000), {ORDERS: blocked}))
     main(["-c", str(file), "status"])
     assert "not compared (last equal at 0/2000, it differed at 0/4000), blocked" in capsys.readouterr().out
 

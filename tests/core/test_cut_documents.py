@@ -22,6 +22,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import VERSION
 
 ONE = Incarnation(1)
@@ -48,7 +49,8 @@ class Lake:
     """Cuts, one after the other; `written` has the bytes of each cycle's documents."""
 
     def __init__(self, folder: Path, tables: int) -> None:
-        self.store, self.paths = CountingStore(folder), LakePaths(str(folder), "shop")
+        self.store = CountingStore(folder)
+        self.source_lake = SourceLake(self.store, LakePaths("shop"))
         schemas = {t: replace(VERSION, table=t, oid=Oid(20_000 + i)) for i, t in enumerate(names(tables))}
         whole = {t: CutTable(Lsn(10), Lsn(1), 0, 0, version, ONE, ONE) for t, version in schemas.items()}
         self.written: list[int] = []
@@ -72,13 +74,13 @@ class Lake:
     def end(self, cut: Cut) -> None:
         """Write the cut."""
         before = self.store.put_bytes
-        write_cut(self.store, self.paths, cut)
+        write_cut(self.source_lake, cut)
         self.cuts.append(cut)
         self.written.append(self.store.put_bytes - before)
 
     def read(self, cut: Cut) -> Cut:
         """Read the same cut from its documents."""
-        return read_cut(self.store, self.paths, cut.number)
+        return read_cut(self.source_lake, cut.number)
 
 
 def test_a_cycle_that_touches_one_table_of_a_thousand_writes_its_bytes(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_what_all_cuts_take_follows_what_changed(tmp_path: Path) -> None:
     for _ in range(40):
         lake.cycle(0)
         lake.cycle(5)
-    bases = len(lake.store.list(lake.paths.cut_bases))
+    bases = len(lake.store.list(lake.source_lake.paths.cut_bases))
     assert 3 <= bases <= 12
     assert sum(lake.written[2:]) / 80 < 12_000
 
@@ -148,16 +150,16 @@ def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypa
         lake.cycle(rng.randrange(3), existing, more=rng.random() < 0.1)
         if rng.random() < 0.2:
             now = DAY + timedelta(seconds=len(lake.cuts) - rng.randrange(1, 20))
-            for key in old_documents(lake.store, lake.paths, RetentionConfig(cuts_s=0.5), now):
+            for key in old_documents(lake.source_lake, RetentionConfig(cuts_s=0.5), now):
                 lake.store.delete(key)
     monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
-    kept = cut_numbers(lake.store, lake.paths)
+    kept = cut_numbers(lake.source_lake)
     assert kept[-1] == lake.cuts[-1].number
     assert len(kept) < len(lake.cuts)
     assert [lake.read(lake.cuts[n - 1]) for n in kept] == [lake.cuts[n - 1] for n in kept]
-    docs = [load_cut_doc(lake.store, lake.paths, n) for n in kept]
+    docs = [load_cut_doc(lake.source_lake, n) for n in kept]
     needed = {doc.base[0] for doc in docs if doc is not None and doc.base is not None}
-    assert len(lake.store.list(lake.paths.cut_bases)) <= len(needed) + 1
+    assert len(lake.store.list(lake.source_lake.paths.cut_bases)) <= len(needed) + 1
 
 
 def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
@@ -176,7 +178,7 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
     with pytest.raises(KeyboardInterrupt):
         lake.cycle(3)
     monkeypatch.setattr(lake.store, "put_if_absent", put)
-    assert len(lake.store.list(lake.paths.cut_bases)) == 1
+    assert len(lake.store.list(lake.source_lake.paths.cut_bases)) == 1
     lake.cycle(1, {names(1)[0]: Held(Lsn(10), HeldCause.KEY_NOT_UNIQUE, WayOut.SNAPSHOT)})
     assert lake.read(lake.cuts[-1]) == lake.cuts[-1]
 

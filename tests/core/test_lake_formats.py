@@ -16,8 +16,7 @@ from lakeproof.lake.columns import current_columns, history_columns
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import DOCUMENTS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,9 +38,9 @@ def test_the_page_names_every_field_of_a_document(name: str) -> None:
 
 def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:
     """A lease's values are the process's own, so only the names and kinds are pinned."""
-    store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
-    with hold_lease(store, paths) as lease:
-        written = json.loads(store.get(paths.lease(lease.epoch)))
+    lake = SourceLake.open(str(tmp_path), "shop")
+    with hold_lease(lake) as lease:
+        written = json.loads(lake.store.get(lake.paths.lease(lease.epoch)))
     assert {k: type(v).__name__ for k, v in written.items()} == {
         "format": "str", "epoch": "int", "writer": "str", "host": "str", "process": "dict",
         "jvm": "NoneType", "created_at": "str",

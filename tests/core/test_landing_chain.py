@@ -21,6 +21,7 @@ from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.local import LocalStore
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.landing_segments import HEAD, OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
 
 
@@ -31,7 +32,7 @@ def chain(tmp_path: Path) -> Chain:
 
 
 def _file(chain: Chain, number: int) -> Path:
-    return Path(chain.paths.url(chain.paths.manifest(chain.incarnation, number)))
+    return Path(chain.lake.url(chain.lake.paths.manifest(chain.incarnation, number)))
 
 
 def test_a_new_chain_ends_where_it_starts(chain: Chain) -> None:
@@ -42,7 +43,7 @@ def test_a_new_chain_ends_where_it_starts(chain: Chain) -> None:
 def test_an_incarnation_begins_once(chain: Chain) -> None:
     """The second head is refused."""
     with pytest.raises(LakeError, match="begun already"):
-        Chain.create(chain.store, chain.paths, chain.incarnation, NewHead(START, HEAD, WRITER))
+        Chain.create(chain.lake, chain.incarnation, NewHead(START, HEAD, WRITER))
 
 
 def test_another_process_finds_the_end(chain: Chain) -> None:
@@ -64,7 +65,7 @@ def test_the_writer_that_loses_a_number_leaves_its_files_to_the_sweep(chain: Cha
     assert issubclass(FencedError, TransientError)
     (removed,) = sweep(reopen(chain))
     assert OTHER_WRITER in removed
-    files = chain.store.list(chain.paths.data(chain.incarnation))
+    files = chain.lake.store.list(chain.lake.paths.data(chain.incarnation))
     assert [WRITER in key for key in files] == [True]
 
 
@@ -138,9 +139,9 @@ def test_a_foreign_file_among_the_manifests_is_named(chain: Chain, name: str) ->
 
 def test_no_landing_is_no_incarnation(tmp_path: Path, chain: Chain) -> None:
     """Only a folder with a head counts, and the newest of those."""
-    assert newest_incarnation(LocalStore(tmp_path / "empty"), chain.paths) is None
+    assert newest_incarnation(SourceLake(LocalStore(tmp_path / "empty"), chain.lake.paths)) is None
     (tmp_path / "lake/shop/landing/000007").mkdir()
-    assert newest_incarnation(chain.store, chain.paths) == Incarnation(1)
+    assert newest_incarnation(chain.lake) == Incarnation(1)
 
 
 def test_links_are_found_by_position(chain: Chain) -> None:
@@ -171,8 +172,8 @@ def test_opening_and_searching_read_few_links_of_a_long_chain(chain: Chain) -> N
     """Work is counted, not time: opening reads the head and the newest few, a position is found by halving."""
     for end in range(2000, 302_000, 1000):
         add_segment(chain, end, count=0)
-    store = _CountingStore(Path(chain.paths.lake))
-    opened = Chain.open(store, chain.paths, chain.incarnation)
+    store = _CountingStore(Path(chain.lake.url("")))
+    opened = Chain.open(SourceLake(store, chain.lake.paths), chain.incarnation)
     assert store.reads == 1 + 1 + MANIFESTS_CHECKED_ON_OPEN
     store.reads = 0
     assert [m.number for m in opened.between(Lsn(150_000), Lsn(151_000))] == [150]
@@ -181,7 +182,7 @@ def test_opening_and_searching_read_few_links_of_a_long_chain(chain: Chain) -> N
 
 def test_sweeping_removes_only_what_can_never_become_visible(chain: Chain) -> None:
     """A file of the next number may be about to be named by a living writer; an older one nobody can name any more."""
-    folder = Path(chain.paths.url(chain.paths.data(chain.incarnation)))
+    folder = Path(chain.lake.url(chain.lake.paths.data(chain.incarnation)))
     add_segment(chain, 2000)
     lost, living = (folder / f"{n:020d}-{OTHER_WRITER}-0000.parquet" for n in (1, 2))
     for path in (lost, living):

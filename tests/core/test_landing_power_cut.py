@@ -58,7 +58,7 @@ class _Watch:
         self.left -= 1
         chain = self.chain
         put = put_fingerprint(
-            chain.store, chain.paths, chain.incarnation, Fingerprint({}, {}, {}),
+            chain.lake, chain.incarnation, Fingerprint({}, {}, {}),
             number=chain.next_number, writer=self.writer,
         )  # fmt: skip
         append_catalog(chain, self.writer, CatalogRecord(chain.newest.catalog_lsn, chain.end, *put), chain.end)

@@ -27,7 +27,7 @@ from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.local import LocalStore
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
 
 LATER = datetime.now(timezone.utc) + timedelta(days=1)
@@ -60,11 +60,13 @@ def test_what_is_kept_is_still_a_chain(chain: Chain) -> None:
         list(kept.between(Lsn(11_999), Lsn(14_000)))
     add_segment(kept, 90_000)
     assert verify_chain(reopen(chain)) == LINKS + 2 - 12
-    numbers = {int(key.rpartition("/")[2][:20]) for key in chain.store.list(chain.paths.data(chain.incarnation))}
+    numbers = {
+        int(key.rpartition("/")[2][:20]) for key in chain.lake.store.list(chain.lake.paths.data(chain.incarnation))
+    }
     assert numbers == set(range(12, LINKS + 2))
     again = _removed(reopen(chain), 15)
     assert verify_chain(again) == LINKS + 2 - 15
-    assert len(chain.store.list(chain.paths.chain_starts(chain.incarnation))) == 1
+    assert len(chain.lake.store.list(chain.lake.paths.chain_starts(chain.incarnation))) == 1
 
 
 def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> None:
@@ -95,23 +97,23 @@ class _Overtaken(LocalStore):
         kept = Path(self.url(prefix)).name != "manifests" or (self.root / "overtaken").exists()
         if not kept:
             (self.root / "overtaken").touch()
-            paths = LakePaths(str(self.root), "shop")
-            _removed(Chain.open(LocalStore(self.root), paths, Incarnation(1)), 12)
+            lake = SourceLake.open(str(self.root), "shop")
+            _removed(Chain.open(SourceLake(LocalStore(self.root), lake.paths), Incarnation(1)), 12)
         return super().list(prefix)
 
 
 def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:
     """The chain's start is read again with each listing."""
-    opened = Chain.open(_Overtaken(Path(chain.paths.lake)), chain.paths, chain.incarnation)
+    opened = Chain.open(SourceLake(_Overtaken(Path(chain.lake.url(""))), chain.lake.paths), chain.incarnation)
     assert (opened.first_number, opened.next_number) == (12, LINKS + 1)
 
 
 def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:
     """The chain's start has the checksum of the last removed manifest."""
     put_chain_start(chain, 18)
-    chain_start = read_chain_start(chain.store, chain.paths, chain.incarnation)
+    chain_start = read_chain_start(chain.lake, chain.incarnation)
     assert chain_start is not None
-    path = Path(chain.paths.url(chain.paths.chain_start(chain.incarnation, 18)))
+    path = Path(chain.lake.url(chain.lake.paths.chain_start(chain.incarnation, 18)))
     path.write_bytes(chain_start.to_bytes().replace(chain_start.previous_sha256.encode(), b"0" * 64))
     with pytest.raises(LakeError, match="does not follow the manifest that was removed"):
         reopen(chain)
@@ -119,7 +121,7 @@ def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> 
 
 def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain: Chain) -> None:
     """A number that has been given, consumed and removed is never won again; its link is not read, and goes next time."""
-    zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
+    zombie = Chain(chain.lake, chain.incarnation, chain.head)
     zombie._open_at(5)
     _removed(chain, 12)
     with pytest.raises(FencedError, match="begins after this manifest"):
@@ -135,9 +137,7 @@ def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain
 def _record(chain: Chain, noticed: int, writer: str = WRITER, *, number: int | None = None) -> None:
     """A link with a reading of the catalog, or (with a number) the fingerprint's file of one alone."""
     fingerprint = Fingerprint({}, {}, {})
-    put = put_fingerprint(
-        chain.store, chain.paths, chain.incarnation, fingerprint, number=number or chain.next_number, writer=writer
-    )
+    put = put_fingerprint(chain.lake, chain.incarnation, fingerprint, number=number or chain.next_number, writer=writer)
     if number is None:
         append_catalog(chain, writer, CatalogRecord(Lsn(1), Lsn(noticed), *put), Lsn(noticed))
 
@@ -156,7 +156,7 @@ def _recorded(lake: Path) -> Chain:
 def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *, alone: bool) -> None:
     """Its manifest, or only its fingerprint, lies between the kept record and the start, which names what is read."""
     chain = _recorded(tmp_path)
-    zombie = Chain(chain.store, chain.paths, chain.incarnation, chain.head)
+    zombie = Chain(chain.lake, chain.incarnation, chain.head)
     zombie._open_at(8)
     kept = _removed(chain, 12)
     assert kept.start is not None
@@ -175,8 +175,8 @@ def test_a_record_of_a_writer_that_was_left_behind_is_not_read(tmp_path: Path, *
     again = _removed(reopen(chain), 15)
     assert again.start is not None
     assert (again.start.number, again.start.catalog) == (15, 4)
-    folders = (again.paths.catalogs(again.incarnation), again.paths.manifests(again.incarnation))
-    numbers = [{int(k.rpartition("/")[2][:20]) for k in again.store.list(folder)} for folder in folders]
+    folders = (again.lake.paths.catalogs(again.incarnation), again.lake.paths.manifests(again.incarnation))
+    numbers = [{int(k.rpartition("/")[2][:20]) for k in again.lake.store.list(folder)} for folder in folders]
     assert numbers == [{4}, {0, 4, *range(15, LINKS + 2)}]
 
 
@@ -200,13 +200,13 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: s
     """The kill comes after the chain's start or among the files: the chain is whole, and nothing stays behind."""
     code = (
         "import sys; from pathlib import Path; from lakeproof.landing.chain import Chain;"
-        "from lakeproof.storage.paths import LakePaths; from lakeproof.storage.local import LocalStore;"
+        "from lakeproof.storage.source_lake import SourceLake;"
         "from lakeproof.landing.retention import put_chain_start, remove_below; from lakeproof.names import Incarnation;"
-        "a = (LocalStore(Path(sys.argv[1])), LakePaths(sys.argv[1], 'shop'), Incarnation(1));"
+        "a = (SourceLake.open(sys.argv[1], 'shop'), Incarnation(1));"
         "put_chain_start(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
     )
     env = {**os.environ, VARIABLE: step}
-    done = subprocess.run([sys.executable, "-c", code, chain.paths.lake], env=env, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, chain.lake.url("")], env=env, check=False, timeout=60)
     assert done.returncode == -9
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12

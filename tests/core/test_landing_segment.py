@@ -99,7 +99,7 @@ def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.M
     writer.add(inserts(version("a", 1), 1100, 1))
     writer.add(inserts(version("b", 2), 1200, 1))
     writer.abandon()
-    assert chain.store.list(chain.paths.data(chain.incarnation)) == []
+    assert chain.lake.store.list(chain.lake.paths.data(chain.incarnation)) == []
 
 
 def test_slices_say_which_files_and_whether_wholly(chain: Chain) -> None:
@@ -125,13 +125,13 @@ def test_a_damaged_data_file_is_named(chain: Chain, damage: str) -> None:
     with pytest.raises(LakeError, match=rf"{path.name}.*(missing|bytes|checksum).*restore"):
         verify_file(chain, file)
     with pytest.raises(LakeError, match=path.name):
-        inspect(Path(chain.paths.url(chain.paths.landing(chain.incarnation))))
+        inspect(Path(chain.lake.url(chain.lake.paths.landing(chain.incarnation))))
 
 
 def test_inspect_describes_a_manifest_a_file_and_a_landing(chain: Chain) -> None:
     """Counts and positions, no values of rows."""
     add_segment(chain, 2000)
-    landing = Path(chain.paths.url(chain.paths.landing(chain.incarnation)))
+    landing = Path(chain.lake.url(chain.lake.paths.landing(chain.incarnation)))
     assert inspect(landing)["rows"] == 3
     described = inspect(landing / chain.newest.files[0].path)
     assert described["operations"] == {"insert": 3}
@@ -158,10 +158,10 @@ def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: py
     writer.add(inserts(version(), 2000, 3, announced=True))
 
     def put_then_fail(key: str, data: bytes) -> None:
-        Path(chain.paths.url(key)).write_bytes(data)
+        Path(chain.lake.url(key)).write_bytes(data)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(chain.store, "put_if_absent", put_then_fail)
+    monkeypatch.setattr(chain.lake.store, "put_if_absent", put_then_fail)
     with pytest.raises(OSError, match="Input/output"):
         writer.finish(Lsn(2000))
     writer.abandon()

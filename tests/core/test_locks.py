@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -75,9 +74,10 @@ def test_shared_locks_go_together_and_no_exclusive_one_beside_them(tmp_path: Pat
     """Several runs of a job live at once."""
     path = tmp_path / "run.lock"
     with _process(_HOLD_SHARED, path):
-        descriptor = hold_shared(path)
-        assert descriptor is not None
-        os.close(descriptor)
+        lock = hold_shared(path)
+        assert lock is not None
+        lock.release()
+        lock.release()
     with _process(_HOLD_EXCLUSIVE, path):
         assert hold_shared(path) is None
 

@@ -16,6 +16,7 @@ from lakeproof.lake.records.lease import LEASE_FORMAT, hold_lease
 from lakeproof.lake.records.outlived_jvm import Process, process
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def jvm() -> Iterator[subprocess.Popen[bytes]]:
 def _lease(lake: Path, holder: Process, jvm: Process, host: str) -> None:
     message = [{"pid": one.pid, "started": one.started} for one in (holder, jvm)]
     doc = {"format": LEASE_FORMAT, "epoch": 1, "writer": "w", "host": host, "process": message[0], "jvm": message[1]}
-    open_store(str(lake)).put_if_absent(LakePaths(str(lake), "shop").lease(1), json.dumps(doc).encode())
+    open_store(str(lake)).put_if_absent(LakePaths("shop").lease(1), json.dumps(doc).encode())
 
 
 @pytest.mark.parametrize(("holder_lives", "here", "same", "ends"), [
@@ -48,6 +49,6 @@ def test_only_the_jvm_of_a_dead_holder_is_ended(
     holder = me if holder_lives else Process(me.pid, me.started - 1)
     recorded = actual if same else Process(actual.pid, actual.started - 1)
     _lease(tmp_path, holder, recorded, socket.gethostname() if here else "elsewhere")
-    with hold_lease(open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")) as lease:
+    with hold_lease(SourceLake.open(str(tmp_path), "shop")) as lease:
         assert lease.epoch == 2
     assert actual.lives is not ends

@@ -67,11 +67,10 @@ def test_a_folder_that_was_not_synced_into_its_parent_takes_what_is_in_it_along(
     assert _found(cut, mark="synced") == {(), (("d", None), ("d/f", b"x"))}
 
 
-@pytest.mark.parametrize("kind", ["put", "put_if_absent", "create", "publish"])
+@pytest.mark.parametrize("kind", ["put", "put_if_absent", "create"])
 def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path, kind: str) -> None:
     """The lake is new, with its folders; before the put ends, the name exists wholly or not at all."""
     (tmp_path / "watched").mkdir()
-    (tmp_path / "rows").write_bytes(b"contents")
     with PowerCut(tmp_path / "watched") as cut:
         store = LocalStore(tmp_path / "watched" / "new" / "lake")
         if kind == "create":
@@ -79,8 +78,6 @@ def test_what_the_store_has_put_is_there_whenever_the_power_goes(tmp_path: Path,
             file.write(b"contents")
             file.finish()
             store.sync_names(["a/b/c"])
-        elif kind == "publish":
-            store.publish(tmp_path / "rows", "a/b/c")
         else:
             getattr(store, kind)("a/b/c", b"contents")
         cut.mark("put")

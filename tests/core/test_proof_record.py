@@ -24,6 +24,7 @@ from lakeproof.proof.record import (
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import ViewProof
 
 A, B, C, D = (TableName("s", name) for name in "abcd")
@@ -64,14 +65,12 @@ def test_every_table_has_its_turn() -> None:
 
 def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
     """The position survives proofs that differ or compare nothing, and partial ones; a damaged record counts as none."""
-    store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
+    lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
     one = Incarnation(1)
-    record(
-        store, paths, one, ProofReport("shop", Lsn(100), {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)})
-    )
-    record(store, paths, one, ProofReport("shop", Lsn(200), {A: TableProof("differs", 8, 7, 1)}))
-    record(store, paths, one, ProofReport("shop", None, {A: TableProof("blocked"), C: TableProof("missing")}))
-    actual = read_proved(store, paths)
+    record(lake, one, ProofReport("shop", Lsn(100), {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}))
+    record(lake, one, ProofReport("shop", Lsn(200), {A: TableProof("differs", 8, 7, 1)}))
+    record(lake, one, ProofReport("shop", None, {A: TableProof("blocked"), C: TableProof("missing")}))
+    actual = read_proved(lake)
     assert [(t, actual[t].status, actual[t].rows) for t in (A, B, C)] == [
         (A, "blocked", None),
         (B, "equal", 1),
@@ -80,8 +79,8 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
     verified = actual[A].verified
     assert verified == Compared(one, Lsn(100), verified.time if verified else "")
     assert actual[C].verified is None
-    store.put(paths.proof_record, b"{}")
-    assert read_proved(store, paths) == {}
+    lake.store.put(lake.paths.proof_record, b"{}")
+    assert read_proved(lake) == {}
 
 
 def test_every_history_and_view_has_its_turn() -> None:
@@ -104,32 +103,32 @@ def test_every_history_and_view_has_its_turn() -> None:
 
 def test_a_result_about_the_lake_stays_until_the_next_look(tmp_path: Path) -> None:
     """Proofs of current keep it; a damaged history or a view that differs makes the whole proof unequal."""
-    store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
+    source_lake, one = SourceLake(LocalStore(tmp_path), LakePaths("shop")), Incarnation(1)
     tables = {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}
     lake = LakeProof(4, {A: HistoryProof("damaged", 9, "why")}, {"v": ViewProof("differs", "how")})
     report = ProofReport("shop", Lsn(100), tables, lake)
     assert not report.equal
     assert report.damaged == {"history of s.a": "why", "view v": "how"}
     assert ProofReport("shop", Lsn(100), tables, LakeProof(4, {}, {"v": ViewProof("blocked", "how")})).equal
-    record(store, paths, one, report)
-    record(store, paths, one, ProofReport("shop", Lsn(200), tables))
-    actual = read_proved(store, paths)
+    record(source_lake, one, report)
+    record(source_lake, one, ProofReport("shop", Lsn(200), tables))
+    actual = read_proved(source_lake)
     history = actual[A].history
     assert history is not None
     assert (history.status, history.cut, history.reason) == ("damaged", 4, "why")
     assert actual[B].history is None
-    assert read_views(store, paths)["v"].status == "differs"
+    assert read_views(source_lake)["v"].status == "differs"
 
 
 def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -> None:
     """A proof that compared nothing clears nobody: neither a table nor a view."""
-    store, paths, one = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop"), Incarnation(1)
+    source_lake, one = SourceLake(LocalStore(tmp_path), LakePaths("shop")), Incarnation(1)
 
     def prove(position: int | None, table: TableProof, view: ViewProof) -> tuple[Lsn | None, bool]:
         lake = LakeProof(4, {}, {"v": view})
-        record(store, paths, one, ProofReport("shop", None if position is None else Lsn(position), {A: table}, lake))
-        differed = read_proved(store, paths)[A].differed
-        return None if differed is None else differed.position, read_views(store, paths)["v"].differed_at is not None
+        record(source_lake, one, ProofReport("shop", None if position is None else Lsn(position), {A: table}, lake))
+        differed = read_proved(source_lake)[A].differed
+        return None if differed is None else differed.position, read_views(source_lake)["v"].differed_at is not None
 
     equal, differs, blocked = TableProof("equal", 7, 7), TableProof("differs", 7, 6, 1), TableProof("blocked")
     assert prove(100, equal, ViewProof("blocked")) == (None, False)
@@ -141,10 +140,10 @@ def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -
 
 def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path: Path) -> None:
     """Histories may be proved alone; such a table is due for a proof all the same."""
-    store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
+    source_lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
     lake = LakeProof(4, {A: HistoryProof("equal", 9)}, {})
-    record(store, paths, Incarnation(1), ProofReport("shop", None, {}, lake))
-    actual = read_proved(store, paths)
+    record(source_lake, Incarnation(1), ProofReport("shop", None, {}, lake))
+    actual = read_proved(source_lake)
     assert actual[A].rows is None
     assert actual[A].history is not None
     assert due([A], actual, 100) == [A]

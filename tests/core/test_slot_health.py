@@ -15,8 +15,7 @@ from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.replication_slot import SlotState
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 END = Lsn(10_000_000)
 SLOT = SlotState(
@@ -43,9 +42,9 @@ LIMITS = HealthConfig(retained_warn_bytes=2000, retained_error_bytes=3000, left_
 def chain(tmp_path: Path) -> Chain:
     """A landing that began just now, 1 MB before the end of WAL."""
     head = ChainSource("7", 1, "app", 16384, "s", "s", 180_000)
-    store, paths = open_store(str(tmp_path)), LakePaths(str(tmp_path), "shop")
+    lake = SourceLake.open(str(tmp_path), "shop")
     start = Lsn(int(END) - 1_000_000)
-    return Chain.create(store, paths, Incarnation(1), NewHead(start, head, "0" * 32))
+    return Chain.create(lake, Incarnation(1), NewHead(start, head, "0" * 32))
 
 
 def later(seconds: float) -> datetime:

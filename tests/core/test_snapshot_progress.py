@@ -13,6 +13,7 @@ from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
 from lakeproof.postgres.copy_snapshot import chunks
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.progress import SnapshotProgress, read_progress, sentence
+from lakeproof.storage.source_lake import SourceLake
 
 T, EMPTY = TableName("s", "t"), TableName("s", "empty")
 
@@ -24,20 +25,26 @@ def _table(name: TableName, oid: int, pages: int, toast_pages: int = 0) -> Publi
     return PublishedTable(version, None, frozenset(), (leaf,), partitioned=False, unlogged=False, publications=("p",))
 
 
+@pytest.fixture
+def lake(tmp_path: Path) -> SourceLake:
+    """An empty one."""
+    return SourceLake.open(tmp_path, "shop")
+
+
 class _Run:
     """A progress with a clock that the test moves."""
 
-    def __init__(self, place: Path, *tables: PublishedTable) -> None:
+    def __init__(self, lake: SourceLake, *tables: PublishedTable) -> None:
         self.now = 0.0
         self.events: list[Event] = []
-        self.progress = SnapshotProgress("shop", Lsn(0x1000), place, self.events.append, lambda: self.now)
+        self.progress = SnapshotProgress(lake, Lsn(0x1000), self.events.append, lambda: self.now)
         self.progress.expect(tables)
 
 
-def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
+def test_pages_done_and_time_left_go_together(lake: SourceLake) -> None:
     """Chunks count when they are written, and for what came of them before; at the end all is done, whatever came."""
     table = _table(T, 20_000, pages=100, toast_pages=300)
-    run = _Run(tmp_path / "progress.json", table, _table(EMPTY, 20_001, pages=0))
+    run = _Run(lake, table, _table(EMPTY, 20_001, pages=0))
     parts = chunks(table, 25)
     assert run.progress.now().seconds_left is None
     fractions = []
@@ -65,10 +72,10 @@ def test_pages_done_and_time_left_go_together(tmp_path: Path) -> None:
     assert sentence(position) == "1 of 2 tables, 8,000 rows, 4.0 MB, 100 rows/s, about 0 s left"
 
 
-def test_half_done_is_as_long_again(tmp_path: Path) -> None:
+def test_half_done_is_as_long_again(lake: SourceLake) -> None:
     """All pages take equally long."""
     table = _table(T, 20_000, pages=100)
-    run = _Run(tmp_path / "progress.json", table)
+    run = _Run(lake, table)
     for part in chunks(table, 10)[:5]:
         run.now += 2.0
         run.progress.received(part, 10, 80_000)
@@ -76,37 +83,36 @@ def test_half_done_is_as_long_again(tmp_path: Path) -> None:
     assert run.progress.now().seconds_left == 10.0
 
 
-def test_progress_is_reported_once_a_second_and_can_be_read(tmp_path: Path) -> None:
+def test_progress_is_reported_once_a_second_and_can_be_read(lake: SourceLake) -> None:
     """Progress is an event, and a file that goes with the run."""
-    place = tmp_path / "progress.json"
     table = _table(T, 20_000, pages=100)
-    run = _Run(place, table)
+    run = _Run(lake, table)
     for _ in range(10):
         run.now += 0.25
         run.progress.received(chunks(table, 10)[0], 1, 100)
         run.progress.emit()
     assert [event.fields["rows"] for event in run.events] == [4, 8]
     assert run.events[0].fields["copying"] == {"s/t": {"rows": 4, "bytes": 400, "pages": 0}}
-    read = read_progress(place)
+    read = read_progress(lake)
     assert read is not None
     assert (read.rows, read.consistent_point) == (8, "0/1000")
     run.progress.close()
-    assert list(tmp_path.iterdir()) == []
+    assert lake.store.list("") == []
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "lakeproof.snapshotprogress/1"}', "\x00", "null", "{" * 50]
 )
-def test_a_file_that_is_something_else_is_nothing(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_something_else_is_nothing(lake: SourceLake, text: str) -> None:
     """Only people read the file, so no command fails because of it."""
-    place = tmp_path / "progress.json"
-    place.write_text(text)
-    assert read_progress(place) is None
+    lake.store.put(lake.paths.snapshot_progress, text.encode())
+    assert read_progress(lake) is None
 
 
-def test_a_file_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
-    """The file's folder is gone."""
-    run = _Run(tmp_path / "gone" / "progress.json", _table(T, 20_000, pages=100))
+def test_a_file_that_can_not_be_written_stops_nothing(lake: SourceLake) -> None:
+    """A file stands where its folder has to be."""
+    lake.store.put("shop", b"")
+    run = _Run(lake, _table(T, 20_000, pages=100))
     run.now = 5.0
     run.progress.emit()
     run.progress.close()

@@ -19,14 +19,14 @@ from lakeproof.lake.spark.failures import raise_unless_about_the_data
 from lakeproof.lsn import Lsn
 from lakeproof.proof import history as histories
 from lakeproof.proof.history import check_history, prove_history
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
 
 FULL = PySparkException("[TASK_WRITE_FAILED] Task failed. Caused by: java.io.IOException: No space left on device")
 NO_MEMORY = PySparkException("Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space")
 UNREADABLE = PySparkException("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///lake/x.parquet.")
 AT = CUT.tables[TABLE]
-PATHS = LakePaths("/lake", "shop")
+PATHS = SourceLake.open("/lake", "shop")
 
 
 def session(process: subprocess.Popen[bytes] | None = None) -> Any:
@@ -106,7 +106,7 @@ def test_a_full_disk_is_no_difference_of_a_table(
     monkeypatch.setattr(proving, "read_layer", raising(error))
     side: Any = SimpleNamespace(table=SimpleNamespace(), buckets={}, blocked=None)
     proof: Any = SimpleNamespace(
-        spark=session(), paths=LakePaths(str(tmp_path), "shop"), session=SimpleNamespace(consistent_point=Lsn(1))
+        spark=session(), lake=SourceLake.open(str(tmp_path), "shop"), session=SimpleNamespace(consistent_point=Lsn(1))
     )
     with pytest.raises(PySparkException) as raised:
         proving._prove_table(proof, TABLE, side, CUT)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.errors import ConfigError
+from lakeproof.errors import ConfigError, TransientError
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.lock import snapshot_lock
-from lakeproof.storage.local import LocalStore
+from lakeproof.storage.local import LocalStore, local_folder
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store, local_folder
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_a_new_lake_is_for_its_user_alone(store: Store, tmp_path: Path) -> None:
 
 def test_a_snapshot_that_comes_first_makes_it_so_too(tmp_path: Path) -> None:
     """The lock is the first file of a new lake."""
-    paths = LakePaths(str(tmp_path / "lake"), "shop")
-    with snapshot_lock(open_store(paths.lake), paths):
+    lake = SourceLake.open(str(tmp_path / "lake"), "shop")
+    with snapshot_lock(lake):
         assert stat.S_IMODE((tmp_path / "lake").stat().st_mode) == 0o700
 
 
@@ -146,16 +146,32 @@ def test_an_abandoned_file_is_gone(store: Store) -> None:
     assert store.list("d") == []
 
 
-def test_publishing_moves_a_file_in_and_never_replaces(store: Store, tmp_path: Path) -> None:
-    """The loser keeps its file."""
-    for name in ("one", "two"):
-        (tmp_path / name).write_text(name)
-    store.publish(tmp_path / "one", "d/f")
-    assert not (tmp_path / "one").exists()
-    with pytest.raises(AlreadyExistsError):
-        store.publish(tmp_path / "two", "d/f")
-    assert (tmp_path / "two").exists()
-    assert store.get("d/f") == b"one"
+def test_a_lock_keeps_others_out_and_names_its_holder(store: Store) -> None:
+    """Also in a lake that has no folder yet; whoever held it last is named when it is free."""
+    assert store.is_locked("a/run.lock") is False
+    assert store.lock_holder("a/run.lock") is None
+    with store.lock("a/run.lock", "thing", "it is taken"):
+        assert store.is_locked("a/run.lock") is True
+        assert str(store.lock_holder("a/run.lock")).startswith(f"process {os.getpid()} on ")
+        assert store.share_lock("a/run.lock", 0.0) is None
+        with pytest.raises(TransientError, match="it is taken"), store.lock("a/run.lock", "thing", "it is taken"):
+            pass
+    assert store.is_locked("a/run.lock") is False
+    shared = [store.share_lock("a/run.lock", 0.0) for _ in range(2)]
+    assert store.is_locked("a/run.lock") is True
+    for lock in shared:
+        assert lock is not None
+        lock.release()
+    assert store.is_locked("a/run.lock") is False
+    assert str(store.lock_holder("a/run.lock")).startswith(f"process {os.getpid()} on ")
+
+
+def test_a_lock_that_can_not_be_looked_at_is_unknown(store: Store) -> None:
+    """The caller decides what that means."""
+    place = Path(store.url("loop"))
+    place.parent.mkdir(parents=True)
+    place.symlink_to(place)
+    assert store.is_locked("loop") is None
 
 
 @pytest.mark.parametrize("lake", ["s3://bucket/lake", "gs:/x", "file://host/lake", "file://lake", "file:///x?y=1", ""])
@@ -175,12 +191,12 @@ def test_file_urls_and_paths_name_the_same_folder() -> None:
 def test_a_source_name_that_can_not_be_a_folder_is_refused(source: str) -> None:
     """`views` is taken."""
     with pytest.raises(ConfigError):
-        LakePaths("/lake", source)
+        SourceLake.open("/lake", source)
 
 
 def test_paths_are_those_of_the_format_pages() -> None:
     """Someone else can find them."""
-    paths = LakePaths("/lake", "shop")
-    assert paths.manifest(Incarnation(1), 7) == "shop/landing/000001/manifests/00000000000000000007.json"
-    assert paths.current(TableName("public", "order lines")) == "shop/current/public/order%20lines"
-    assert paths.url(paths.source_document) == "/lake/shop/source.json"
+    lake = SourceLake.open("/lake", "shop")
+    assert lake.paths.manifest(Incarnation(1), 7) == "shop/landing/000001/manifests/00000000000000000007.json"
+    assert lake.paths.current(TableName("public", "order lines")) == "shop/current/public/order%20lines"
+    assert lake.url(lake.paths.source_document) == "/lake/shop/source.json"

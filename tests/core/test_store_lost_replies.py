@@ -21,6 +21,7 @@ from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
 from tests.core.landing_segments import OTHER_WRITER, add_segment, new_chain, reopen
 
@@ -57,16 +58,6 @@ def test_a_put_whose_reply_is_lost_is_a_put(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("lost")
-def test_a_file_that_is_published_by_a_lost_reply_is_published(tmp_path: Path) -> None:
-    """The file has its new name, and no longer the old one."""
-    store = LocalStore(tmp_path / "lake")
-    (tmp_path / "one").write_bytes(b"rows")
-    store.publish(tmp_path / "one", "d/f")
-    assert store.get("d/f") == b"rows"
-    assert not (tmp_path / "one").exists()
-
-
-@pytest.mark.usefixtures("lost")
 def test_a_segment_whose_link_s_reply_is_lost_is_in_the_chain_with_its_files(tmp_path: Path) -> None:
     """The writer goes on; nothing that the durable manifest names is removed, by it or by the next one's sweep."""
     chain = new_chain(tmp_path / "lake")
@@ -99,9 +90,9 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
 @pytest.mark.usefixtures("lost")
 def test_a_lease_belongs_to_one_writer_after_any_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that want the same epoch: each names itself in its document, so that one has it and the other has not."""
-    store, paths = LocalStore(tmp_path), LakePaths(str(tmp_path), "shop")
+    lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
     monkeypatch.setattr("lakeproof.lake.records.lease.newest_epoch", lambda *_: 0)
-    lease = _take(store, paths, None)
+    lease = _take(lake, None)
     with pytest.raises(TransientError):
-        _take(store, paths, None)
-    assert lease.writer.encode() in store.get(paths.lease(1))
+        _take(lake, None)
+    assert lease.writer.encode() in lake.store.get(lake.paths.lease(1))

@@ -48,21 +48,21 @@ def test_a_log_that_ends_before_a_version_needs_is_refused(tmp_path: Path) -> No
 
 def test_a_view_whose_table_is_recreated_keeps_all_its_files(tmp_path: Path) -> None:
     """`refresh` says to move the table away if its columns are others; until it has run there is nothing to keep."""
-    store, lake = open_store(tmp_path), str(tmp_path)
+    store = open_store(tmp_path)
     first, second = _cut(store, 1, 7, 1800), _cut(store, 2, 8, 1700)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
     assert kept.newest == {VIEW: second}
     assert kept.oldest == {VIEW: first}
-    assert not is_settled(lake, second)
-    assert not is_view_fragmented(lake, second, 1)
-    assert list(unneeded_files(lake, kept, {})) == []
+    assert not is_settled(store, second)
+    assert not is_view_fragmented(store, second, 1)
+    assert list(unneeded_files(store, kept, {})) == []
 
-    _table(Path(view_path(lake, VIEW)), 2)
-    assert list(unneeded_files(lake, kept, {})) == [], "the refresh was killed before its cut"
+    _table(Path(view_path(store, VIEW)), 2)
+    assert list(unneeded_files(store, kept, {})) == [], "the refresh was killed before its cut"
     recreated = _cut(store, 3, 0, 600)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
     assert (kept.old, kept.oldest) == ([], {VIEW: recreated})
-    assert list(unneeded_files(lake, kept, {})) == []
+    assert list(unneeded_files(store, kept, {})) == []
     later = kept_cuts(store, {VIEW: HOUR_S}, NOW + timedelta(days=1))
     assert (later.old[0], later.newest) == (LakePaths.view_cut(first.number), {VIEW: recreated})
 

@@ -14,45 +14,43 @@ from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lake.records.held import describe
 from lakeproof.lsn import Lsn
 from lakeproof.proof.history import HistoryProof
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
 
 TYPED = "--tables 'public.\"order lines\"'"
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> LakePaths:
-    """Return the paths of an empty lake."""
-    return LakePaths(str(tmp_path), "shop")
+def lake(tmp_path: Path) -> SourceLake:
+    """An empty one."""
+    return SourceLake.open(str(tmp_path), "shop")
 
 
-def test_a_table_that_can_not_be_read(paths: LakePaths) -> None:
+def test_a_table_that_can_not_be_read(lake: SourceLake) -> None:
     """The remedy covers every damage; if history is lost, a copy is not the whole remedy."""
     damaged = Damaged("shop")
     damaged.add(TABLE, LakeError("/x", "its log is damaged", "restore it"))
     assert damaged[TABLE].remedy == f"run `lakeproof bootstrap shop {TYPED}`, then compact: it is copied again"
-    file = f"{paths.url(paths.history(TABLE))}/part-0.parquet"
-    lost = lost_history(paths, TABLE, file)
+    file = f"{lake.url(lake.paths.history(TABLE))}/part-0.parquet"
+    lost = lost_history(lake, TABLE, file)
     assert isinstance(lost, HistoryLostError)
     held = lost.held(Lsn(1))
     assert held.history_lost
     assert held.reason.endswith(file)
     assert describe(held, "shop", TABLE).remedy.endswith(f"then run `lakeproof bootstrap shop {TYPED}`, then compact")
-    assert lost_history(paths, TABLE, f"{paths.url(paths.current(TABLE))}/part-0.parquet") is None
-    assert lost_history(paths, TABLE, None) is None
+    assert lost_history(lake, TABLE, f"{lake.url(lake.paths.current(TABLE))}/part-0.parquet") is None
+    assert lost_history(lake, TABLE, None) is None
 
 
-def test_a_table_that_can_not_be_made_from_its_history(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """History is damaged, or the table's schema has changed since."""
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     session: Any = None
     with pytest.raises(LakeError) as raised:
-        prove_lake.refuse_damaged(session, paths, CUT, [TABLE])
+        prove_lake.refuse_damaged(session, lake, CUT, [TABLE])
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy
-    store = open_store(paths.lake)
     for name in ("0" * 16, "1" * 16):
-        store.put_if_absent(f"{paths.schema_versions(TABLE)}/{name}.json", b"{}")
+        lake.store.put_if_absent(f"{lake.paths.schema_versions(TABLE)}/{name}.json", b"{}")
     with pytest.raises(LakeError) as raised:
-        maintain._check_request(store, paths, None, maintain.MaintenanceRequest([TABLE]))
+        maintain._check_request(lake, None, maintain.MaintenanceRequest([TABLE]))
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy

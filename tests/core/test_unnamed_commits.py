@@ -81,7 +81,7 @@ def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
     add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
     commit_file(path, 0).write_text(json.dumps(add), encoding="utf-8")
-    swept = {place.name for place, _ in unneeded(path, table_files(path, 0))}
+    swept = {Path(place).name for place, _ in unneeded(path, table_files(path, 0))}
     assert {"0.parquet", "1.parquet"} <= swept
     assert clean_log(None, str(tmp_path / "none"), -1, is_ours).base == -1
 
@@ -146,7 +146,7 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(lake)))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    sync_commits({path: 0}, lake)
+    sync_commits({path: 0}, str(lake))
     log = "source/t/_delta_log"
     assert synced[:2] == ["source/t/1.parquet", "source/t/2.parquet"]
     assert synced[2:5] == ["source/t", "source", "."]
@@ -157,7 +157,7 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
     assert f"{log}/{0:020d}.json" not in synced
     (lake / "source" / "t" / "2.parquet").unlink()
     with pytest.raises(LakeError, match="it is missing"):
-        sync_commits({path: 1}, lake)
+        sync_commits({path: 1}, str(lake))
     synced.clear()
-    assert sync_commits({path: 2, str(lake / "none"): -1}, lake) == 0
+    assert sync_commits({path: 2, str(lake / "none"): -1}, str(lake)) == 0
     assert synced == []

@@ -16,6 +16,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.view_cuts import one_refresh
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.fields import time_of
+from lakeproof.storage.open import open_store
 from lakeproof.views import maintain as step
 from lakeproof.views.maintain import maintain_views
 
@@ -40,7 +41,7 @@ def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, 
     """Stopped while it waits for a refresh, it ends with an error rather than with success."""
     stop = Stop()
     stop.request()
-    refreshing = one_refresh(config.lake) if busy else nullcontext()
+    refreshing = one_refresh(open_store(config.lake)) if busy else nullcontext()
     with refreshing, pytest.raises(TransientError, match="it was asked to stop"):
         maintain_views(config, "shop", NO_SPARK, silent, stop=stop, now=NOW)
 
@@ -48,7 +49,7 @@ def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, 
 def test_views_that_stay_busy_are_left_to_the_next_run(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh in progress is no failure of the source's own maintenance."""
     monkeypatch.setattr(step, "WAIT_S", 0.0)
-    with one_refresh(config.lake):
+    with one_refresh(open_store(config.lake)):
         done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW)
     assert (done.optimized, done.freed) == ((), SpaceReclaimed())
     assert "another process is refreshing or maintaining views" in str(done.busy)

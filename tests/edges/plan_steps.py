@@ -36,7 +36,7 @@ def plan(
     fingerprints: Fingerprints = lambda _table, _point: None,
 ) -> Plan | None:
     """The next cycle's plan."""
-    pending = pending_snapshots(source.store, source.paths, Incarnation(1), cut)
+    pending = pending_snapshots(source.lake, Incarnation(1), cut)
     limit = RangeLimit(source.chain.end if end is None else end, cycle_rows)
     return plan_cycle(source.chain, cut, pending, limit, fingerprints=fingerprints)
 

@@ -185,13 +185,13 @@ def test_a_snapshot_that_was_finished_late_does_not_slip_through(source: Simulat
     """A long copy: by the time it is whole, the other tables are past what was noticed meanwhile."""
     cut = in_lake(source)
     source.snapshot(["a"])
-    key = part_key(source.paths.snapshot(source.chain.incarnation, source.chain.end), 0)
-    document = source.store.get(key)
-    source.store.delete(key)
+    key = part_key(source.lake.paths.snapshot(source.chain.incarnation, source.chain.end), 0)
+    document = source.lake.store.get(key)
+    source.lake.store.delete(key)
     since = source.chain.end
     source.notice("a", Difference.REWRITTEN, since, Lsn(int(since) + 1))
     landed(source)
     cut = cut_of(source, planned(source, cut), CycleNumber(2))
     assert A in cut.held
-    source.store.put_if_absent(key, document)
+    source.lake.store.put_if_absent(key, document)
     assert plan(source, cut) is None

@@ -20,7 +20,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.replication_slot import SlotState, slot_problem
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.core.landing_segments import WRITER
 from tests.fix_drain import SOURCE, Drained, wait_until
 
@@ -75,11 +75,11 @@ def _head_says(**changes: object) -> Callable[[Drained], None]:
         head = begun.chain().head
         assert head.source is not None
         values = {name: getattr(head.source, name) for name in head.source.__slots__} | changes
-        paths = LakePaths(str(begun.lake), SOURCE)
-        for key in open_store(begun.lake).list(paths.landings):
-            Path(paths.url(key)).unlink()
+        lake = SourceLake.open(str(begun.lake), SOURCE)
+        for key in open_store(begun.lake).list(lake.paths.landings):
+            Path(lake.url(key)).unlink()
         source = type(head.source)(**values)
-        Chain.create(open_store(begun.lake), paths, Incarnation(1), NewHead(head.start_lsn, source, WRITER))
+        Chain.create(lake, Incarnation(1), NewHead(head.start_lsn, source, WRITER))
 
     return change
 
@@ -187,7 +187,7 @@ def test_an_unknown_source_is_a_mistake_of_the_configuration(drained: Drained) -
 def test_a_damaged_manifest_stops_the_drain(begun: Drained) -> None:
     """The drain stops before it talks to the server."""
     chain = begun.chain()
-    path = Path(chain.paths.url(chain.paths.manifest(chain.incarnation, chain.newest.number)))
+    path = Path(chain.lake.url(chain.lake.paths.manifest(chain.incarnation, chain.newest.number)))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(LakeError, match="damaged"):
         begun.drain()

@@ -16,7 +16,6 @@ from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import SnapshotRequest, request_key
-from lakeproof.storage.paths import LakePaths
 from tests.edges.plan_steps import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
 
@@ -29,23 +28,23 @@ def source(tmp_path: Path) -> SimulatedSource:
     result = two_tables(tmp_path)
     first = cut_of(result, planned(result, None))
     held = {A: Held(first.position, HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "its data"})}
-    write_cut(result.store, result.paths, replace(first, held=held))
+    write_cut(result.lake, replace(first, held=held))
     return result
 
 
 def copied(source: SimulatedSource, point: int, ago: timedelta, *tables: TableName) -> None:
     """A snapshot was to copy these."""
     document = SnapshotRequest(Incarnation(1), Lsn(point), "slot", (NOW - ago).isoformat(), tables)
-    folder = source.paths.snapshot(Incarnation(1), Lsn(point))
-    source.store.put(request_key(folder), document.to_bytes())
+    folder = source.lake.paths.snapshot(Incarnation(1), Lsn(point))
+    source.lake.store.put(request_key(folder), document.to_bytes())
 
 
 def looked(source: SimulatedSource) -> Recopy:
     """The tables due at `NOW`."""
     given = SourceConfig(name="shop", dsn=SecretStr("host=nowhere"), publication="pub", slot="slot")
-    lake = str(source.lake)
-    assert LakePaths(lake, "shop").source == source.paths.source
-    return recopy(Config(path=source.lake / "w.yaml", lake=lake, sources={"shop": given}), "shop", NOW)
+    lake = str(source.folder)
+    assert source.lake.source == "shop"
+    return recopy(Config(path=source.folder / "w.yaml", lake=lake, sources={"shop": given}), "shop", NOW)
 
 
 def test_a_table_held_right_after_its_first_copy_is_copied_at_once(source: SimulatedSource) -> None:
@@ -56,10 +55,10 @@ def test_a_table_held_right_after_its_first_copy_is_copied_at_once(source: Simul
 
 def test_a_table_whose_history_is_lost_waits_for_a_person(source: SimulatedSource) -> None:
     """A copy would begin the table's history again, which can't be undone."""
-    cut = newest_cut(source.store, source.paths)
+    cut = newest_cut(source.lake)
     assert cut is not None
     held = {table: replace(why, history_lost=True) for table, why in cut.held.items()}
-    write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), held=held))
+    write_cut(source.lake, replace(cut, number=CycleNumber(cut.number + 1), held=held))
     assert looked(source) == Recopy()
 
 

@@ -25,8 +25,7 @@ from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.check_findings import Severity
 from lakeproof.postgres.connection import connect
 from lakeproof.proof.record import read_proved
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -58,13 +57,13 @@ def _held(cuts: list[CutReport]) -> set[TableName]:
 
 def _assert_lake_is_source(config: Config, database: Database, *tables: TableName) -> None:
     """Every column, generated ones too, without our own forms."""
-    paths = LakePaths(config.lake, "shop")
-    cut = newest_cut(open_store(config.lake), paths)
+    lake = SourceLake.open(config.lake, "shop")
+    cut = newest_cut(lake)
     assert cut is not None
     expected = source_rows(database.dsn, tables)
     for table in tables:
         names, attnums = table_columns(database.dsn, table)
-        there = lake_rows(Path(paths.url(paths.current(table))), cut.tables[table].current_version, names, attnums)
+        there = lake_rows(Path(lake.url(lake.paths.current(table))), cut.tables[table].current_version, names, attnums)
         assert there == expected[table]
 
 
@@ -160,7 +159,7 @@ def test_the_proof_names_what_it_does_not_compare(database: Database, spark: Spa
         {"name": "amount", "generated": "stored"},
         {"name": "Words", "generated": "stored"},
     ]
-    recorded = read_proved(open_store(config.lake), LakePaths(config.lake, "shop"))
+    recorded = read_proved(SourceLake.open(config.lake, "shop"))
     assert recorded[LINE].left_out == ("amount", "Words")
 
 

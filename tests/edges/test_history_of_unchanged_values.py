@@ -31,7 +31,7 @@ from lakeproof.lake.read.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, current_lsn, source_rows
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -48,8 +48,8 @@ UPDATES = 100
 
 def files_of(config: Config, source: str, table: TableName) -> dict[Path, int]:
     """The data files of a table's history and their sizes."""
-    paths = LakePaths(config.lake, source)
-    return {f: f.stat().st_size for f in Path(paths.url(paths.history(table))).glob("*.parquet")}
+    lake = SourceLake.open(config.lake, source)
+    return {f: f.stat().st_size for f in Path(lake.url(lake.paths.history(table))).glob("*.parquet")}
 
 
 def as_rows(frame: DataFrame) -> Rows:
@@ -178,15 +178,15 @@ def change(source: SimulatedSource, key: int, *values: object) -> None:
 
 def history_of(spark: SparkSession, config: Config) -> DataFrame:
     """History of the table as it stands, marks included."""
-    paths = LakePaths(config.lake, SOURCE)
-    return spark.read.format("delta").load(paths.url(paths.history(notes().version.table)))
+    lake = SourceLake.open(config.lake, SOURCE)
+    return spark.read.format("delta").load(lake.url(lake.paths.history(notes().version.table)))
 
 
 def test_only_rows_with_a_mark_are_looked_up_and_only_where_their_holders_are(
     spark: SparkSession, simulated: SimulatedSource
 ) -> None:
     """Rows without one come back as they are; of four files of history the one with the holder is read."""
-    config = make_config(simulated.lake)
+    config = make_config(simulated.folder)
     run_compact(spark, config)
     for n in range(1, 4):
         change(simulated, 1, ..., n, ..., f"b{n}")
@@ -207,7 +207,7 @@ def test_more_holders_than_the_driver_takes_are_joined(
     spark: SparkSession, simulated: SimulatedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The join gives the same rows."""
-    config = make_config(simulated.lake)
+    config = make_config(simulated.folder)
     run_compact(spark, config)
     for key, n in ((1, 1), (2, 2), (1, 3)):
         change(simulated, key, ..., n, ..., ...)
@@ -225,7 +225,7 @@ def _images(spark: SparkSession, config: Config) -> Counter[tuple[object, ...]]:
 
 def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedSource) -> None:
     """A history that has lost the row: a query fails, and gives no NULL instead."""
-    config = make_config(simulated.lake)
+    config = make_config(simulated.folder)
     run_compact(spark, config)
     change(simulated, 1, ..., 1, ..., ...)
     run_compact(spark, config)
@@ -237,7 +237,7 @@ def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedS
 
 def test_what_should_hold_a_value_and_is_null_holds_the_table(spark: SparkSession, simulated: SimulatedSource) -> None:
     """Current that went wrong: an unchanged value is never NULL, so nothing is guessed; the next snapshot heals it."""
-    config = make_config(simulated.lake)
+    config = make_config(simulated.folder)
     run_compact(spark, config)
     table = simulated.table("notes")
     # The row has no value of b in the lake; the source sends none either.
@@ -269,7 +269,7 @@ def test_values_stay_when_the_rows_that_brought_them_leave_history(
     spark: SparkSession, simulated: SimulatedSource
 ) -> None:
     """Trimmed twice: what stays holds the value for all who name it; an archive that comes back is complete again."""
-    lake, name = simulated.lake, notes().version.table
+    lake, name = simulated.folder, notes().version.table
     config = make_config(lake)
     for n in range(1, 7):
         change(simulated, 1, ..., n, ..., f"b{n}" if n == 3 else ...)
@@ -304,7 +304,7 @@ def test_values_stay_when_the_rows_that_brought_them_leave_history(
 @pytest.mark.full
 def test_a_new_snapshot_leaves_rows_where_they_are_held(spark: SparkSession, simulated: SimulatedSource) -> None:
     """Equal rows of a table copied again name the rows that history has, those corrected the correction's own."""
-    config = make_config(simulated.lake)
+    config = make_config(simulated.folder)
     run_compact(spark, config)
     change(simulated, 1, ..., 1, ..., ...)
     run_compact(spark, config)

@@ -24,8 +24,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -46,8 +45,8 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     bootstrap(config, "shop")
     database.execute("INSERT INTO items VALUES (2, 'streamed')", "INSERT INTO others VALUES (2, 'streamed')")
     drain(config, "shop", Until.caught_up())
-    store, paths, table = open_store(config.lake), LakePaths(config.lake, "shop"), TableName("public", "items")
-    chain = Chain.open(store, paths, Incarnation(1))
+    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "items")
+    chain = Chain.open(lake, Incarnation(1))
     landed = [piece.url for piece in slices(chain, Lsn.ZERO, chain.end, table)]
     copied = [
         str(file) for file in (tmp_path / "lake" / "shop" / "snapshots").rglob("*.parquet") if "items" in str(file)

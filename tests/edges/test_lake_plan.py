@@ -181,13 +181,13 @@ def test_rows_of_an_older_schema_are_read_though_the_link_that_named_it_is_gone(
     insert(source, "a")
     source.flush()
     put_chain_start(source.chain, 5)
-    remove_below(Chain.open(source.store, source.paths, ONE), 5)
-    chain = Chain.open(source.store, source.paths, ONE)
+    remove_below(Chain.open(source.lake, ONE), 5)
+    chain = Chain.open(source.lake, ONE)
     pieces = list(slices(chain, start, chain.end, A))
     assert len(pieces) == 1
     with pytest.raises(TableError, match="no kept manifest names the schema"):
         older_versions(chain, altered(old), pieces, start, chain.end)
-    write_cut(source.store, source.paths, cut)
+    write_cut(source.lake, cut)
     assert older_versions(chain, altered(old), pieces, start, chain.end) == {old: pieces}
 
 
@@ -224,7 +224,7 @@ def test_what_is_lost_of_a_history_stays_lost_through_every_plan(source: Simulat
     assert held[B].reason.startswith("the publication's row filter")
     switch = plan_switch(source.chain, replace(cut, incarnation=Incarnation(2)), {})
     assert switch is None, "no snapshot has come"
-    actual = pending_snapshots(source.store, source.paths, ONE, None)
+    actual = pending_snapshots(source.lake, ONE, None)
     switch = plan_switch(source.chain, cut, {B: actual[B]})
     assert switch is not None
     assert switch.held[A].history_lost
@@ -253,30 +253,30 @@ def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> N
     source.snapshot(["a"])
     result = cut_of(source, planned(source, None))
     for number, position in ((1, 0x1000), (2, 0x2000), (3, 0x2000), (4, 0x3000)):
-        write_cut(source.store, source.paths, replace(result, number=CycleNumber(number), position=Lsn(position)))
-    actual = [cut_at(source.store, source.paths, Lsn(p)).number for p in (0x1000, 0x1FFF, 0x2000, 0x9000)]
+        write_cut(source.lake, replace(result, number=CycleNumber(number), position=Lsn(position)))
+    actual = [cut_at(source.lake, Lsn(p)).number for p in (0x1000, 0x1FFF, 0x2000, 0x9000)]
     assert actual == [1, 1, 3, 4]
     with pytest.raises(LakeError, match="no cut at or before"):
-        cut_at(source.store, source.paths, Lsn(1))
+        cut_at(source.lake, Lsn(1))
     with pytest.raises(LakeError, match="no such cut"):
-        read_cut(source.store, source.paths, CycleNumber(9))
+        read_cut(source.lake, CycleNumber(9))
     number = CycleNumber(4)
     with pytest.raises(TransientError, match="another process"):
-        write_cut(source.store, source.paths, replace(result, number=number, position=Lsn(0x3001)))
+        write_cut(source.lake, replace(result, number=number, position=Lsn(0x3001)))
 
 
 def test_one_lease_at_a_time(source: SimulatedSource) -> None:
     """A second holder is turned away while the first lives; a holder that was followed notices."""
-    with hold_lease(source.store, source.paths) as lease:
+    with hold_lease(source.lake) as lease:
         lease.check()
-        with pytest.raises(TransientError, match="another process"), hold_lease(source.store, source.paths):
+        with pytest.raises(TransientError, match="another process"), hold_lease(source.lake):
             pass
-        taken = source.store.get(source.paths.lease(lease.epoch))
-        source.store.put_if_absent(source.paths.lease(lease.epoch + 1), taken)
+        taken = source.lake.store.get(source.lake.paths.lease(lease.epoch))
+        source.lake.store.put_if_absent(source.lake.paths.lease(lease.epoch + 1), taken)
         with pytest.raises(TransientError, match="taken over"):
             lease.check()
-    with hold_lease(source.store, source.paths):
-        assert newest_epoch(source.store, source.paths) == 3
+    with hold_lease(source.lake):
+        assert newest_epoch(source.lake) == 3
 
 
 def test_a_snapshot_whose_landing_was_removed_concerns_its_table_alone(source: SimulatedSource) -> None:
@@ -290,11 +290,11 @@ def test_a_snapshot_whose_landing_was_removed_concerns_its_table_alone(source: S
     insert(source, "a")
     source.flush()
     put_chain_start(source.chain, 5)
-    remove_below(Chain.open(source.store, source.paths, ONE), 5)
+    remove_below(Chain.open(source.lake, ONE), 5)
     late = plan_cycle(
-        Chain.open(source.store, source.paths, ONE),
+        Chain.open(source.lake, ONE),
         cut,
-        {B: replace(pending_snapshots(source.store, source.paths, ONE, cut)[B], consistent_point=Lsn(START))},
+        {B: replace(pending_snapshots(source.lake, ONE, cut)[B], consistent_point=Lsn(START))},
         RangeLimit(source.chain.end, 1000),
     )
     assert late is not None

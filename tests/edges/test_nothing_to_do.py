@@ -21,8 +21,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
@@ -57,11 +56,11 @@ def test_a_compaction_has_work_if_it_writes_more_than_its_position(
     assert compaction_has_work(config, "shop"), "a snapshot waits"
     into_the_lake(config, spark)
     assert not compaction_has_work(config, "shop")
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     for statement, work in _WORK:
         database.execute(statement)
         drain(config, "shop", Until.caught_up())
-        cut, chain = newest_cut(store, paths), Chain.open_newest(store, paths)
+        cut, chain = newest_cut(lake), Chain.open_newest(lake)
         assert cut is not None
         assert chain is not None
         assert chain.end > cut.position, "the landing has moved on in any case"
@@ -70,13 +69,13 @@ def test_a_compaction_has_work_if_it_writes_more_than_its_position(
         if work:
             before = cut.number
             compact(config, "shop", spark, silent, Stop())
-            cut = newest_cut(store, paths)
+            cut = newest_cut(lake)
             assert cut is not None
             assert cut.number > before
             assert (coming or {}).keys() == cut.held.keys(), statement
             assert {t: h.reason for t, h in (coming or {}).items()} == {t: h.reason for t, h in cut.held.items()}
             assert not compaction_has_work(config, "shop"), statement
-    other, last = TableName("public", "other"), newest_cut(store, paths)
+    other, last = TableName("public", "other"), newest_cut(lake)
     assert last is not None
     assert set(last.held) == {other}
     bootstrap(config, "shop", [other])

@@ -15,8 +15,7 @@ from lakeproof.errors import ConfigError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -177,7 +176,7 @@ def _an_open_transaction_blocks(database: Database, config: Config, spark: Spark
 def _a_held_lease_stops_it(config: Config, spark: SparkSession) -> None:
     """Another writer would move the lake past the position."""
     with (
-        hold_lease(open_store(config.lake), LakePaths(config.lake, "shop")),
+        hold_lease(SourceLake.open(config.lake, "shop")),
         pytest.raises(TransientError, match="another process"),
     ):
         prove(config, "shop", None, spark)

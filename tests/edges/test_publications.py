@@ -19,8 +19,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database, new_database
 
@@ -115,8 +114,8 @@ _ROWS: tuple[LiteralString, ...] = (
 
 def assert_as_shown(config: Config, database: Database, tables: tuple[str, ...]) -> None:
     """Row by row, without our own forms: the newest cut and what the publication shows."""
-    paths = LakePaths(config.lake, "shop")
-    cut = newest_cut(open_store(config.lake), paths)
+    lake = SourceLake.open(config.lake, "shop")
+    cut = newest_cut(lake)
     assert cut is not None
     names = [n for t in tables for n in (("parts_low", "parts_high") if t == "parts" else (t,))]
     shown = {name: TableName("lake" if name in _SHOWN else "public", name) for name in names}
@@ -125,7 +124,7 @@ def assert_as_shown(config: Config, database: Database, tables: tuple[str, ...])
     for name, view in shown.items():
         position = cut.tables[TableName("public", name)]
         columns, attnums = table_columns(database.dsn, view)
-        path = Path(paths.url(paths.current(TableName("public", name))))
+        path = Path(lake.url(lake.paths.current(TableName("public", name))))
         assert lake_rows(path, position.current_version, columns, attnums) == expected[view], name
         assert [c.name for c in position.version.columns] == columns
 
@@ -215,7 +214,7 @@ def test_publications_of_schemas_and_of_all_tables(
         fill(other, everything, round_)
         assert statuses(config, "shop", spark) == dict.fromkeys(("plain", "made", "root"), ("equal", None))
         assert statuses(config, "all", spark) == dict.fromkeys(everything, ("equal", None))
-    cut = newest_cut(open_store(config.lake), LakePaths(config.lake, "shop"))
+    cut = newest_cut(SourceLake.open(config.lake, "shop"))
     assert cut is not None
     names = [c.name for c in cut.tables[TableName("s", "made")].version.columns]
     assert names == (["id", "n", "twice", "v"] if server_version >= 18 else ["id", "n", "v"])

@@ -27,8 +27,7 @@ from lakeproof.lake.planning import schema_changes as schema_plan
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 from tests.lake_cuts import cut_of
 
@@ -151,8 +150,8 @@ def run(database: Database, name: str, *statements: LiteralString) -> None:
 
 def files_of(config: Config, table: TableName, since: int, until: int) -> list[str]:
     """Return what current's commits after one version did to files, except to give rows a deletion vector."""
-    paths = LakePaths(config.lake, "shop")
-    log = Path(paths.url(paths.current(table))) / "_delta_log"
+    lake = SourceLake.open(config.lake, "shop")
+    log = Path(lake.url(lake.paths.current(table))) / "_delta_log"
     kinds = []
     for version in range(since + 1, until + 1):
         lines = (log / f"{version:020d}.json").read_text().splitlines()
@@ -279,8 +278,8 @@ def assert_an_old_cut_has_its_columns(config: Config, spark: SparkSession, befor
 
 def assert_reported(config: Config, spark: SparkSession, cases: Mapping[str, Case], reasons: set[str]) -> None:
     """A row for each change, also for those that were not applied, with the reason, and a document for each schema."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    rows = spark.read.format("delta").load(paths.url(paths.schema_history)).collect()
+    lake = SourceLake.open(config.lake, "shop")
+    rows = spark.read.format("delta").load(lake.url(lake.paths.schema_history)).collect()
     done = {(row["table"].removeprefix("public."), row["done"]) for row in rows}
     assert done >= {(name, case.ends) for name, case in cases.items() if case.changed}
     assert not {name for name, _ in done} & {name for name, case in cases.items() if not case.changed}
@@ -288,9 +287,9 @@ def assert_reported(config: Config, spark: SparkSession, cases: Mapping[str, Cas
     newest = cut_of(config)
     for name in cases:
         table = TableName("public", name)
-        keys = store.list(f"{paths.source}/schemas/{table.key}")
+        keys = lake.store.list(f"{lake.source}/schemas/{table.key}")
         assert len(keys) == 1 + sum(row["table"] == f"public.{name}" and row["done"] != HELD for row in rows)
-        assert json.loads(store.get(keys[-1]))["schema_id"] == newest.tables[table].version.id
+        assert json.loads(lake.store.get(keys[-1]))["schema_id"] == newest.tables[table].version.id
 
 
 def test_the_page_has_these_changes() -> None:

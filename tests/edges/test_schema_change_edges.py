@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 
 def _schema(source: SimulatedSource) -> SchemaVersion:
-    cut = newest_cut(source.store, source.paths)
+    cut = newest_cut(source.lake)
     assert cut is not None
     return next(position.version for table, position in cut.tables.items() if table.name == "a")
 

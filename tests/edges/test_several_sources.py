@@ -19,8 +19,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import GapError
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database, MakeServer
 
 pytestmark = pytest.mark.postgres
@@ -46,7 +45,7 @@ def two(database: Database, tmp_path: Path) -> Config:
 
 def landed(config: Config, name: str) -> dict[TableName, int]:
     """Inserts per table, from the manifests."""
-    chain = Chain.open_newest(open_store(config.lake), LakePaths(config.lake, name))
+    chain = Chain.open_newest(SourceLake.open(config.lake, name))
     assert chain is not None
     actual: dict[TableName, int] = {}
     for manifest in chain.manifests():

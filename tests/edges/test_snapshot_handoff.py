@@ -25,8 +25,7 @@ from lakeproof.pgoutput.messages import Commit, Insert
 from lakeproof.postgres.replication_stream import ReplicationStream
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.run import SnapshotReport
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 TABLES = (TableName("public", "a"), TableName("public", "b"))
@@ -52,7 +51,7 @@ def test_each_commit_is_in_the_snapshot_or_in_the_stream_and_both_tables_agree(
     with _writers(database):
         reports = [bootstrap(config, "shop") for _ in range(5)]
     first = reports[0]
-    head = Chain.open(open_store(config.lake), LakePaths(config.lake, "shop"), first.incarnation)
+    head = Chain.open(SourceLake.open(config.lake, "shop"), first.incarnation)
     assert (first.slot, head.end) == (database.name, first.consistent_point)
     streamed = _streamed(database, first.consistent_point)
     start = _ids(config, first, TABLES[0])
@@ -104,13 +103,13 @@ def _write(database: Database, number: int, over: threading.Event) -> None:
 
 def _ids(config: Config, report: SnapshotReport, table: TableName) -> set[int]:
     """The ids of a table in a snapshot, each in it once."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    folder = paths.snapshot(report.incarnation, report.consistent_point)
-    document = read_snapshot(store, paths, folder)
+    lake = SourceLake.open(config.lake, "shop")
+    folder = lake.paths.snapshot(report.incarnation, report.consistent_point)
+    document = read_snapshot(lake, folder)
     ids = [
         key
         for chunk in document.tables[table].chunks
-        for key in pq.read_table(paths.url(f"{folder}/{chunk.path}")).column("c0").to_pylist()
+        for key in pq.read_table(lake.url(f"{folder}/{chunk.path}")).column("c0").to_pylist()
     ]
     assert len(ids) == len(set(ids)) == report.tables[table].rows
     return set(ids)

@@ -34,8 +34,7 @@ from lakeproof.postgres.replication_stream import ReplicationStream
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.snapshot.state import SnapshotDoc
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 T, U = TableName("public", "t"), TableName("public", "u")
@@ -59,14 +58,14 @@ def _config(database: Database, lake: Path, **settings: object) -> Config:
 
 def _snapshots(config: Config) -> list[SnapshotDoc]:
     """Every snapshot that a reader can see, by its position."""
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
-    folders = [f for f in snapshot_folders(store, paths, Incarnation(1)) if store.exists(part_key(f, 0))]
-    actual = [read_snapshot(store, paths, folder) for folder in folders]
+    lake = SourceLake.open(config.lake, "shop")
+    folders = [f for f in snapshot_folders(lake, Incarnation(1)) if lake.store.exists(part_key(f, 0))]
+    actual = [read_snapshot(lake, folder) for folder in folders]
     for document in actual:
-        folder = paths.snapshot(document.incarnation, document.consistent_point)
+        folder = lake.paths.snapshot(document.incarnation, document.consistent_point)
         for table in document.tables.values():
             for chunk in table.chunks:
-                assert pq.read_metadata(paths.url(f"{folder}/{chunk.path}")).num_rows == chunk.rows
+                assert pq.read_metadata(lake.url(f"{folder}/{chunk.path}")).num_rows == chunk.rows
     return sorted(actual, key=lambda document: document.consistent_point)
 
 
@@ -187,7 +186,7 @@ def test_a_slot_made_before_by_a_dba_is_used(database: Database, tmp_path: Path)
     database.execute("DELETE FROM t WHERE id > 10")
     config = _config(database, tmp_path)
     report = bootstrap(config, "shop", [T])
-    chain = Chain.open(open_store(config.lake), LakePaths(config.lake, "shop"), report.incarnation)
+    chain = Chain.open(SourceLake.open(config.lake, "shop"), report.incarnation)
     assert chain.end == result < report.consistent_point
     assert report.slot != database.name
     assert report.tables[T].rows == 10
@@ -247,9 +246,9 @@ def test_a_lake_of_another_source_is_left_alone(database: Database, tmp_path: Pa
     """source.json names another database: refused before slot or file is made."""
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     document = SourceDoc("shop", "1", "x", 1, "now").to_bytes()
-    store.put_if_absent(paths.source_document, document)
+    lake.store.put_if_absent(lake.paths.source_document, document)
     with pytest.raises(LakeError, match="belongs to"):
         bootstrap(config, "shop")
     assert _files(config) == 1
@@ -269,7 +268,7 @@ def test_a_lost_or_foreign_slot_is_refused_before_anything_is_written(database: 
         pytest.raises(SourceError, match="in use by process"),
     ):
         bootstrap(config, "shop")
-    assert newest_incarnation(open_store(config.lake), LakePaths(config.lake, "shop")) is None
+    assert newest_incarnation(SourceLake.open(config.lake, "shop")) is None
     assert _files(config) == 0
     bootstrap(config, "shop")
     files = _files(config)
@@ -297,10 +296,10 @@ def test_the_connections_chosen_do_not_change_the_rows(database: Database, tmp_p
         config = Config(path=tmp_path, lake=str(tmp_path / str(number)), sources={"shop": source})
         bootstrap(config, "shop")
         database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active")
-        paths = LakePaths(config.lake, "shop")
+        lake = SourceLake.open(config.lake, "shop")
         [document] = _snapshots(config)
-        folder = paths.snapshot(document.incarnation, document.consistent_point)
-        tables = [pq.read_table(paths.url(f"{folder}/{chunk.path}")) for chunk in document.tables[T].chunks]
+        folder = lake.paths.snapshot(document.incarnation, document.consistent_point)
+        tables = [pq.read_table(lake.url(f"{folder}/{chunk.path}")) for chunk in document.tables[T].chunks]
         actual.append(Counter(tuple(row.values()) for table in tables for row in table.to_pylist()))
     assert actual[0] == actual[1]
     assert actual[0].total() == 1000

@@ -54,7 +54,6 @@ class Shop:
         return refresh_view(
             self.spark,
             open_store(self.lake),
-            self.lake,
             self.view,
             ViewInputs({"sales": frame}, sources, self.cuts),
         )
@@ -304,10 +303,10 @@ def test_a_cut_reads_back_and_a_damaged_one_is_refused(shop: Shop) -> None:
 
 def test_one_process_refreshes_at_a_time(tmp_path: Path) -> None:
     """Delta on a local disk has no lock between processes."""
-    lake = str(tmp_path / "lake")
-    with one_refresh(lake), pytest.raises(TransientError, match="another process"), one_refresh(lake):
+    store = open_store(tmp_path / "lake")
+    with one_refresh(store), pytest.raises(TransientError, match="another process"), one_refresh(store):
         pass
-    with one_refresh(lake):
+    with one_refresh(store):
         pass
 
 
@@ -322,20 +321,20 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     """The cuts that are kept stay readable, what only older ones needed goes, and the next refresh goes on from there."""
     last, before = _fragments(shop), shop.rows()
     store = open_store(shop.lake)
-    result = optimize_view(shop.spark, store, shop.lake, last, 2)
+    result = optimize_view(shop.spark, store, last, 2)
     assert result is not None
     assert (result.delta_version, result.sources, result.inserted, result.retracted) == (3, last.sources, 0, 0)
     assert newest_cut(store, "revenue") == result
     assert shop.rows() == before
-    assert optimize_view(shop.spark, store, shop.lake, result, 2) is None
+    assert optimize_view(shop.spark, store, result, 2) is None
     now = datetime.now(timezone.utc)
     kept = kept_cuts(store, {"revenue": 3600.0}, now)
-    assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(shop.lake, kept, {}))) == ([], 1, [])
+    assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(store, kept, {}))) == ([], 1, [])
     assert kept_cuts(store, {"another": 0.0}, now).old == []
     kept = kept_cuts(store, {"revenue": 0.0}, now)
     assert len(kept.old) == 3
     assert kept.oldest == kept.newest == {"revenue": result}
-    gone = [place for place, _ in unneeded_files(shop.lake, kept, {})]
+    gone = [Path(place) for place, _ in unneeded_files(store, kept, {})]
     assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 3
     for place in gone:
         place.unlink()
@@ -355,12 +354,12 @@ def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: 
 
     monkeypatch.setattr(upkeep, "failpoint", killed)
     with pytest.raises(KeyboardInterrupt, match=r"view.after_optimize"):
-        optimize_view(shop.spark, store, shop.lake, last, 2)
+        optimize_view(shop.spark, store, last, 2)
     monkeypatch.undo()
     assert (newest_version(shop.path), newest_cut(store, "revenue")) == (3, last)
-    result = optimize_view(shop.spark, store, shop.lake, last, 2)
+    result = optimize_view(shop.spark, store, last, 2)
     assert result is not None
     assert (result.delta_version, result.number) == (3, last.number + 1)
     shop.spark.sql(f"DELETE FROM delta.`{shop.path}` WHERE product = 'a'")  # noqa: S608  a folder of our own
-    assert optimize_view(shop.spark, store, shop.lake, result, 1) is None
+    assert optimize_view(shop.spark, store, result, 1) is None
     assert newest_version(shop.path) == 4

@@ -26,8 +26,7 @@ from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import audit_view
 from lakeproof.views.open import open_views
 from lakeproof.views.refresh import refresh_view
@@ -44,7 +43,7 @@ class Shop:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.lake = spark.newSession(), str(folder / "lake")
-        self.store, self.paths = open_store(self.lake), LakePaths(self.lake, "shop")
+        self.source_lake = SourceLake.open(self.lake, "shop")
         self.views = {}
         for name in ("a", "b"):
             file = folder / f"{name}.sql"
@@ -57,14 +56,14 @@ class Shop:
         """Insert a row, and return the cut that has it."""
         rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _lp_text string")
         commit = CommitInfo("test", self.cuts + 1, "{}")
-        path = self.paths.url(self.paths.current(T))
+        path = self.source_lake.url(self.source_lake.paths.current(T))
         apply(self.spark, CommitRequest(path, NetChange(images=rows), commit, create=TableSpec()))
         position = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
         self.cuts += 1
         cut = Cut(
             CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, {T: position}, 1, "0" * 64, "2026-01-01"
         )
-        write_cut(self.store, self.paths, cut)
+        write_cut(self.source_lake, cut)
 
     def refresh(self, view: str | None = None) -> None:
         """Refresh all views, or one."""
@@ -135,14 +134,14 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     """The audit reads the view's own cut, whatever came later; a view with a new definition is not audited."""
 
     def audited() -> tuple[str, str]:
-        proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"])
+        proof = audit_view(shop.spark.newSession(), shop.source_lake.store, shop.views["a"])
         return proof.status, proof.reason or ""
 
     assert audited() == ("blocked", "it was never refreshed")
     shop.refresh()
     shop.cut()
     assert audited() == ("equal", "")
-    (file,) = data_files(Path(view_path(shop.lake, "a")))
+    (file,) = data_files(Path(view_path(shop.source_lake.store, "a")))
 
     def wrong(rows: pa.Table) -> pa.Table:
         return rows.set_column(rows.column_names.index("v"), "v", pc.binary_replace_slice(rows.column("v"), 0, 1, "y"))
@@ -158,16 +157,16 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
 def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
     """The reason and the remedy are reported, and the other view is audited."""
     shop.refresh()
-    path = Path(view_path(shop.lake, "a"))
+    path = Path(view_path(shop.source_lake.store, "a"))
     (commit,) = (path / "_delta_log").glob("*.json")
     commit.write_bytes(commit.read_bytes()[:-20])
     for name, expected in (("a", "blocked"), ("b", "equal")):
-        proof = audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views[name])
+        proof = audit_view(shop.spark.newSession(), shop.source_lake.store, shop.views[name])
         assert proof.status == expected
         assert name == "b" or f"move {path} away and refresh it" in (proof.reason or "")
     shutil.rmtree(path)
     shop.refresh("a")
-    assert audit_view(shop.spark.newSession(), shop.store, shop.lake, shop.views["a"]).status == "equal"
+    assert audit_view(shop.spark.newSession(), shop.source_lake.store, shop.views["a"]).status == "equal"
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved, read_views
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
@@ -45,9 +45,9 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     bootstrap(config, "shop")
     into_the_lake(config, spark)
     assert {result.view: result.held for result in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
-    place = f"delta.{quoted(view_path(config.lake, 'b_locked'))}"
+    place = f"delta.{quoted(view_path(open_store(config.lake), 'b_locked'))}"
     spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
-    for file in Path(view_path(config.lake, "c_emptied")).glob("*.parquet"):
+    for file in Path(view_path(open_store(config.lake), "c_emptied")).glob("*.parquet"):
         file.unlink()
     database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
     into_the_lake(config, spark)
@@ -57,7 +57,7 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     assert "DELTA_CANNOT_MODIFY_APPEND_ONLY" in (held["b_locked"] or "")
     with pytest.raises(LakeError, match=r"FILE_NOT_EXIST.*move that folder away"):
         refresh(config, "c_emptied", spark)
-    Path(view_path(config.lake, "c_emptied")).rename(tmp_path / "away")
+    Path(view_path(open_store(config.lake), "c_emptied")).rename(tmp_path / "away")
     assert refresh(config, "c_emptied", spark)[0].inserted == 3
 
 
@@ -78,17 +78,17 @@ def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: P
     bootstrap(config, "shop")
     into_the_lake(config, spark)
     refresh(config, None, spark)
-    (commit,) = (Path(view_path(config.lake, "a_damaged")) / "_delta_log").glob("*.json")
+    (commit,) = (Path(view_path(open_store(config.lake), "a_damaged")) / "_delta_log").glob("*.json")
     commit.write_bytes(commit.read_bytes()[:-20])
-    store, paths = open_store(config.lake), LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     for _ in range(2):
         actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
         assert actual.tables[table].status == "equal"
-        assert {name: proof.status for name, proof in read_views(store, paths).items()} == {
+        assert {name: proof.status for name, proof in read_views(lake).items()} == {
             "a_damaged": "blocked",
             "b_right": "equal",
         }
-        assert "can't be read: " in (read_views(store, paths)["a_damaged"].reason or "")
-        history = read_proved(store, paths)[table].history
+        assert "can't be read: " in (read_views(lake)["a_damaged"].reason or "")
+        history = read_proved(lake)[table].history
         assert history is not None
         assert history.status == "equal"

@@ -23,14 +23,14 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain, maintenanc
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.delta.files import remove_file, table_files, unneeded
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.proof.history import prove_history
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, random_row, run_transactions
 from tests.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, newest_cut_of, policy
@@ -73,15 +73,15 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
             maintain(
                 nothing_kept, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER), cast("Stop", StopsAfter(2))
             )
-        assert len(source.store.list(source.paths.intents)) > len(source.store.list(source.paths.cuts)), (
-            "amid its cycle"
-        )
+        assert len(source.lake.store.list(source.lake.paths.intents)) > len(
+            source.lake.store.list(source.lake.paths.cuts)
+        ), "amid its cycle"
         done = maintain(nothing_kept, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
         assert (len(done.cycles), done.optimized) == (1, ())
         assert done.freed["landing"].files >= planned.freed["landing"].files > 0
         assert done.freed["tables"].files > 0
-        assert len(cut_numbers(source.store, source.paths)) == 1
-        assert verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation)) < source.chain.next_number
+        assert len(cut_numbers(source.lake)) == 1
+        assert verify_chain(Chain.open(source.lake, source.chain.incarnation)) < source.chain.next_number
         check(spark, nothing_kept, source, list(TABLES))
         assert {
             t: rows_of(open_lake(spark, nothing_kept).table(SOURCE, t, hidden=True), source.tables[t].version)
@@ -121,8 +121,8 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
 
 def histories_are_whole(spark: SparkSession, config: Config) -> None:
     """Each history has the rows that were written, and adds up to current."""
-    paths = LakePaths(config.lake, SOURCE)
-    proofs = {t: prove_history(spark, paths, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
+    lake = SourceLake.open(config.lake, SOURCE)
+    proofs = {t: prove_history(spark, lake, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
     assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"
 
 
@@ -193,7 +193,7 @@ def test_cuts_still_name_rows_that_have_left_history(spark: SparkSession, tmp_pa
     source.flush()
     run_compact(spark, config)
     # An OPTIMIZE by somebody else changes nothing, and is in nobody's way.
-    spark.sql(f"OPTIMIZE delta.`{source.paths.url(source.paths.history(LINES))}`")
+    spark.sql(f"OPTIMIZE delta.`{source.lake.url(source.lake.paths.history(LINES))}`")
     for _ in range(2):
         assert LINES in maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER)).trimmed
         low = newest_cut_of(config).tables[LINES].history_low
@@ -208,14 +208,14 @@ def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
     cut = newest_cut_of(config)
     tables = dict(cut.tables)
     for table in (LINES, BAG):
-        path, position = source.paths.url(source.paths.current(table)), cut.tables[table]
+        path, position = source.lake.url(source.lake.paths.current(table)), cut.tables[table]
         frame = spark.read.format("delta").option("versionAsOf", position.current_version).load(path)
         lost = frame.limit(2).localCheckpoint()
         kept = frame.join(lost, ["_lp_key"] if table == BAG else ["region", "id"], "left_anti").select(frame.columns)
         rows = kept.unionAll(frame.limit(3))
         rows.localCheckpoint().write.format("delta").mode("overwrite").save(path)
         tables[table] = replace(position, current_version=position.current_version + 1)
-    write_cut(source.store, source.paths, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
+    write_cut(source.lake, replace(cut, number=CycleNumber(cut.number + 1), tables=tables))
 
 
 def test_a_checkpoint_without_all_its_parts_is_not_read(tmp_path: Path) -> None:
@@ -249,12 +249,12 @@ def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: 
     position = {
         version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in range(5)
     }
-    assert [p for p, _ in unneeded(path, table_files(path, 0)) if p.suffix == ".parquet"] == [stray]
+    assert [p for p, _ in unneeded(path, table_files(path, 0)) if p.endswith(".parquet")] == [str(stray)]
     files = table_files(path, 4)
     assert (len(files.newest), files.vectors) == (1, 0)
     for oldest in (3, 4):
         for place, _ in list(unneeded(path, table_files(path, oldest))):
-            place.unlink()
+            remove_file(place)
         for version in range(oldest, 5):
             assert spark.read.format("delta").option("versionAsOf", version).load(path).count() == position[version]
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 1

@@ -27,8 +27,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.fix_postgres import Database
 from tests.properties.pipeline_steps import _SOURCE, Tables, pipeline_config, publish
@@ -61,14 +60,14 @@ def _draining(config: Config) -> Iterator[None]:
 
 
 def _lake_at_newest_cut(config: Config, database: Database, tables: Tables) -> tuple[Lsn, Mapping[TableName, Rows]]:
-    store, paths = open_store(config.lake), LakePaths(config.lake, _SOURCE)
-    cut = newest_cut(store, paths)
+    lake = SourceLake.open(config.lake, _SOURCE)
+    cut = newest_cut(lake)
     assert cut is not None
     assert not cut.held
     actual = {}
     for table in tables:
         columns, attnums = table_columns(database.dsn, table)
-        path = Path(paths.url(paths.current(table)))
+        path = Path(lake.url(lake.paths.current(table)))
         actual[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
     return cut.position, actual
 

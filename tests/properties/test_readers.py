@@ -107,7 +107,7 @@ def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession,
     """Commit times are not in commit order: nothing of a later time is in it, and nothing before that is missing."""
     commits = sorted(past.times)
     chosen = random.Random(SEED + 1).sample(commits, min(count, len(commits)))
-    first = read_cut(past.source.store, past.source.paths, cut_numbers(past.source.store, past.source.paths)[0])
+    first = read_cut(past.source.lake, cut_numbers(past.source.lake)[0])
     for commit in chosen:
         position = past.times[commit] + timedelta(microseconds=1)
         prefix = [p for p in commits if all(past.times[q] <= position for q in commits if q <= p)]
@@ -122,8 +122,8 @@ def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession,
 
 def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     """Newest, number, position and time select the newest cut that is not later than requested."""
-    store, paths = past.source.store, past.source.paths
-    cuts = [read_cut(store, paths, n) for n in cut_numbers(store, paths)]
+    lake = past.source.lake
+    cuts = [read_cut(lake, n) for n in cut_numbers(lake)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
 
     def given(position: lakeproof.lake.read.open.At) -> int:
@@ -217,7 +217,7 @@ def test_changes_cut_by_cut_add_up_to_every_cut(spark: SparkSession, past: Past)
     actual = _delivered(lakeproof.changes(spark, past.lake, 0), past)
     for table, simulated in past.source.tables.items():
         rows: Counter[Row] = Counter()
-        for number in cut_numbers(past.source.store, past.source.paths):
+        for number in cut_numbers(past.source.lake):
             for kind, before, after in actual.get((table.name, number), []):
                 assert (before is None, after is None) == (kind == "insert", kind == "delete")
                 rows.subtract([] if before is None else [before])

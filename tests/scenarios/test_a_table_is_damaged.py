@@ -19,10 +19,10 @@ from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
-from lakeproof.lake.cycle import broken_log
+from lakeproof.lake.delta import log_restart
 from lakeproof.lake.read.open import open_lake
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
@@ -95,9 +95,9 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     into_the_lake(config, spark)
     _changed(database, tables, "w", 4)
     into_the_lake(config, spark)
-    paths = LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     for table, (how, layer) in damages.items():
-        _DAMAGES[how](Path(paths.url(paths.current(table) if layer == "current" else paths.history(table))))
+        _DAMAGES[how](Path(lake.url(lake.paths.current(table) if layer == "current" else lake.paths.history(table))))
     spark.catalog.clearCache()
     emptied, existing = TableName("public", "log_emptied_current"), open_lake(spark, config).cut("shop").number
     with pytest.raises(LakeError, match="is empty, and a cut names it"):
@@ -154,9 +154,9 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
     )
     bootstrap(config, "shop")
     into_the_lake(config, spark)
-    paths, table = LakePaths(config.lake, "shop"), TableName("public", "a")
-    for folder in (paths.current(table), paths.history(table)):
-        _log_gone(Path(paths.url(folder)))
+    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "a")
+    for folder in (lake.paths.current(table), lake.paths.history(table)):
+        _log_gone(Path(lake.url(folder)))
     spark.catalog.clearCache()
     database.execute("UPDATE a SET v = 'w' WHERE id < 4")
     bootstrap(config, "shop", [table])
@@ -169,7 +169,7 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
             if name == step and passed == nth:
                 raise Killed
 
-        monkeypatch.setattr(broken_log, "failpoint", passing)
+        monkeypatch.setattr(log_restart, "failpoint", passing)
         with pytest.raises(Killed):
             into_the_lake(config, spark)
     monkeypatch.undo()

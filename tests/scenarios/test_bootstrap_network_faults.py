@@ -22,8 +22,7 @@ from lakeproof.errors import TransientError
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.run import SnapshotReport
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
 from tests.snapshot_rows import copied_and_landed
@@ -104,13 +103,13 @@ def _until_whole(shop: Drained, proxy: Proxy, faults: Faults) -> tuple[SnapshotR
 
 def _whole_or_nothing(shop: Drained) -> None:
     """No file but those of tables that count: the connection may also be lost after the last chunk of a table."""
-    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
-    folders = snapshot_folders(store, paths, Incarnation(1))
+    lake = SourceLake.open(str(shop.lake), SOURCE)
+    folders = snapshot_folders(lake, Incarnation(1))
     named = {
-        paths.url(f"{folder}/{chunk.path}")
+        lake.url(f"{folder}/{chunk.path}")
         for folder in folders
-        if store.exists(part_key(folder, 0))
-        for table in read_snapshot(store, paths, folder).tables.values()
+        if lake.store.exists(part_key(folder, 0))
+        for table in read_snapshot(lake, folder).tables.values()
         for chunk in table.chunks
     }
     assert {str(file) for file in shop.lake.rglob("*.parquet")} == named

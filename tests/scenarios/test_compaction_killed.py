@@ -81,7 +81,11 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
         assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
     assert run_compact(spark, config) == []
 
-    assert newest_number(source.store, source.paths.intents) == newest_number(source.store, source.paths.cuts) == 2
+    assert (
+        newest_number(source.lake.store, source.lake.paths.intents)
+        == newest_number(source.lake.store, source.lake.paths.cuts)
+        == 2
+    )
     check(spark, config, source, list(TABLES))
     lake = open_lake(spark, config)
     assert lake.position(SOURCE) == source.chain.end
@@ -114,16 +118,16 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
     run_compact(spark, config)
     check(spark, config, source, list(TABLES[:2]))
     cut = open_lake(spark, config).cuts[SOURCE]
-    kinds = [read_cut(source.store, source.paths, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
+    kinds = [read_cut(source.lake, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
     assert kinds.count(CycleKind.SCHEMA) == 1
-    altered = read_cut(source.store, source.paths, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
+    altered = read_cut(source.lake, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
     for table_name, position in altered.tables.items():
         was = before.tables[table_name]
         assert (position.history_version, position.current_version) == (
             was.history_version + 1,
             was.current_version + 1,
         )
-    changes = spark.read.format("delta").load(source.paths.url(source.paths.schema_history))
+    changes = spark.read.format("delta").load(source.lake.url(source.lake.paths.schema_history))
     assert changes.count() == 2
 
 
@@ -146,14 +150,14 @@ def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycl
     )
     with process:
         wait_until(here.exists, 600)
-        lease = json.loads(source.store.get(source.paths.lease(1)))
+        lease = json.loads(source.lake.store.get(source.lake.paths.lease(1)))
         os.kill(lease["jvm"]["pid"], signal.SIGKILL)
         here.unlink()
         message = process.communicate(timeout=600)[1].decode().strip().splitlines()[-1]
     assert "DriverLostError" in message
     assert "spark.driver_memory" in message
-    assert source.store.list(source.paths.attempts)
+    assert source.lake.store.list(source.lake.paths.attempts)
     run_compact(spark, config)
     assert open_lake(spark, config).cuts[SOURCE].held == {}
-    assert source.store.list(source.paths.attempts) == []
+    assert source.lake.store.list(source.lake.paths.attempts) == []
     check(spark, config, source, list(TABLES))

@@ -112,17 +112,17 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
                 with pytest.raises(TransientError):
                     lake.write_table(None, *rng.choice(lost))
                 lake.chance, zombies = chance, zombies + 1
-        newest = newest_number(source.store, source.paths.cuts)
-        assert newest == newest_number(source.store, source.paths.intents)
+        newest = newest_number(source.lake.store, source.lake.paths.cuts)
+        assert newest == newest_number(source.lake.store, source.lake.paths.intents)
         for actual in range(checked + 1, newest + 1):
-            _check(source, lake, read_cut(source.store, source.paths, CycleNumber(actual)))
+            _check(source, lake, read_cut(source.lake, CycleNumber(actual)))
         checked = newest
-        assert read_cut(source.store, source.paths, newest).position == source.chain.end
+        assert read_cut(source.lake, newest).position == source.chain.end
     # Twice to three times as many are usual, at eight places; fewer than one in each round would be another test.
     assert lake.crashes.total() > rounds, lake.crashes
     assert len(lake.crashes) >= 7, lake.crashes
     assert zombies > 0
-    assert set(read_cut(source.store, source.paths, newest).tables) == {t.version.table for t in tables}
+    assert set(read_cut(source.lake, newest).tables) == {t.version.table for t in tables}
 
 
 @pytest.mark.spark

@@ -84,7 +84,7 @@ def test_a_reading_of_a_zombie_that_slept_through_retention_is_not_read(drained:
     assert zombie.returncode == 3, err
     assert json.loads(out.splitlines()[-1])["error"] == "FencedError"
     opened = drained.chain()
-    names = opened.store.list(opened.paths.manifests(opened.incarnation))
+    names = opened.lake.store.list(opened.lake.paths.manifests(opened.incarnation))
     late = {int(name[-25:-5]) for name in names} - {0, kept.number, *range(first, opened.next_number)}
     assert len(late) == 1
     assert kept.number < min(late) < first

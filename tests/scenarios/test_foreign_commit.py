@@ -24,7 +24,7 @@ from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.crashing_delta import Crash
 from tests.fix_postgres import Database
 from tests.foreign_commits import NAMES, begun, foreign_commit, place, write
@@ -114,7 +114,7 @@ def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(
     done: list[str] = []
     lock, log = (
         threading.Lock(),
-        Path(source.paths.url(source.paths.history(TableName("app", "deleted")))) / "_delta_log",
+        Path(source.lake.url(source.lake.paths.history(TableName("app", "deleted")))) / "_delta_log",
     )
 
     def pass_by(name: str) -> None:
@@ -200,7 +200,7 @@ def commit_as_ours(spark: SparkSession, source: SimulatedSource, config: Config,
     table = TableName("app", "deleted")
     rows = open_lake(spark, config).table(SOURCE, table, hidden=True).limit(2)
     message = {"txnAppId": f"lakeproof/{SOURCE}/1/current/{table.key}", "txnVersion": str(cycle)}
-    rows.write.format("delta").options(**message).mode("append").save(source.paths.url(source.paths.current(table)))
+    rows.write.format("delta").options(**message).mode("append").save(source.lake.url(source.lake.paths.current(table)))
 
 
 @pytest.mark.full
@@ -245,10 +245,13 @@ def test_foreign_rows_under_a_real_server(database: Database, tmp_path: Path, sp
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
     assert prove(config, "shop", None, spark).equal
-    paths = LakePaths(config.lake, "shop")
-    current, history = (paths.current(TableName("public", "cut")), paths.history(TableName("public", "invented")))
-    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id = 3", f"delta.{quoted(paths.url(current))}")
-    foreign_commit(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE", f"delta.{quoted(paths.url(history))}")
+    lake = SourceLake.open(config.lake, "shop")
+    current, history = (
+        lake.paths.current(TableName("public", "cut")),
+        lake.paths.history(TableName("public", "invented")),
+    )
+    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id = 3", f"delta.{quoted(lake.url(current))}")
+    foreign_commit(spark, "INSERT INTO THE_TABLE SELECT * FROM THE_TABLE", f"delta.{quoted(lake.url(history))}")
     for name in names:
         database.execute(SQL("UPDATE {} SET v = 'w' WHERE id < 9").format(Identifier(name)))
 

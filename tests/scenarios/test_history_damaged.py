@@ -18,8 +18,7 @@ from lakeproof.events import silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -52,7 +51,7 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     database.execute(f"CREATE PUBLICATION pub FOR TABLE {', '.join(_TABLES)}")
     source = database.source(buckets=4, retention=RetentionConfig(small_files=2))
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
-    paths = LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     bootstrap(config, "shop")
     into_the_lake(config, spark)
     for name in _TABLES:
@@ -68,7 +67,7 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     assert whole.lake is not None
     assert {t.name: p.status for t, p in whole.lake.histories.items()} == dict.fromkeys(_TABLES, "equal")
 
-    folders = {name: Path(paths.url(paths.history(_table(name)))) for name in _TABLES}
+    folders = {name: Path(lake.url(lake.paths.history(_table(name)))) for name in _TABLES}
     alter(data_files(folders["altered"])[-1], _wrong)
     alter(data_files(folders["bag"])[-1], _wrong)
     alter(data_files(folders["doubled"])[-1], _twice)
@@ -79,11 +78,11 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     assert damaged.lake is not None
     actual = {t.name: p.status for t, p in damaged.lake.histories.items()}
     assert actual == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"changed": "equal"}
-    recorded = read_proved(open_store(config.lake), paths)
+    recorded = read_proved(lake)
     assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == actual
 
-    before = newest_cut(open_store(config.lake), paths)
+    before = newest_cut(lake)
     for name in ("altered", "doubled", "lost", "bag"):
         with pytest.raises(LakeError, match="from a history that is damaged"):
             maintain(config, "shop", spark, silent, MaintenanceRequest(rebuild=[_table(name)]))
-    assert newest_cut(open_store(config.lake), paths) == before
+    assert newest_cut(lake) == before

@@ -33,7 +33,7 @@ AGES_S = 1e9
 
 
 def _cut(source: SimulatedSource) -> Cut:
-    cut = newest_cut(source.store, source.paths)
+    cut = newest_cut(source.lake)
     assert cut is not None
     return cut
 
@@ -58,7 +58,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     run_compact(spark, config)
     changed("b")
     run_compact(spark, config)
-    histories = {t: Path(source.paths.url(source.paths.history(t))) for t in (GOOD, GONE, RESTORED)}
+    histories = {t: Path(source.lake.url(source.lake.paths.history(t))) for t in (GOOD, GONE, RESTORED)}
     kept = {table: data_files(histories[table])[-1] for table in (GONE, RESTORED)}
     whole = {table: place.read_bytes() for table, place in kept.items()}
     for place in kept.values():
@@ -91,5 +91,5 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     cut = _cut(source)
     assert {t for t, position in cut.tables.items() if position.history_low is not None} == {GONE}
     for table, position in cut.tables.items():
-        assert check_history(spark, source.paths, table, position).status == "equal"
+        assert check_history(spark, source.lake, table, position).status == "equal"
     assert maintain(config, SOURCE, spark, silent).damaged == {}

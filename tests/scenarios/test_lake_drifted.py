@@ -176,14 +176,14 @@ def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
         run_compact(spark, config)
     _changed(source)
     run_compact(spark, config)
-    cut = newest_cut(source.store, source.paths)
+    cut = newest_cut(source.lake)
     assert cut is not None
     held = {t.name: h.reason for t, h in cut.held.items()}
     assert held.keys() == set(names) - GOOD, held
     assert held["null key"] == NULL_KEY
     for table, position in cut.tables.items():
-        places = (source.paths.history(table), source.paths.current(table))
-        actual = tuple(newest_version(source.paths.url(place)) for place in places)
+        places = (source.lake.paths.history(table), source.lake.paths.current(table))
+        actual = tuple(newest_version(source.lake.url(place)) for place in places)
         assert actual == (position.history_version, position.current_version), table
     check(spark, config, source, sorted(GOOD & set(names)))
     if road == "memory":

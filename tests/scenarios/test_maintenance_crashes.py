@@ -83,10 +83,10 @@ def test_an_interrupted_maintenance_is_made_good(
         maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
         _compact_and_maintain(spark, config)
         place = f"after {step}, seed {SEED}"
-        assert newest_number(source.store, source.paths.intents) == newest_number(source.store, source.paths.cuts), (
-            place
-        )
-        verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation))
+        assert newest_number(source.lake.store, source.lake.paths.intents) == newest_number(
+            source.lake.store, source.lake.paths.cuts
+        ), place
+        verify_chain(Chain.open(source.lake, source.chain.incarnation))
         check(spark, config, source, list(TABLES))
         position = Lsn(source.lsn)
         actual = lakeproof.as_of(spark, config, position)

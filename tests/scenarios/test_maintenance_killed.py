@@ -109,10 +109,10 @@ class Kept:
         while not self.has_work():
             # Chance left a table, a view or the landing almost as it was.
             self.go_on(4)
-        numbers = cut_numbers(self.source.store, self.source.paths)
+        numbers = cut_numbers(self.source.lake)
         # The last of these is followed by the newest one now.
         for number in numbers[:-1]:
-            _backdate(self.source.store.url(self.source.paths.cut(number)))
+            _backdate(self.source.lake.store.url(self.source.lake.paths.cut(number)))
         self.pinned = numbers[-2]
         self.rows = self.rows_at(self.pinned)
 
@@ -140,11 +140,13 @@ class Kept:
     def check(self) -> None:
         """The lake is the source's, the pinned cut and the view are what they were, nothing is left to do."""
         source: SimulatedSource = self.source
-        assert newest_number(source.store, source.paths.intents) == newest_number(source.store, source.paths.cuts)
+        assert newest_number(source.lake.store, source.lake.paths.intents) == newest_number(
+            source.lake.store, source.lake.paths.cuts
+        )
         check(self.spark, self.config, source, list(TABLES))
         assert self.rows_at(self.pinned) == self.rows
-        assert cut_numbers(source.store, source.paths)[0] == self.pinned
-        verify_chain(Chain.open(source.store, source.paths, source.chain.incarnation))
+        assert cut_numbers(source.lake)[0] == self.pinned
+        verify_chain(Chain.open(source.lake, source.chain.incarnation))
         again = maintenance_plan(self.config, SOURCE)
         # The lease of a run that has ended goes with the next one's cuts.
         left = {of for of, freed in again.freed.items() if freed.files} - {"cuts"}
@@ -154,9 +156,9 @@ class Kept:
 
     def check_view(self) -> None:
         """The view is its query's answer."""
-        view = newest_view_cut(self.source.store, VIEW)
+        view = newest_view_cut(self.source.lake.store, VIEW)
         assert view is not None
-        path = self.source.store.url(LakePaths.view(VIEW))
+        path = self.source.lake.store.url(LakePaths.view(VIEW))
         stored = self.spark.read.format("delta").option("versionAsOf", view.delta_version).load(path)
         lines = open_lake(self.spark, self.config).table(SOURCE, LINES)
         expected = Counter(row[0] for row in lines.select("note").collect())
@@ -207,4 +209,4 @@ def test_maintenance_killed_at_any_moment_ends_equal(spark: SparkSession, tmp_pa
     maintain(lake.config, SOURCE, spark, silent)
     run_compact(spark, lake.config)
     lake.check()
-    assert read_cut(lake.source.store, lake.source.paths, lake.pinned).number == lake.pinned
+    assert read_cut(lake.source.lake, lake.pinned).number == lake.pinned

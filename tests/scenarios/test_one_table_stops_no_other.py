@@ -29,7 +29,7 @@ from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.foreign_commits import begun, write
 from tests.lake_steps import check, make_config, run_compact
 from tests.maintain_steps import MUCH_LATER, policy
@@ -62,9 +62,9 @@ def damage(folder: str) -> None:
 
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes each table."""
-    cut, paths = newest(spark, config), LakePaths(config.lake, SOURCE)
+    cut, lake = newest(spark, config), SourceLake.open(config.lake, SOURCE)
     for table, position in cut.tables.items():
-        history = read_layer(spark, paths, table, position, "history")
+        history = read_layer(spark, lake, table, position, "history")
         rows = replayed(spark, in_lake(position.version), history, completing(position, history))
         assert rows_of(rows, position.version) == source.state_at(cut.position)[table], table
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark:
     """The copy's first attempt reads what is there, the second does not; `--rebuild` needs history alone."""
     source, config = begun(tmp_path, NAMES)
     run_compact(spark, config)
-    damage(source.paths.url(source.paths.current(BAD_TABLE)))
+    damage(source.lake.url(source.lake.paths.current(BAD_TABLE)))
     write(source, range(10, 20))
     run_compact(spark, config)
     assert set(held(spark, config)) == {BAD}
@@ -92,9 +92,9 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark:
     run_compact(spark, config)
     check(spark, config, source, list(NAMES))
     replays(spark, config, source)
-    assert list(Path(source.paths.url(source.paths.attempts)).iterdir()) == []
+    assert list(Path(source.lake.url(source.lake.paths.attempts)).iterdir()) == []
 
-    damage(source.paths.url(source.paths.current(BAD_TABLE)))
+    damage(source.lake.url(source.lake.paths.current(BAD_TABLE)))
     source.snapshot([BAD])
     write(source, range(40, 50))
     run_compact(spark, config)
@@ -114,7 +114,7 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     run_compact(spark, config)
     write(source, range(10, 20))
     run_compact(spark, config)
-    damage(source.paths.url(source.paths.history(BAD_TABLE)))
+    damage(source.lake.url(source.lake.paths.history(BAD_TABLE)))
     done = maintain(config, SOURCE, spark, silent)
     assert [table.name for table in done.optimized] == [GOOD]
     assert set(held(spark, config)) == {BAD}
@@ -259,7 +259,7 @@ def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> N
     """The reason is one line, without a Java stack; maintenance leaves the table as it is."""
     source, config = begun(tmp_path, NAMES)
     run_compact(spark, config)
-    log = Path(source.paths.url(source.paths.current(BAD_TABLE))) / "_delta_log"
+    log = Path(source.lake.url(source.lake.paths.current(BAD_TABLE))) / "_delta_log"
     for file in log.glob("*.crc"):
         file.unlink()
     (log / f"{0:020d}.json").write_bytes(b"")

@@ -29,7 +29,7 @@ from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.view_cuts import newest_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.crashing_delta import Crash
 from tests.lake_steps import check, run_compact
 from tests.lake_workload import insert_random_row, make_tables, run_transactions
@@ -87,7 +87,7 @@ def test_a_cycle_recovers_from_any_power_cut(spark: SparkSession, tmp_path: Path
 
 def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Path) -> None:
     """Go on there with all that the source has sent: tables, history and view are right, and nothing is held."""
-    shutil.copytree(source.lake / SOURCE / "landing", lake / SOURCE / "landing", dirs_exist_ok=True)
+    shutil.copytree(source.folder / SOURCE / "landing", lake / SOURCE / "landing", dirs_exist_ok=True)
     config = configured(lake, sql)
     run_compact(spark, config)
     held = open_lake(spark, config).cuts[SOURCE].held
@@ -101,15 +101,15 @@ def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Pat
 
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes the table that did not change its schema; the other one has each change once."""
-    paths, cut = LakePaths(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
+    lake, cut = SourceLake.open(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
     position = cut.tables[TableName("app", OTHER)]
-    history = read_layer(spark, paths, TableName("app", OTHER), position, "history")
+    history = read_layer(spark, lake, TableName("app", OTHER), position, "history")
     rows = replayed(spark, in_lake(position.version), history, completing(position, history))
     assert rows_of(rows, position.version) == source.state_at(cut.position)[TableName("app", OTHER)]
-    history = read_layer(spark, paths, TableName("app", ALTERED), cut.tables[TableName("app", ALTERED)], "history")
+    history = read_layer(spark, lake, TableName("app", ALTERED), cut.tables[TableName("app", ALTERED)], "history")
     ordinals = [r[0] for r in history.select("_lp_ord").collect()]
     assert len(ordinals) == len(set(ordinals))
-    changes = spark.read.format("delta").load(paths.url(paths.schema_history)).select("cycle", "table").collect()
+    changes = spark.read.format("delta").load(lake.url(lake.paths.schema_history)).select("cycle", "table").collect()
     assert len(changes) == len(set(changes)) == 1
 
 
@@ -118,7 +118,7 @@ def _check_view(spark: SparkSession, config: Config) -> None:
     newest = newest_cut(open_store(config.lake), "counted")
     assert newest is not None
     view = spark.read.format("delta").option("versionAsOf", newest.delta_version)
-    actual = view.load(view_path(config.lake, "counted")).select("a", "n").collect()
+    actual = view.load(view_path(open_store(config.lake), "counted")).select("a", "n").collect()
     assert Counter({r["a"]: r["n"] for r in actual}) == Counter(r["a"] for r in rows)
     assert len(actual) == len({r["a"] for r in rows})
 
@@ -160,6 +160,6 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
     check(spark, config, source, [ALTERED, OTHER])
     cut = open_lake(spark, config).cuts[SOURCE]
     for table, position in cut.tables.items():
-        history = read_layer(spark, source.paths, table, position, "history")
+        history = read_layer(spark, source.lake, table, position, "history")
         rows = replayed(spark, in_lake(position.version), history, completing(position, history))
         assert rows_of(rows, position.version) == source.state_at(cut.position)[table]

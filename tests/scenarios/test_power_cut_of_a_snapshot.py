@@ -19,8 +19,8 @@ from lakeproof.landing.chain import verify_chain
 from lakeproof.landing.reader import verify
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, read_end, read_request, read_snapshot, snapshot_folders
-from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_drain import SOURCE, Drained
 from tests.power_cut import PowerCut, State
 from tests.snapshot_rows import copied_and_landed
@@ -73,7 +73,7 @@ def _back(drained: Drained, state: State, tmp_path: Path) -> Drained:
 
 
 def _has_record(state: State) -> bool:
-    return bool(state.tree().get(f"lake/{LakePaths('', SOURCE).incarnation_record(ONE)}"))
+    return bool(state.tree().get(f"lake/{LakePaths(SOURCE).incarnation_record(ONE)}"))
 
 
 def _config(shop: Drained) -> Config:
@@ -85,15 +85,15 @@ def _config(shop: Drained) -> Config:
 
 def _check(shop: Drained, *, whole: bool) -> None:
     """Every document can be read, and every chunk that one names is what was written."""
-    store, paths = open_store(shop.lake), LakePaths(str(shop.lake), SOURCE)
-    for folder in snapshot_folders(store, paths, ONE):
-        read_request(store, paths, folder)
-        read_end(store, paths, folder)
-        if not store.exists(f"{folder}/snapshot-000000.json"):
+    lake = SourceLake.open(str(shop.lake), SOURCE)
+    for folder in snapshot_folders(lake, ONE):
+        read_request(lake, folder)
+        read_end(lake, folder)
+        if not lake.store.exists(f"{folder}/snapshot-000000.json"):
             continue
-        for table in read_snapshot(store, paths, folder).tables.values():
+        for table in read_snapshot(lake, folder).tables.values():
             for chunk in table.chunks:
-                verify(store, f"{folder}/{chunk.path}", "chunk", chunk.bytes, chunk.sha256)
+                verify(lake.store, f"{folder}/{chunk.path}", "chunk", chunk.bytes, chunk.sha256)
     if whole:
-        assert finished_tables(store, paths, ONE).keys() == {ITEMS, LOG}
+        assert finished_tables(lake, ONE).keys() == {ITEMS, LOG}
         assert copied_and_landed(shop, ITEMS) == shop.source_rows(ITEMS)

@@ -14,7 +14,7 @@ from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from lakeproof.proof.result import TableProof
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database
 
@@ -37,8 +37,8 @@ def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path
         "CREATE PUBLICATION pub FOR TABLE t WITH (publish = 'insert, update, delete')",
     )
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=4)})
-    paths = LakePaths(config.lake, "shop")
-    current = Path(paths.url(paths.current(_T)))
+    lake = SourceLake.open(config.lake, "shop")
+    current = Path(lake.url(lake.paths.current(_T)))
 
     def proven(*, repair: bool = False) -> TableProof:
         return prove(config, "shop", None, spark, request=ProofRequest(repair=repair)).tables[_T]

@@ -15,7 +15,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.lake.columns import quoted
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from tests.lake_cuts import cut_of
@@ -46,9 +46,9 @@ def test_a_schema_that_is_refused_is_tried_once(database: Database, tmp_path: Pa
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
     into_the_lake(config, spark)
-    paths = LakePaths(config.lake, "shop")
+    lake = SourceLake.open(config.lake, "shop")
     for statement in _STRAYS:
-        spark.newSession().sql(statement.format(f"delta.{quoted(paths.url(paths.current(A)))}"))
+        spark.newSession().sql(statement.format(f"delta.{quoted(lake.url(lake.paths.current(A)))}"))
     database.execute("UPDATE a SET v = 0 WHERE id = 1", "UPDATE good SET v = 0 WHERE id = 1")
     into_the_lake(config, spark)
     bootstrap(config, "shop", [A])

@@ -32,8 +32,7 @@ from lakeproof.snapshot.folder import (
     snapshot_folders,
 )
 from lakeproof.snapshot.run import SnapshotReport
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.snapshot_process import start_bootstrap
 from tests.snapshot_rows import copied_and_landed
@@ -101,9 +100,9 @@ def test_killed_at_random_the_next_run_copies_what_is_missing(shop: Drained, see
         for _ in range(chance.randint(1, 3)):
             _kill_one(shop, chance)
             _all_visible_is_whole(shop)
-        store, paths = open_store(shop.lake), _paths(shop)
-        finished = finished_tables(store, paths, ONE) if shop.lake.exists() else {}
-        missing = missing_tables(store, paths, ONE, finished) if finished else set()
+        lake = _lake(shop)
+        finished = finished_tables(lake, ONE) if shop.lake.exists() else {}
+        missing = missing_tables(lake, ONE, finished) if finished else set()
         report = bootstrap(_config(shop), SOURCE)
     if report.kept:
         # A whole snapshot may have been followed by one that was killed: then what that one had not come to is missing.
@@ -151,7 +150,7 @@ def test_asked_for_by_name_or_again_finished_tables_are_copied_too(shop: Drained
     stop = Stop()
     with pytest.raises(TransientError):
         bootstrap(_config(shop), SOURCE, None, _at("bootstrap.table", stop.request), stop)
-    finished = set(finished_tables(open_store(shop.lake), _paths(shop), ONE))
+    finished = set(finished_tables(_lake(shop), ONE))
     assert finished
     assert bootstrap(_config(shop), SOURCE, sorted(finished)).tables.keys() == finished
     assert bootstrap(_config(shop), SOURCE, again=True).tables.keys() == set(TABLES)
@@ -162,8 +161,8 @@ def test_two_at_a_time_the_second_names_the_first(shop: Drained) -> None:
     """The second run is refused before it makes anything, and succeeds once the first is done."""
     process = start_bootstrap(_config(shop), "snapshot.before_end@hang:300")
     try:
-        store, paths = open_store(shop.lake), _paths(shop)
-        wait_until(lambda: finished_tables(store, paths, ONE).keys() == set(TABLES), timeout_s=120)
+        lake = _lake(shop)
+        wait_until(lambda: finished_tables(lake, ONE).keys() == set(TABLES), timeout_s=120)
         files = sorted(shop.lake.rglob("*"))
         with pytest.raises(TransientError, match=f"another snapshot is being copied, by process {process.pid} on "):
             bootstrap(_config(shop), SOURCE)
@@ -182,37 +181,37 @@ def _at(kind: str, act: Any) -> Any:
     return report
 
 
-def _paths(shop: Drained) -> LakePaths:
-    return LakePaths(str(shop.lake), SOURCE)
+def _lake(shop: Drained) -> SourceLake:
+    return shop.source_lake
 
 
 def _all_visible_is_whole(shop: Drained) -> None:
     """Each table that counts has every file that is named, with as many rows."""
-    store, paths = open_store(shop.lake), _paths(shop)
-    for actual in finished_tables(store, paths, ONE).values():
+    lake = _lake(shop)
+    for actual in finished_tables(lake, ONE).values():
         for chunk in actual.table.chunks:
-            assert pq.read_metadata(paths.url(f"{actual.key}/{chunk.path}")).num_rows == chunk.rows
+            assert pq.read_metadata(lake.url(f"{actual.key}/{chunk.path}")).num_rows == chunk.rows
 
 
 def _no_file_is_left_over(shop: Drained) -> None:
-    store, paths = open_store(shop.lake), _paths(shop)
-    whole = [f for f in snapshot_folders(store, paths, ONE) if store.exists(part_key(f, 0))]
+    lake = _lake(shop)
+    whole = [f for f in snapshot_folders(lake, ONE) if lake.store.exists(part_key(f, 0))]
     named = {
-        paths.url(f"{folder}/{chunk.path}")
+        lake.url(f"{folder}/{chunk.path}")
         for folder in whole
-        for table in read_snapshot(store, paths, folder).tables.values()
+        for table in read_snapshot(lake, folder).tables.values()
         for chunk in table.chunks
     }
     assert {str(path) for path in (shop.lake / SOURCE / "snapshots").rglob("*.parquet")} == named
 
 
 def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
-    store, paths = open_store(shop.lake), _paths(shop)
+    lake = _lake(shop)
     wait_until(lambda: shop.database.slots() == {shop.slot})
-    finished = finished_tables(store, paths, ONE)
+    finished = finished_tables(lake, ONE)
     assert finished.keys() == set(TABLES)
-    assert missing_tables(store, paths, ONE, finished) == set()
-    assert all(read_end(store, paths, folder) for folder in snapshot_folders(store, paths, ONE))
+    assert missing_tables(lake, ONE, finished) == set()
+    assert all(read_end(lake, folder) for folder in snapshot_folders(lake, ONE))
     assert {t: finished[t].consistent_point for t in report.tables} == {
         t: copied.consistent_point for t, copied in report.tables.items()
     }

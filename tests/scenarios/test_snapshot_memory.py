@@ -10,8 +10,7 @@ import pytest
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_process import start_bootstrap
 
@@ -37,8 +36,8 @@ def test_the_peak_does_not_grow_with_the_table(drained: Drained, rows: int) -> N
         time.sleep(0.02)
     process.join()
     assert process.exitcode == 0
-    store, paths = open_store(drained.lake), LakePaths(str(drained.lake), SOURCE)
-    assert finished_tables(store, paths, Incarnation(1))[TableName("public", "t")].table.rows == rows
+    lake = SourceLake.open(str(drained.lake), SOURCE)
+    assert finished_tables(lake, Incarnation(1))[TableName("public", "t")].table.rows == rows
     assert peak - first < GROWTH_BYTES_MAX
 
 

@@ -26,8 +26,7 @@ from lakeproof.drain.until import Until
 from lakeproof.lake.cycle import steps as cycle
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import snapshot_folders
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from tests.edges.created_table_cases import CASES, do
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -74,7 +73,7 @@ def proven(config: Config, spark: SparkSession) -> dict[str, str]:
 
 def copies(config: Config) -> int:
     """Return the number of snapshots."""
-    return len(snapshot_folders(open_store(config.lake), LakePaths(config.lake, "shop"), Incarnation(1)))
+    return len(snapshot_folders(SourceLake.open(config.lake, "shop"), Incarnation(1)))
 
 
 @pytest.mark.parametrize(

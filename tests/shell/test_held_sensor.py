@@ -19,8 +19,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build
 from orchestration.sensors import held_sensor
 from resources import Settings
@@ -117,7 +116,7 @@ def test_held_and_new_tables_are_copied_and_equal_again(
         database.execute("ALTER PUBLICATION pub DROP TABLE retyped")
         into_the_lake(config, spark)
         assert not recopy(config, "shop", later).due, "a copy of it would refuse, and so copy nothing"
-        cut = newest_cut(open_store(config.lake), LakePaths(config.lake, "shop"))
+        cut = newest_cut(SourceLake.open(config.lake, "shop"))
         assert cut is not None
         way_out = cut.held[RETYPED].way_out
         assert way_out is WayOut.PUBLISH_THEN_SNAPSHOT, "what held it first can't be mended so"

@@ -6,7 +6,6 @@ What is decided from that, case by case, is in `test_schedules.py` and `test_cop
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import dagster as dg
 import pytest
 
 from lakeproof.config.load import load
-from lakeproof.storage import paths as lake_paths
+from lakeproof.storage.paths import LakePaths
 from orchestration import runs
 from orchestration.build import build
 from orchestration.policies import run as run_policy
@@ -98,12 +97,12 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
 def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody who may read the lake's folder can take it; the run goes on, and says so."""
     monkeypatch.setattr(run_lock, "_ATTEMPT_S", 0.1)
-    place = lake_paths.run_lock(str(tmp_path), JOB)
+    place = tmp_path / LakePaths.run_lock(JOB)
     place.parent.mkdir()
     with place.open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
         run_lock.hold_run_lock(str(tmp_path), JOB)
-        assert place not in run_lock._held
+        assert str(place) not in run_lock._held
     run_lock.hold_run_lock(str(tmp_path), JOB)
     assert run_lock.has_live_process(str(tmp_path), JOB) is True
-    os.close(run_lock._held.pop(place))
+    run_lock._held.pop(str(place)).release()

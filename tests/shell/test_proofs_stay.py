@@ -106,7 +106,7 @@ def test_a_red_proof_stays_red_until_a_proof_is_green(
         database.execute("UPDATE orders SET amount = 5000 WHERE id = 3")
         _compact(config, running.instance)
         assert _colours(running) == _GREEN
-        current = Path(config.lake) / LakePaths(config.lake, "shop").current(_ORDERS)
+        current = Path(config.lake) / LakePaths("shop").current(_ORDERS)
         alter(data_files(current)[0], _other_amounts)
         assert running.launch("shop_verification").is_success
         red = _colours(running)

@@ -15,9 +15,7 @@ import pytest
 from lakeproof.config.load import load
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, part_key, read_snapshot, snapshot_folders
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build
 from tests.fix_drain import wait_until
 from tests.fix_postgres import Database
@@ -51,11 +49,11 @@ class Location:
 
     def finished(self) -> set[TableName]:
         """The tables that count."""
-        return set(finished_tables(*self.places(), ONE))
+        return set(finished_tables(self.places(), ONE))
 
-    def places(self) -> tuple[Store, LakePaths]:
+    def places(self) -> SourceLake:
         lake = str(self.path.parent / "lake")
-        return open_store(lake), LakePaths(lake, "shop")
+        return SourceLake.open(lake, "shop")
 
 
 @pytest.fixture
@@ -96,11 +94,11 @@ def test_a_run_is_of_exactly_the_chosen_tables(location: Location) -> None:
 def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Location) -> None:
     """Ending a run raises in its main thread, wherever that is: no slot, no file too many, finished tables count."""
     location.slow(800_000)
-    store, paths = location.places()
+    lake = location.places()
     small = TableName("public", "small")
 
     def end() -> None:
-        wait_until(lambda: small in finished_tables(store, paths, ONE), 60)
+        wait_until(lambda: small in finished_tables(lake, ONE), 60)
         os.kill(os.getpid(), signal.SIGINT)
 
     ending = threading.Thread(target=end)
@@ -111,10 +109,10 @@ def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Locat
     assert small in location.finished()
     assert TableName("public", "big") not in location.finished()
     named = {
-        paths.url(f"{folder}/{chunk.path}")
-        for folder in snapshot_folders(store, paths, ONE)
-        if store.exists(part_key(folder, 0))
-        for table in read_snapshot(store, paths, folder).tables.values()
+        lake.url(f"{folder}/{chunk.path}")
+        for folder in snapshot_folders(lake, ONE)
+        if lake.store.exists(part_key(folder, 0))
+        for table in read_snapshot(lake, folder).tables.values()
         for chunk in table.chunks
     }
     assert {str(file) for file in (location.path.parent / "lake").rglob("*.parquet")} == named

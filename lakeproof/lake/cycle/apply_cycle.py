@@ -17,6 +17,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
@@ -131,7 +132,7 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
         if piece.file.table in files:
             files[piece.file.table].append(piece)
     keys = {i.snapshot for i in intent.tables.values() if i.snapshot is not None}
-    snapshots = {key: read_snapshot(lease.store, lease.paths, key) for key in keys}
+    snapshots = {key: read_snapshot(lease.lake, key) for key in keys}
     tasks = []
     for table, table_intent in intent.tables.items():
         entry = None
@@ -256,10 +257,10 @@ def _write_verified(session: SparkSession, context: CycleContext, task: TableTas
         return commit_schema_change(session, context, task, change)
     pieces, entry = task.files, task.entry
     if entry is not None:
-        store, paths = context.lease.store, context.lease.paths
+        lake = context.lease.lake
         for chunk in entry.table.chunks:
             key = f"{entry.key}/{chunk.path}"
-            verify(store, key, f"snapshot file {paths.url(key)}", chunk.bytes, chunk.sha256)
+            verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
         pieces = files_since(context.chain, task.table, entry, context.intent.end_lsn)
     for piece in pieces:
         verify_file(context.chain, piece.file)
@@ -279,16 +280,16 @@ def _versions_before(
     context: CycleContext, previous: Cut | None, written: Mapping[TableName, TableResult], *, schemas: bool
 ) -> dict[str, int]:
     """Return the last durable version of each Delta table that the cycle wrote, by its place."""
-    paths = context.lease.paths
+    lake = context.lease.lake
     tables_before = {} if previous is None else previous.tables
     versions = {}
     for table, result in written.items():
         if result.touched:
             before = tables_before.get(table)
-            versions[paths.url(paths.history(table))] = NO_VERSION if before is None else before.history_version
-            versions[paths.url(paths.current(table))] = NO_VERSION if before is None else before.current_version
+            versions[lake.url(lake.paths.history(table))] = NO_VERSION if before is None else before.history_version
+            versions[lake.url(lake.paths.current(table))] = NO_VERSION if before is None else before.current_version
     if schemas:
-        versions[paths.url(paths.schema_history)] = recorded_before(paths, context.intent)
+        versions[lake.url(lake.paths.schema_history)] = recorded_before(lake, context.intent)
     return versions
 
 
@@ -345,7 +346,7 @@ def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
             if manifest.end_lsn > intent.end_lsn:
                 files = slices(context.chain, intent.start_lsn, intent.end_lsn)
                 partly = [s for s in files if s.number == manifest.number]
-                with suppress(OSError, pa.ArrowException):
+                with suppress(OSError, LakeError, pa.ArrowException):
                     last = last_commit(partly, intent.start_lsn, intent.end_lsn)
             times += [] if last is None else [last]
     return text_of(max(times)) if times else None

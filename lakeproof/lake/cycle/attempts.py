@@ -69,11 +69,11 @@ def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attem
     """Return the earlier attempts in this cycle, oldest first; those of cycles that have ended are removed."""
     attempts: dict[TableName, list[Attempt]] = {}
     prefix = f"{intent.number:012d}-"
-    for key in lease.store.list(lease.paths.attempts):
+    for key in lease.lake.store.list(lease.lake.paths.attempts):
         if not key.rpartition("/")[2].startswith(prefix):
-            lease.store.delete(key)
+            lease.lake.store.delete(key)
             continue
-        f = read_document(lease.store.get(key), ATTEMPT_FORMAT, lease.paths.url(key))
+        f = read_document(lease.lake.store.get(key), ATTEMPT_FORMAT, lease.lake.url(key))
         table = TableName.from_key(f.text("table"))
         failure = [None if f.value(name) is None else f.text(name) for name in ("reason", "unreadable")]
         attempt = Attempt(key, intent.number, table, f.count("number"), f.text("writer"), *failure)
@@ -85,9 +85,11 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
     """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
     digest = sha256(table.key.encode()).hexdigest()[:16]
-    attempt = Attempt(lease.paths.attempt(intent.number, digest, number), intent.number, table, number, lease.writer)
+    attempt = Attempt(
+        lease.lake.paths.attempt(intent.number, digest, number), intent.number, table, number, lease.writer
+    )
     try:
-        lease.store.put_if_absent(attempt.key, attempt.to_bytes())
+        lease.lake.store.put_if_absent(attempt.key, attempt.to_bytes())
     except AlreadyExistsError:
         raise TransientError(str(table), "another process is writing it", "nothing is lost; try again") from None
     return attempt
@@ -96,14 +98,14 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
 def _failed(lease: Lease, attempt: Attempt, reason: str, unreadable: str | None) -> Attempt:
     """Record how the attempt failed, durably."""
     ended = replace(attempt, reason=reason, unreadable=unreadable)
-    lease.store.put(attempt.key, ended.to_bytes())
+    lease.lake.store.put(attempt.key, ended.to_bytes())
     return ended
 
 
 def _forget(lease: Lease, attempts: Iterable[Attempt]) -> None:
     """Take back attempts that were counted."""
     for attempt in attempts:
-        lease.store.delete(attempt.key)
+        lease.lake.store.delete(attempt.key)
 
 
 class AttemptsError(TableHeldError):

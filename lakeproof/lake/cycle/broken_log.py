@@ -1,6 +1,7 @@
 """Goes on in a Delta table whose log can't be read: begins it again with a state without rows, above all that a cut names.
 
-Taking commits that no cut names out of a sound log does not belong here but in `lakeproof.lake.delta.unnamed_commits`.
+Taking commits that no cut names out of a sound log does not belong here but in `lakeproof.lake.delta.unnamed_commits`,
+nor do the files of a log (`lakeproof.lake.delta.log_restart`).
 
     V-1 ── (V is damaged, or gone) ── V+1: a checkpoint without rows ── what a snapshot brings
 
@@ -10,24 +11,19 @@ it reads what it was. A checkpoint needs nothing of the log before it, and Delta
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.lost_history import can_be_read
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.jvm import Jvm, forget
-from lakeproof.lake.delta.log import LOG, LogGapError, commit_file, read_actions
-from lakeproof.lake.delta.unnamed_commits import remove_above
+from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
 from lakeproof.lake.fold.table_state import empty_rows
 from lakeproof.lake.rows.columns import pick
@@ -54,12 +50,12 @@ def on_sound_logs(session: SparkSession, context: CycleContext, task: TableTask)
 
     Nothing is synced here: the cycle syncs what is above the cut's versions before the next cut names it.
     """
-    cut_table, paths = task.before, context.lease.paths
+    cut_table, lake = task.before, context.lease.lake
     if task.entry is None or cut_table is None:
         return task
-    current, history = paths.url(paths.current(task.table)), paths.url(paths.history(task.table))
+    current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
     if task.history_lost and not is_broken(history, cut_table.history_version):
-        task = replace(task, history_lost=not can_be_read(session, paths, task.table, cut_table))
+        task = replace(task, history_lost=not can_be_read(session, lake, task.table, cut_table))
     if is_broken(current, cut_table.current_version):
         cut_table = replace(
             cut_table,
@@ -79,27 +75,13 @@ def _begin_again(  # noqa: PLR0917  whose table, and which of its two it is
     session: SparkSession, context: CycleContext, task: TableTask, layer: str, path: str, version: int
 ) -> int:
     """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
-    log, following = Path(path) / LOG, version + 1
+    following = version + 1
     context.lease.check()
-    log.mkdir(parents=True, exist_ok=True)
-    remove_above(path, version)
-    # Delta reads an emptied file as a commit of nothing. Without the file, older cuts give an error, never other rows.
-    for file in sorted(log.glob("[0-9]*.json")):
-        try:
-            read_actions(file)
-        except LogGapError:
-            file.unlink()
+    remove_unreadable(path, version)
     note = context.commit_info(layer, task.table).user_metadata
     with TemporaryDirectory(prefix="lakeproof-log-") as place:
         _make(session, place, in_lake(task.version), layer, note)
-        new_log = Path(place) / LOG
-        shutil.copyfile(new_log / f"{0:020d}.checkpoint.parquet", log / f"{following:020d}.checkpoint.parquet")
-        failpoint("cycle.after_checkpoint")
-        size = json.loads((new_log / "_last_checkpoint").read_bytes())["size"]
-        (log / "._last_checkpoint.crc").unlink(missing_ok=True)
-        (log / "_last_checkpoint").write_text(json.dumps({"version": following, "size": size}), encoding="utf-8")
-        shutil.copyfile(commit_file(place, 0), commit_file(path, following))
-        failpoint("cycle.after_log_begun")
+        begin_at(path, following, place)
         forget(session, place)
     forget(session, path)
     return following

@@ -31,9 +31,9 @@ def prepare_current(
 
     Raises DriftedError if the table does not have the rows that the changes presuppose.
     """
-    paths = context.lease.paths
+    lake = context.lease.lake
     request = CommitRequest(
-        paths.url(paths.current(task.table)),
+        lake.url(lake.paths.current(task.table)),
         change,
         context.commit_info("current", task.table),
         hints,

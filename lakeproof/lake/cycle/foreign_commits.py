@@ -73,14 +73,14 @@ def without_foreign_commits(
 
     Raises TableHeldError if somebody else has committed to one of both tables since, unless `take_back` undoes it.
     """
-    paths = lease.paths
-    places = {"history": paths.url(paths.history(table)), "current": paths.url(paths.current(table))}
+    lake = lease.lake
+    places = {"history": lake.url(lake.paths.history(table)), "current": lake.url(lake.paths.current(table))}
     versions = dict.fromkeys(places, NO_VERSION)
     if before is not None:
         versions = {"history": before.history_version, "current": before.current_version}
 
     def is_ours(commit: Commit) -> bool:
-        number = number_of(commit, f"lakeproof/{paths.source}/")
+        number = number_of(commit, f"lakeproof/{lake.source}/")
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
         return number is not None and (before is not None or number <= intent.number)
 
@@ -90,7 +90,7 @@ def without_foreign_commits(
             layer,
             path,
             clean_log(session, path, versions[layer], is_ours),
-            commit_of_cycle(paths.source, intent, layer, table),
+            commit_of_cycle(lake.source, intent, layer, table),
         )
         for layer, path in places.items()
     ]

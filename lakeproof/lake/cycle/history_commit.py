@@ -38,11 +38,11 @@ def append_history(
     session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
 ) -> tuple[int, HistorySum]:
     """Return history's version after the commit, and the sum of all its rows."""
-    paths, schema = context.lease.paths, in_lake(task.version)
+    lake, schema = context.lease.lake, in_lake(task.version)
     context.lease.check()
     summing = Summing(schema, rows.frame)
     request = CommitRequest(
-        paths.url(paths.history(task.table)),
+        lake.url(lake.paths.history(task.table)),
         NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
         context.commit_info("history", task.table),
         create=TableSpec(statistics=history_statistics(schema)),

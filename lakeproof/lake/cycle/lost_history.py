@@ -10,12 +10,10 @@ A history whose log can't be read does not belong here but in `broken_log`, one 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.log import LogGapError, is_within
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -23,27 +21,27 @@ from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 
 class HistoryLostError(TableHeldError):
     """A file of the table's history can't be read."""
 
 
-def lost_history(paths: LakePaths, table: TableName, unreadable: str | None) -> HistoryLostError | None:
+def lost_history(lake: SourceLake, table: TableName, unreadable: str | None) -> HistoryLostError | None:
     """Return the error of a table of which the file `unreadable` can't be read; None if that is no file of its history.
 
     The copy's effect can't be undone, so the way out is not a copy alone: nobody makes it unasked.
     """
-    if unreadable is None or Path(paths.url(paths.history(table))) not in Path(unreadable).parents:
+    if unreadable is None or not is_within(lake.url(lake.paths.history(table)), unreadable):
         return None
     cause, way_out = HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT
     return HistoryLostError(str(table), cause, way_out, {"file": unreadable})
 
 
-def can_be_read(session: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable) -> bool:
+def can_be_read(session: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable) -> bool:
     """True if every file of a history can be read; reads them in the caller's own `session`."""
     fit(session, cut_table.row_bytes)
     with reading(session, LogGapError) as attempt:
-        sum_of(in_lake(cut_table.version), read_layer(session, paths, table, cut_table, "history"))
+        sum_of(in_lake(cut_table.version), read_layer(session, lake, table, cut_table, "history"))
     return attempt.error is None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -52,6 +51,8 @@ from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.fields import now_text
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
 
 _RANK = scratch("rank")
 
@@ -66,7 +67,7 @@ class Maintenance:
 
     spark: SparkSession
     lease: Lease
-    archive: Path | None
+    archive: Store | None
     between: Callable[[], None] = lambda: None
 
 
@@ -102,7 +103,7 @@ def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tup
         done = cycle.intent.tables.keys() - refused.keys()
         not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
         held = {**not_done_yet, **_still_held(cycle.intent, refused)}
-        versions = _versions_before(run.lease.paths, previous, done)
+        versions = _versions_before(run.lease.lake, previous, done)
         return WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment), refused
 
     return run_cycle(run.lease, cycle, write_tables)
@@ -123,10 +124,10 @@ def _maintain_tables(
     return tables, refused
 
 
-def _versions_before(paths: LakePaths, previous: Cut, tables: Iterable[TableName]) -> dict[str, int]:
+def _versions_before(lake: SourceLake, previous: Cut, tables: Iterable[TableName]) -> dict[str, int]:
     before = {table: previous.tables[table] for table in tables}
-    versions = {paths.url(paths.history(t)): cut_table.history_version for t, cut_table in before.items()}
-    return versions | {paths.url(paths.current(t)): cut_table.current_version for t, cut_table in before.items()}
+    versions = {lake.url(lake.paths.history(t)): cut_table.history_version for t, cut_table in before.items()}
+    return versions | {lake.url(lake.paths.current(t)): cut_table.current_version for t, cut_table in before.items()}
 
 
 def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[TableName, Held]:
@@ -153,7 +154,7 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
         # What can't be read is copied again; whatever else went wrong, the table is as it was, and readable.
         if error.unreadable is None:
             raise TableHeldError(str(table), error.cause, WayOut.NEXT_RUN, error.detail) from error
-        lost = lost_history(lease.paths, table, error.unreadable)
+        lost = lost_history(lease.lake, table, error.unreadable)
         raise lost or TableHeldError(str(table), error.cause, WayOut.SNAPSHOT, error.detail) from error
 
 
@@ -166,7 +167,7 @@ class _TableMaintenance:
     intent: Intent
     name: TableName
     cut_table: CutTable
-    archive: Path | None
+    archive: Store | None
     from_scratch: bool = False
 
     @property
@@ -178,17 +179,17 @@ class _TableMaintenance:
             return replace(self.cut_table, current_version=self._rebuilt().version)
         if table_intent.history_through is not None:
             return self._trimmed(table_intent.history_through) if table_intent.history_through else self._restored()
-        paths = self.lease.paths
-        history = self._optimized(paths.history(self.name), self.cut_table.history_version, order=ORD)
+        lake = self.lease.lake
+        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
         failpoint("maintenance.after_history")
-        current = self._optimized(paths.current(self.name), self.cut_table.current_version)
+        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version)
         return replace(self.cut_table, history_version=history, current_version=current)
 
     def _commit(self, layer: str) -> CommitInfo:
-        return commit_of_cycle(self.lease.paths.source, self.intent, layer, self.name)
+        return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
     def _optimized(self, key: str, expected: int, order: str | None = None) -> int:
-        path = self.lease.paths.url(key)
+        path = self.lease.lake.url(key)
         self.lease.check()
         optimize(self.session, path, self._commit("").user_metadata, order)
         return self._version(path, expected)
@@ -201,7 +202,7 @@ class _TableMaintenance:
 
     def _trimmed(self, through: CycleNumber) -> CutTable:
         """Trim history's rows up to cut `through`: those that were the table's rows then stay as they are, the others go."""
-        path = self.lease.paths.url(self.lease.paths.history(self.name))
+        path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
         commit = self._commit("history")
         bound = (through + 1) << ORDINAL_BITS
         old = self._before(self.cut_table.history_version, bound)
@@ -234,20 +235,19 @@ class _TableMaintenance:
 
     def _before(self, version: int, bound: int) -> DataFrame:
         cut_table = replace(self.cut_table, history_version=version)
-        return read_layer(self.session, self.lease.paths, self.name, cut_table, "history").where(F.col(ORD) < bound)
+        return read_layer(self.session, self.lease.lake, self.name, cut_table, "history").where(F.col(ORD) < bound)
 
-    def _archived(self, rows: DataFrame, folder: Path) -> None:
-        place = archive_of(folder, self.lease.paths, self.name) / f"{self.intent.number:012d}"
-        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(str(place))
-        sync_folder(place, folder)
+    def _archived(self, rows: DataFrame, archive: Store) -> None:
+        place = archive.url(self.lease.lake.paths.archived(self.name, self.intent.number))
+        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(place)
+        sync_folder(place, archive.url(""))
 
     def _restored(self) -> CutTable:
         """Bring back what the archive has of history; rows that history still has are not brought again."""
-        path = self.lease.paths.url(self.lease.paths.history(self.name))
+        path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
         commit = self._commit("history")
-        place = archived(self.archive, self.lease.paths, self.name)
-        history = read_layer(self.session, self.lease.paths, self.name, self.cut_table, "history")
-        folders = sorted(str(part) for part in place.iterdir())
+        folders = archived(self.archive, self.lease.lake.paths, self.name)
+        history = read_layer(self.session, self.lease.lake, self.name, self.cut_table, "history")
         rows = self.session.read.schema(history.schema).parquet(*folders).dropDuplicates([ORD])
         absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
         self.lease.check()
@@ -263,13 +263,13 @@ class _TableMaintenance:
 
     def _rebuilt(self) -> Applied:
         """Make current what history adds up to: the keys whose rows differ go and come whole, or all rows, in one commit."""
-        paths, schema = self.lease.paths, self.schema
-        history = read_layer(self.session, paths, self.name, self.cut_table, "history")
+        lake, schema = self.lease.lake, self.schema
+        history = read_layer(self.session, lake, self.name, self.cut_table, "history")
         desired = replayed(self.session, schema, history, completing(self.cut_table, history))
         if self.from_scratch:
             return self._apply(NetChange(images=pick(desired, current_columns(schema)), truncate=True))
         desired = desired.withColumn(DIGEST, _whole(schema))
-        persisted = read_layer(self.session, paths, self.name, self.cut_table).withColumn(DIGEST, _whole(schema))
+        persisted = read_layer(self.session, lake, self.name, self.cut_table).withColumn(DIGEST, _whole(schema))
         digests = multiset_difference(desired, persisted, DIGEST)
         key = (KEY,) if schema.is_bag else merge_key(schema)
         both = [pick(side.join(digests, DIGEST, "left_semi"), key) for side in (persisted, desired)]
@@ -285,26 +285,26 @@ class _TableMaintenance:
 
     def _apply(self, change: NetChange) -> Applied:
         self.lease.check()
-        path = self.lease.paths.url(self.lease.paths.current(self.name))
+        path = self.lease.lake.url(self.lease.lake.paths.current(self.name))
         version = self.cut_table.current_version
         return apply(self.session, CommitRequest(path, change, self._commit("current"), expected_version=version))
 
 
-def archive_of(folder: Path, paths: LakePaths, table: TableName) -> Path:
-    """Return the folder of the rows that left a table's history, with a folder for each cycle that removed some."""
-    return folder / paths.history(table)
+def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:
+    """Return the folders of the rows that left a table's history, one for each cycle that removed some.
 
-
-def archived(folder: Path | None, paths: LakePaths, table: TableName) -> Path:
-    """Return the same; raises LakeError if the archive has nothing."""
-    place = None if folder is None else archive_of(folder, paths, table)
-    if place is None or not place.is_dir():
+    Raises LakeError if the archive has none.
+    """
+    key = paths.history(table)
+    parts = [] if archive is None else archive.folders(key)
+    if archive is None or not parts:
+        place = None if archive is None else archive.url(key)
         raise LakeError(
             f"{paths.source}: {table}",
             f"the archive has nothing of it ({place})",
             "set `retention.archive` to the folder that it was archived in",
         )
-    return place
+    return [archive.url(f"{key}/{part}") for part in parts]
 
 
 def _whole(schema: SchemaVersion) -> SparkColumn:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -31,7 +30,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Share, Work
 from lakeproof.snapshot.folder import snapshot_fingerprints
-from lakeproof.storage.store import local_folder
+from lakeproof.storage.open import open_store
+from lakeproof.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class CutReport:
 
 def finish_interrupted(spark: SparkSession, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
     """Finish the cycle of whatever kind whose intent has no cut, if there is one."""
-    archive = archive_folder(source.retention)
+    archive = archive_of(source.retention)
     return Runner(spark, lease, source.compaction, report, Stop(), archive).finish_interrupted()
 
 
-def archive_folder(retention: RetentionConfig) -> Path | None:
-    """Return the folder in which history is archived, None if it is not."""
-    return None if retention.archive is None else local_folder(retention.archive)
+def archive_of(retention: RetentionConfig) -> Store | None:
+    """Return the store in which history is archived, None if it is not."""
+    return None if retention.archive is None else open_store(retention.archive)
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Runner:
     limits: CompactionConfig
     report: Report
     stop: Stop
-    archive: Path | None = None
+    archive: Store | None = None
     end: Lsn | None = None
     _began: tuple[float, int] | None = None
 
@@ -97,7 +97,7 @@ class Runner:
         If the lake stands in an earlier incarnation than `chain`, the first cycle is the switch.
         """
         done = []
-        previous = newest_cut(self.lease.store, self.lease.paths)
+        previous = newest_cut(self.lease.lake)
         if previous is not None and previous.incarnation != chain.incarnation and not self.stop.requested:
             switched = self._switch(chain, previous)
             if switched is None:
@@ -112,11 +112,11 @@ class Runner:
 
     def finish_interrupted(self) -> list[CutReport]:
         """Finish the cycle whose intent has no cut, if there is one."""
-        previous = newest_cut(self.lease.store, self.lease.paths)
-        number = newest_number(self.lease.store, self.lease.paths.intents)
+        previous = newest_cut(self.lease.lake)
+        number = newest_number(self.lease.lake.store, self.lease.lake.paths.intents)
         if previous is not None and number <= previous.number:
             return []
-        written = read_intent(self.lease.store, self.lease.paths, number) if number else None
+        written = read_intent(self.lease.lake, number) if number else None
         if written is None:
             return []
         cycle = OpenCycle(*written, previous)
@@ -124,21 +124,21 @@ class Runner:
         if cycle.intent.kind.is_maintenance and previous is not None:
             cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), cycle, previous)
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
-        chain = Chain.open(self.lease.store, self.lease.paths, cycle.intent.incarnation)
+        chain = Chain.open(self.lease.lake, cycle.intent.incarnation)
         return [self._finish(chain, cycle)]
 
     def next_cycle(self, chain: Chain, end: Lsn) -> CutReport | None:
         """Run one more cycle, up to `end` at most; None if there is nothing to do."""
-        previous = newest_cut(self.lease.store, self.lease.paths)
-        pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
-        fingerprints = snapshot_fingerprints(self.lease.store, self.lease.paths, chain.incarnation)
+        previous = newest_cut(self.lease.lake)
+        pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
+        fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
         limit = RangeLimit(end, self.limits.cycle_rows)
         plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints)
         return None if plan is None else self._run(plan, chain, previous)
 
     def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
         """Run the cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
-        pending = pending_snapshots(self.lease.store, self.lease.paths, chain.incarnation, previous)
+        pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         plan = plan_switch(chain, previous, pending)
         if plan is None:
             message = f"incarnation {chain.incarnation} has begun, and its snapshot has not finished yet"
@@ -173,7 +173,7 @@ class Runner:
         settings = CycleSettings(self.limits.threads, strategy, lambda _table, changes: progress.done(changes))
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
-            mark_consumed(self.lease.store, self.lease.paths, result.cut)
+            mark_consumed(self.lease.lake, result.cut)
         cut_report = _cut_report(result)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))

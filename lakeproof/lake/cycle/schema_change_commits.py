@@ -60,9 +60,9 @@ def commit_schema_change(
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
-    paths = context.lease.paths
-    current_path = paths.url(paths.current(task.table))
-    persisted = read_layer(session, paths, task.table, before)
+    lake = context.lease.lake
+    current_path = lake.url(lake.paths.current(task.table))
+    persisted = read_layer(session, lake, task.table, before)
     if schema_change.called_for is None and not change.same_key and not change.new.is_bag:
         names = [c.name for c in in_lake(change.old).columns]
         _check_key(in_lake(change.new), convert_rows(session, pick(persisted, [*names, TEXT]), change, defaults))
@@ -74,7 +74,7 @@ def commit_schema_change(
         history = change_schema(
             session,
             SchemaRequest(
-                paths.url(paths.history(task.table)),
+                lake.url(lake.paths.history(task.table)),
                 _change(change, current=False),
                 context.commit_info("history", task.table),
                 before.history_version,
@@ -111,9 +111,9 @@ def commit_schema_change(
 
 def _renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
     """Return the sum under columns with new numbers, by the difference of the files' sums; reads them twice."""
-    paths, table = context.lease.paths, after.version.table
-    was = sum_of(in_lake(before.version), read_layer(session, paths, table, before, "history"))
-    now = sum_of(in_lake(after.version), read_layer(session, paths, table, after, "history"))
+    lake, table = context.lease.lake, after.version.table
+    was = sum_of(in_lake(before.version), read_layer(session, lake, table, before, "history"))
+    now = sum_of(in_lake(after.version), read_layer(session, lake, table, after, "history"))
     return before.history_sum.minus(was).plus(now)
 
 

@@ -27,8 +27,8 @@ from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document_fields import write_document
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError
 from lakeproof.values.types import spark_type
 
 SCHEMA_FORMAT = "lakeproof.schema/1"
@@ -97,10 +97,10 @@ def record_changes(
 
 
 def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> None:
-    paths = lease.paths
-    path, app = paths.url(paths.schema_history), _app_id(paths)
+    lake = lease.lake
+    path, app = lake.url(lake.paths.schema_history), _app_id(lake)
     lease.check()
-    clean_log(session, path, recorded_before(paths, intent), lambda commit: app in commit.txns)
+    clean_log(session, path, recorded_before(lake, intent), lambda commit: app in commit.txns)
     rows_of_changes = [
         (
             int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,
@@ -114,25 +114,27 @@ def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterab
         apply(session, CommitRequest(path, change, info, create=TableSpec()))
 
 
-def recorded_before(paths: LakePaths, intent: Intent) -> int:
+def recorded_before(lake: SourceLake, intent: Intent) -> int:
     """Return the version of `schema_history` that earlier cycles have left: no cut names it, each commit has its cycle."""
-    app = _app_id(paths)
+    app = _app_id(lake)
     return named_through(
-        paths.url(paths.schema_history), lambda commit: commit.txns.get(app, intent.number) < intent.number
+        lake.url(lake.paths.schema_history), lambda commit: commit.txns.get(app, intent.number) < intent.number
     )
 
 
-def _app_id(paths: LakePaths) -> str:
-    return f"lakeproof/{paths.source}/schema_history"
+def _app_id(lake: SourceLake) -> str:
+    return f"lakeproof/{lake.source}/schema_history"
 
 
-def publish_schemas(store: Store, paths: LakePaths, intent: Intent, previous: Cut | None, cut: Cut) -> None:
+def publish_schemas(lake: SourceLake, intent: Intent, previous: Cut | None, cut: Cut) -> None:
     """Put each schema that this cut is the first to have: at a table's start, and at every change."""
     before = {} if previous is None else {t: cut_table.version.id for t, cut_table in previous.tables.items()}
     for table, cut_table in cut.tables.items():
         if before.get(table) != cut_table.version.id:
             try:
-                store.put_if_absent(paths.schema_version(table, cut.number), _document(intent, cut_table.version))
+                lake.store.put_if_absent(
+                    lake.paths.schema_version(table, cut.number), _document(intent, cut_table.version)
+                )
             except AlreadyExistsError:
                 continue
 

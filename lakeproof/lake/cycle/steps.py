@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from lakeproof.failpoints import failpoint
@@ -61,7 +60,7 @@ class WrittenTables:
 def begin_cycle(lease: Lease, intent: Intent, previous: Cut | None) -> OpenCycle:
     """Put the intent, durably: step 1."""
     lease.check()
-    sha256 = write_intent(lease.store, lease.paths, intent)
+    sha256 = write_intent(lease.lake, intent)
     failpoint("cycle.after_intent")
     return OpenCycle(intent, sha256, previous)
 
@@ -71,10 +70,10 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
 
     What `write_tables` gives beside the tables is handed back.
     """
-    intent, paths = cycle.intent, lease.paths
+    intent, lake = cycle.intent, lease.lake
     written, result = write_tables()
     failpoint("cycle.after_tables")
-    sync_commits(written.versions_before, Path(paths.url(paths.source)).parent)
+    sync_commits(written.versions_before, lake.url(""))
     failpoint("cycle.after_sync")
     lease.check()
     cut = Cut(
@@ -89,7 +88,7 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
         created_at=now_text(),
         held=written.held,
     )
-    publish_schemas(lease.store, paths, intent, cycle.previous, cut)
-    write_cut(lease.store, paths, cut)
+    publish_schemas(lake, intent, cycle.previous, cut)
+    write_cut(lake, cut)
     failpoint("cycle.after_cut")
     return cut, result

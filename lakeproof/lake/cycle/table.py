@@ -280,7 +280,7 @@ def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersio
     """Return a snapshot's rows; raises TableError if a configured key is not unique in them."""
     if entry.key is None:
         return empty_rows(session, schema)
-    folder = context.lease.paths.url(entry.key)
+    folder = context.lease.lake.url(entry.key)
     # The very first ordinal is that of a `reset`.
     rows = snapshot_rows(session, schema, entry.table, folder, snapshot_ordinal(context.intent.number) + 1)
     if has_old_rows(schema) and not schema.is_bag:
@@ -302,7 +302,7 @@ def _base(session: SparkSession, context: CycleContext, task: TableTask, counts:
 
 
 def _current(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
-    return read_layer(session, context.lease.paths, task.table, before)
+    return read_layer(session, context.lease.lake, task.table, before)
 
 
 def _release(*resolved: ResolvedChanges | None) -> None:

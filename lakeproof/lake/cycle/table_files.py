@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -31,7 +30,7 @@ from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of, unreadable_file
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
 class Damaged(dict[TableName, Unread]):
@@ -52,20 +51,23 @@ class Damaged(dict[TableName, Unread]):
         self.setdefault(table, Unread(report.reason, report.remedy))
 
 
-def fragmented(paths: LakePaths, cut: Cut, small_files: int, damaged: Damaged) -> tuple[TableName, ...]:
+def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -> tuple[TableName, ...]:
     """Return the tables with so many small files."""
     tables = []
     # A held table gets no new files, and if somebody else has written it nothing can be done in it.
     for table, cut_table in sorted((t, cut_table) for t, cut_table in cut.tables.items() if t not in cut.held):
-        places = ((paths.history(table), cut_table.history_version), (paths.current(table), cut_table.current_version))
-        read = [_files(paths.url(key), version, table, damaged) for key, version in places]
+        places = (
+            (lake.paths.history(table), cut_table.history_version),
+            (lake.paths.current(table), cut_table.current_version),
+        )
+        read = [_files(lake.url(key), version, table, damaged) for key, version in places]
         if None not in read and any(is_small(files.newest, small_files) for files in read if files is not None):
             tables.append(table)
     return tuple(tables)
 
 
 def first_change_since(
-    spark: SparkSession, paths: LakePaths, cut: Cut, limit: datetime, damaged: Damaged
+    spark: SparkSession, lake: SourceLake, cut: Cut, limit: datetime, damaged: Damaged
 ) -> tuple[dict[TableName, CycleNumber | None], dict[TableName, Held]]:
     """Return the cycle of each table's oldest change that was committed at `limit` or later, None if it has none.
 
@@ -78,7 +80,7 @@ def first_change_since(
         if before is not None and before.history_lost:
             continue
         try:
-            newest = _first(spark, paths, table, cut_table, limit)
+            newest = _first(spark, lake, table, cut_table, limit)
         except HistoryLostError as error:
             unread = error.held(cut_table.at_lsn)
             lost[table] = unread if before is None else before.after(unread)
@@ -91,40 +93,40 @@ def first_change_since(
     return firsts, lost
 
 
-def _first(spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, limit: datetime) -> int | None:
+def _first(spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, limit: datetime) -> int | None:
     """Return the `_lp_ord` of that change; raises HistoryLostError if a file of history can't be read, twice."""
     try:
-        return _first_ord(spark, paths, table, cut_table, limit)
+        return _first_ord(spark, lake, table, cut_table, limit)
     except (PySparkException, Py4JJavaError) as error:
-        if lost_history(paths, table, unreadable_file(error)) is None:
+        if lost_history(lake, table, unreadable_file(error)) is None:
             raise
     try:
-        return _first_ord(spark, paths, table, cut_table, limit)
+        return _first_ord(spark, lake, table, cut_table, limit)
     except (PySparkException, Py4JJavaError) as error:
-        raise lost_history(paths, table, unreadable_file(error)) or error from error
+        raise lost_history(lake, table, unreadable_file(error)) or error from error
 
 
 def _first_ord(
-    spark: SparkSession, paths: LakePaths, table: TableName, cut_table: CutTable, limit: datetime
+    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, limit: datetime
 ) -> int | None:
-    history = read_layer(spark, paths, table, cut_table, "history")
+    history = read_layer(spark, lake, table, cut_table, "history")
     first = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
     return None if first is None else int(first)
 
 
-def unneeded_files(store: Store, paths: LakePaths, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[Path, int]]:
+def unneeded_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
     """Yield the files that only cuts in `old` need, with their bytes, of the tables that the oldest other cut has.
 
     Versions only grow, so the oldest cut decides for all; a table that came later gives nothing back until that cut has it.
     """
     going = set(old)
-    kept = [n for n in cut_numbers(store, paths) if paths.cut(n) not in going]
+    kept = [n for n in cut_numbers(lake) if lake.paths.cut(n) not in going]
     if not kept:
         return
-    cut = read_cut(store, paths, kept[-1])
-    oldest, newest = _versions(paths, read_cut(store, paths, kept[0])), _versions(paths, cut)
+    cut = read_cut(lake, kept[-1])
+    oldest, newest = _versions(lake.paths, read_cut(lake, kept[0])), _versions(lake.paths, cut)
     for key, (table, version) in sorted(oldest.items()):
-        path = paths.url(key)
+        path = lake.url(key)
         last = newest.get(key, (table, version))[1]
         try:
             files = table_files(path, version, last)

@@ -32,7 +32,7 @@ class CycleContext:
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
-        return commit_of_cycle(self.lease.paths.source, self.intent, layer, table)
+        return commit_of_cycle(self.lease.lake.source, self.intent, layer, table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,5 +9,5 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     jvm.py         the names inside Delta              self_test.py        the gate before them
     log.py         reading commits                     unnamed_commits.py  removing commits that no cut names
     files.py       the files that versions need        fsync.py            making files durable
-    versions.py    tables at the version of a cut
+    versions.py    tables at the version of a cut  log_restart.py     a log that begins again
 """

@@ -116,13 +116,13 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
     return TableFiles(oldest, checkpoint, tuple(live.values()), frozenset(paths))
 
 
-def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
-    """Give the files that can be removed, those of the log first, each with its bytes."""
+def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
+    """Yield the URLs of the files that can be removed, those of the log first, each with its bytes."""
     root = Path(path)
     for entry in sorted((root / LOG).iterdir()):
         match = _NUMBERED.fullmatch(entry.name)
         if match is not None and int(match[1]) < files.checkpoint and entry.is_file():
-            yield entry, entry.stat().st_size
+            yield str(entry), entry.stat().st_size
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
             folders[:] = [name for name in folders if name != LOG]
@@ -131,7 +131,12 @@ def unneeded(path: str, files: TableFiles) -> Iterator[tuple[Path, int]]:
             # The checksum of a file has the same name, between a dot and `.crc`.
             of = place.with_name(name[1:-4]) if name.startswith(".") and name.endswith(".crc") else place
             if str(of.relative_to(root)) not in files.needed:
-                yield place, place.stat().st_size
+                yield str(place), place.stat().st_size
+
+
+def remove_file(url: str) -> None:
+    """Remove a file that `unneeded` gave; one that is gone is no error."""
+    Path(url).unlink(missing_ok=True)
 
 
 def _is_whole(parts: list[str]) -> bool:

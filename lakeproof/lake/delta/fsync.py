@@ -1,4 +1,4 @@
-"""Making a cycle's files durable: neither Spark nor Delta syncs anything on a local disk.
+"""Making files durable that Spark and Delta have written: neither syncs anything on a local disk.
 
 Calling it at the right time belongs to `lakeproof.lake.cycle`: after the tables' commits, before the cut.
 
@@ -20,8 +20,8 @@ from lakeproof.lake.delta.unnamed_commits import NUMBERED, sync
 _LAST_CHECKPOINT = ("_last_checkpoint", "._last_checkpoint.crc")
 
 
-def sync_commits(tables: Mapping[str, int], root: Path) -> int:
-    """Sync the newer files of Delta tables (path → the version that is durable already), and folders up to `root`.
+def sync_commits(tables: Mapping[str, int], root: str) -> int:
+    """Sync the newer files of Delta tables (URL → the version that is durable already), and folders up to that of `root`.
 
     Returns the number of files. Raises LakeError if a file that a commit names is missing.
     """
@@ -31,18 +31,18 @@ def sync_commits(tables: Mapping[str, int], root: Path) -> int:
     commits = [commit_file(path, version) for path, versions in fresh.items() for version in versions]
     others = [file for path, versions in fresh.items() for file in _log_files(path, versions)]
     synced = _sync_all(data)
-    _sync_folders({file.parent for file in data}, root)
+    _sync_folders({file.parent for file in data}, Path(root))
     synced += _sync_all(commits)
     synced += _sync_all(others)
-    _sync_folders({file.parent for file in commits}, root)
+    _sync_folders({file.parent for file in commits}, Path(root))
     return synced
 
 
-def sync_folder(folder: Path, root: Path) -> None:
-    """Sync every file below a folder of plain files, and folders up to `root`."""
+def sync_folder(folder: str, root: str) -> None:
+    """Sync every file below a folder of plain files, and folders up to that of `root`."""
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     _sync_all(files)
-    _sync_folders({folder, *(file.parent for file in files)}, root)
+    _sync_folders({Path(folder), *(file.parent for file in files)}, Path(root))
 
 
 def _data_files(path: str, versions: Iterable[int]) -> list[Path]:

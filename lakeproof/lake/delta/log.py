@@ -83,6 +83,11 @@ def commit_file(path: str, version: int) -> Path:
     return Path(path) / LOG / f"{version:0{_NAME_DIGITS}d}.json"
 
 
+def is_within(path: str, file: str) -> bool:
+    """True if `file` is one of the table at `path`."""
+    return Path(path) in Path(file).parents
+
+
 def newest_version(path: str) -> int:
     """Return the newest version of the table at `path`, NO_VERSION if there is no table."""
     versions = (p.stem for p in (Path(path) / LOG).glob("*.json"))

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.change_counts import ChangeCounts
@@ -143,7 +142,7 @@ def _read(landed: LandedRange) -> pa.Table | None:
 
 
 def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(piece.url) as file:
+    with piece.open() as file:
         rows = max(1, min(_ROWS_AT_ONCE, FIRST_BYTES_MAX // max(1, piece.file.decoded.row)))
         for batch in file.iter_batches(batch_size=rows, columns=names):
             yield batch if piece.whole else batch.filter(in_range_mask(batch.column(LSN), start, end))

@@ -25,7 +25,6 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import file_url
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -143,7 +142,7 @@ def _until(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> Lsn
             version = versions.get(file.schema_id)
             fits = version is not None and why_not_in_place(compare_schemas(cut_table.version, version)) is None
             if file.table == suspected.table and file.oid == suspected.change.oid and fits:
-                until = max(until, newest_row(file_url(chain, file), suspected.upper_lsn))
+                until = max(until, newest_row(chain, file, suspected.upper_lsn))
     return until
 
 

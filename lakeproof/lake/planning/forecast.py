@@ -28,9 +28,9 @@ def next_plan(
 
     `pending`: the snapshots that wait, if they are not those of the lake.
     """
-    store, paths = chain.store, chain.paths
-    waiting = pending_snapshots(store, paths, chain.incarnation, cut) if pending is None else pending
-    fingerprints = snapshot_fingerprints(store, paths, chain.incarnation)
+    lake = chain.lake
+    waiting = pending_snapshots(lake, chain.incarnation, cut) if pending is None else pending
+    fingerprints = snapshot_fingerprints(lake, chain.incarnation)
     return plan_cycle(chain, cut, waiting, RangeLimit(chain.end, cycle_rows), fingerprints=fingerprints)
 
 
@@ -40,7 +40,7 @@ def will_be_held(chain: Chain, cut: Cut) -> dict[TableName, Held]:
     `cut` is one of the chain's incarnation. A table that is new in the lake by then is not followed.
     """
     held: dict[TableName, Held] = {}
-    pending = dict(pending_snapshots(chain.store, chain.paths, chain.incarnation, cut))
+    pending = dict(pending_snapshots(chain.lake, chain.incarnation, cut))
     for _ in range(_CYCLES_MAX):
         plan = next_plan(chain, cut, cycle_rows=1 << 62, pending=pending)
         if plan is None:

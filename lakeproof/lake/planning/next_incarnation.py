@@ -24,26 +24,23 @@ from lakeproof.landing.incarnation_record import has_head, incarnations, read_in
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.folder import FinishedCopy, may_be_applied
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 
-def to_be_followed(store: Store, paths: LakePaths, cut: Cut | None) -> list[Incarnation]:
+def to_be_followed(lake: SourceLake, cut: Cut | None) -> list[Incarnation]:
     """Return the incarnations that a compaction goes through, oldest first: from the cut's on, the newest in any case.
 
     An incarnation that ended before it had a snapshot has nothing that could be applied; if its chain could not be read
     when the next one began, it ends, for the lake, where the cut stands.
     """
-    started = [i for i in incarnations(store, paths) if has_head(store, paths, i)]
-    records = [
-        record for i in incarnations(store, paths) if (record := read_incarnation_record(store, paths, i)) is not None
-    ]
+    started = [i for i in incarnations(lake) if has_head(lake, i)]
+    records = [record for i in incarnations(lake) if (record := read_incarnation_record(lake, i)) is not None]
     unread = {r.follows.incarnation for r in records if r.follows is not None and r.follows.end_lsn is None}
     return [
         incarnation
         for incarnation in started
         if cut is None or incarnation >= cut.incarnation
-        if incarnation == started[-1] or (incarnation not in unread and may_be_applied(store, paths, incarnation))
+        if incarnation == started[-1] or (incarnation not in unread and may_be_applied(lake, incarnation))
     ]
 
 

@@ -23,47 +23,45 @@ from lakeproof.snapshot.folder import (
 )
 from lakeproof.storage.document_fields import write_document
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError
 
 ENTERED_FORMAT = "lakeproof.snapshotentered/1"
 
 
-def pending_snapshots(
-    store: Store, paths: LakePaths, incarnation: Incarnation, cut: Cut | None
-) -> dict[TableName, FinishedCopy]:
+def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | None) -> dict[TableName, FinishedCopy]:
     """Return each table's newest complete copy that may enter and has not yet."""
-    if not may_be_applied(store, paths, incarnation):
+    if not may_be_applied(lake, incarnation):
         return {}
-    newest = finished_tables(store, paths, incarnation, waiting=True)
+    newest = finished_tables(lake, incarnation, waiting=True)
     return {t: p for t, p in newest.items() if waits(cut, t, (incarnation, p.consistent_point))}
 
 
-def mark_consumed(store: Store, paths: LakePaths, cut: Cut) -> None:
+def mark_consumed(lake: SourceLake, cut: Cut) -> None:
     """Mark the ended snapshots of which no table waits any more; reads those that are not marked yet."""
-    for folder in snapshot_folders(store, paths, cut.incarnation):
-        if store.exists(f"{folder}/{ENTERED}") or not store.exists(end_key(folder)):
+    for folder in snapshot_folders(lake, cut.incarnation):
+        if lake.store.exists(f"{folder}/{ENTERED}") or not lake.store.exists(end_key(folder)):
             continue
-        tables = read_snapshot(store, paths, folder) if store.exists(part_key(folder, 0)) else None
+        tables = read_snapshot(lake, folder) if lake.store.exists(part_key(folder, 0)) else None
         point = None if tables is None else (cut.incarnation, tables.consistent_point)
         if tables is None or point is None or not any(waits(cut, t, point) for t in tables.tables):
             mark = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
             with suppress(AlreadyExistsError):
-                store.put_if_absent(f"{folder}/{ENTERED}", mark)
+                lake.store.put_if_absent(f"{folder}/{ENTERED}", mark)
 
 
-def entered_chunks(store: Store, paths: LakePaths, cut: Cut) -> list[str]:
+def entered_chunks(lake: SourceLake, cut: Cut) -> list[str]:
     """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
 
     Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
     """
     keys = []
-    for incarnation in incarnations(store, paths):
-        for folder in snapshot_folders(store, paths, incarnation) if incarnation <= cut.incarnation else ():
-            chunks = {key for key in store.list(folder) if key.endswith(".parquet")}
-            if not chunks or not store.exists(part_key(folder, 0)):
+    for incarnation in incarnations(lake):
+        for folder in snapshot_folders(lake, incarnation) if incarnation <= cut.incarnation else ():
+            chunks = {key for key in lake.store.list(folder) if key.endswith(".parquet")}
+            if not chunks or not lake.store.exists(part_key(folder, 0)):
                 continue
-            part = read_snapshot(store, paths, folder)
+            part = read_snapshot(lake, folder)
             for table, copied in part.tables.items():
                 if incarnation < cut.incarnation or not waits(cut, table, (incarnation, part.consistent_point)):
                     keys += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in chunks]

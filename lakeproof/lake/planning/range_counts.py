@@ -6,6 +6,7 @@ The counts of whole files are in the manifests; a file is read only if a range h
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ import pyarrow.parquet as pq
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, UNCHANGED
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.manifest import SegmentFile
+from lakeproof.landing.reader import Slice, open_file
 from lakeproof.lsn import Lsn
 
 _OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
@@ -27,19 +30,19 @@ def count_changes(slices: Sequence[Slice], start: Lsn, end: Lsn) -> ChangeCounts
         if piece.whole:
             total += piece.file.counts
         else:
-            total += _count_part(piece.url, start, end)
+            total += _count_part(piece, start, end)
     return total
 
 
-def newest_row(url: str, end: Lsn) -> Lsn:
+def newest_row(chain: Chain, file: SegmentFile, end: Lsn) -> Lsn:
     """Return the position of a file's newest row up to `end`; zero if it has none."""
-    newest = (pc.max(part.column(LSN)).as_py() for part in _parts(url, [LSN], Lsn.ZERO, end))
+    newest = (pc.max(part.column(LSN)).as_py() for part in _parts(open_file(chain, file), [LSN], Lsn.ZERO, end))
     return Lsn(max((lsn for lsn in newest if lsn is not None), default=0))
 
 
 def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | None:
     """Return the greatest commit time of the rows in (start, end], read from the files."""
-    parts = (part for piece in slices for part in _parts(piece.url, [LSN, COMMIT_TIME], start, end))
+    parts = (part for piece in slices for part in _parts(piece.open(), [LSN, COMMIT_TIME], start, end))
     times = (pc.max(part.column(COMMIT_TIME)).as_py() for part in parts)
     return max((t for t in times if t is not None), default=None)
 
@@ -49,9 +52,9 @@ def in_range_mask(lsn: pa.Array, start: Lsn, end: Lsn) -> pa.Array:
     return pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
 
 
-def _count_part(url: str, start: Lsn, end: Lsn) -> ChangeCounts:
+def _count_part(piece: Slice, start: Lsn, end: Lsn) -> ChangeCounts:
     total = ChangeCounts()
-    for part in _parts(url, [LSN, OP, UNCHANGED], start, end):
+    for part in _parts(piece.open(), [LSN, OP, UNCHANGED], start, end):
         counted = pc.value_counts(part.column(OP).cast(pa.string())).to_pylist()
         numbers = {_OPS[c["values"]]: int(c["counts"]) for c in counted}
         unchanged = part.num_rows - part.column(UNCHANGED).null_count
@@ -59,8 +62,10 @@ def _count_part(url: str, start: Lsn, end: Lsn) -> ChangeCounts:
     return total
 
 
-def _parts(url: str, columns: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
+def _parts(
+    opening: AbstractContextManager[pq.ParquetFile], columns: list[str], start: Lsn, end: Lsn
+) -> Iterator[pa.RecordBatch]:
     """Yield one batch at a time: a file may hold one transaction of any size."""
-    with pq.ParquetFile(url) as file:
+    with opening as file:
         for batch in file.iter_batches(columns=columns):
             yield batch.filter(in_range_mask(batch.column(LSN), start, end))

@@ -155,7 +155,7 @@ def _version_of(chain: Chain, piece: Slice) -> SchemaVersion:
             if entry.version.id == piece.file.schema_id:
                 return entry.version
     try:
-        return read_table_schema(chain.store, chain.paths, piece.file.schema_id)
+        return read_table_schema(chain.lake, piece.file.schema_id)
     except LakeError as error:
         detail = {"schema_id": piece.file.schema_id}
         raise TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail) from error

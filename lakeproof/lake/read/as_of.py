@@ -36,9 +36,7 @@ from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_num
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 # Operations that show that the rows before them were not what the source had.
 _HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
@@ -53,7 +51,7 @@ class LakeAsOf:
     """
 
     spark: SparkSession
-    paths: LakePaths
+    lake: SourceLake
     position: Lsn
     cut: Cut | None
     following: Cut | None
@@ -78,7 +76,7 @@ class LakeAsOf:
             raise self._absent(name)
         for cut in (self.cut, self.following):
             if cut is not None:
-                check_kept(self.paths, cut)
+                check_kept(self.lake, cut)
         before = None if self.cut is None else self.cut.tables.get(name)
         after = before if self.following is None or name in self.held else self.following.tables[name]
         rows, cut_table = self._rows(name, before, after)
@@ -86,18 +84,18 @@ class LakeAsOf:
 
     def _absent(self, name: TableName) -> LakeError:
         return LakeError(
-            f"{self.paths.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
+            f"{self.lake.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
         )
 
     def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
         """Raise LakeError unless history alone, up to the position, makes the table: the older cuts are gone."""
-        schemas = open_store(self.paths.lake).list(self.paths.schema_versions(name))
+        schemas = self.lake.store.list(self.lake.paths.schema_versions(name))
         if (
             self.following is not None
-            and sum(s <= self.paths.schema_version(name, self.following.number) for s in schemas) > 1
+            and sum(s <= self.lake.paths.schema_version(name, self.following.number) for s in schemas) > 1
         ):
             raise LakeError(
-                f"{self.paths.source}: {name}",
+                f"{self.lake.source}: {name}",
                 f"its schema has changed, and no cut before {self.position} is kept",
                 f"ask for {self.following.position} or later (`retention.cuts_s` says how long cuts are kept)",
             )
@@ -106,7 +104,7 @@ class LakeAsOf:
         healed = whole.where(F.col(OP).isin(*_HEALS) & (F.col(LSN) > F.lit(int(self.position))))
         if not healed.isEmpty():
             raise LakeError(
-                f"{self.paths.source}: {name}",
+                f"{self.lake.source}: {name}",
                 f"a copy has corrected it since {self.position}, and no cut before that is kept",
                 "ask for a later position (`retention.cuts_s` says how long cuts are kept)",
             )
@@ -118,28 +116,28 @@ class LakeAsOf:
         return table.snapshot_lsn <= self.position
 
     def _rows(self, name: TableName, before: CutTable | None, after: CutTable | None) -> tuple[DataFrame, CutTable]:
-        base = None if before is None else read_layer(self.spark, self.paths, name, before)
+        base = None if before is None else read_layer(self.spark, self.lake, name, before)
         if base is not None and before is not None:
             if after is None or after.history_version == before.history_version:
                 return base, before
             if after.exact_from is not None and self.position < after.exact_from:
                 raise LakeError(
-                    f"{self.paths.source}: {name}",
+                    f"{self.lake.source}: {name}",
                     f"a copy entered, and what changed between {before.at_lsn} and {after.exact_from} is not in history",
                     "ask for one of the two positions",
                 )
             if after.version.id != before.version.id:
                 raise LakeError(
-                    f"{self.paths.source}: {name}",
+                    f"{self.lake.source}: {name}",
                     f"its schema changed between {before.at_lsn} and {after.at_lsn}",
                     "ask for one of the two positions",
                 )
         if after is None or self.following is None:
-            raise InvariantError(f"{self.paths.source}: {name}", f"no cut has it at {self.position}", "report this")
+            raise InvariantError(f"{self.lake.source}: {name}", f"no cut has it at {self.position}", "report this")
         number = self.following.number
         # Before the first cut that is kept there is no base: then history makes the table from its beginning on.
         first = 0 if self.cut is None else number
-        whole = read_layer(self.spark, self.paths, name, after, "history")
+        whole = read_layer(self.spark, self.lake, name, after, "history")
         history = whole.where(in_cycles(first, number)).where(F.col(LSN) <= F.lit(int(self.position)))
         if self.cut is None and number > 1:
             self._check_from_beginning(name, whole.where(in_cycles(first, number)), history, after)
@@ -154,57 +152,56 @@ def as_of(
     `source` may be left out if the lake has only one. Raises ConfigError for a bad `at`, LakeError if the lake does not
     reach back or forward as far. A time costs reading the history of one cycle.
     """
-    paths = one_source("as_of", lake, source)
-    store = open_store(paths.lake)
+    source_lake = one_source("as_of", lake, source)
     place = parsed_at(at)
     if isinstance(place, Lsn):
-        return _at_position(spark, store, paths, place)
+        return _at_position(spark, source_lake, place)
     if isinstance(place, datetime):
-        return _at_time(spark, store, paths, place)
+        return _at_time(spark, source_lake, place)
     raise ConfigError("at", "as_of takes a position or a time", "for `newest` and cuts' numbers use open")
 
 
-def _at_position(spark: SparkSession, store: Store, paths: LakePaths, position: Lsn) -> LakeAsOf:
-    newest = newest_cut(store, paths)
+def _at_position(spark: SparkSession, lake: SourceLake, position: Lsn) -> LakeAsOf:
+    newest = newest_cut(lake)
     if newest is None or position > newest.position:
         reached = "no position" if newest is None else str(newest.position)
-        raise LakeError(f"{paths.source}: {position}", f"the lake has come to {reached}", "compact first")
-    first = read_cut(store, paths, cut_numbers(store, paths)[0])
+        raise LakeError(f"{lake.source}: {position}", f"the lake has come to {reached}", "compact first")
+    first = read_cut(lake, cut_numbers(lake)[0])
     if first.incarnation == newest.incarnation == 1 and position < first.position:
-        return _between(spark, paths, position, None, first)
-    cut = cut_at(store, paths, position)
-    return _between(spark, paths, position, cut, cut_after(store, paths, cut))
+        return _between(spark, lake, position, None, first)
+    cut = cut_at(lake, position)
+    return _between(spark, lake, position, cut, cut_after(lake, cut))
 
 
-def _at_time(spark: SparkSession, store: Store, paths: LakePaths, time: datetime) -> LakeAsOf:
-    cut = cut_at_time(store, paths, time)
-    following = cut_after(store, paths, cut)
+def _at_time(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
+    cut = cut_at_time(lake, time)
+    following = cut_after(lake, cut)
     if following is None or following.incarnation != cut.incarnation:
         # Nothing is known about the range between two incarnations.
-        return _between(spark, paths, cut.position, cut, None)
-    later = _first_later(spark, paths, cut, following, time)
+        return _between(spark, lake, cut.position, cut, None)
+    later = _first_later(spark, lake, cut, following, time)
     if later is None:
         # The transaction of a later time is in no table of the lake.
-        return _between(spark, paths, following.position, following, None)
-    return _between(spark, paths, Lsn(int(later) - 1), cut, following)
+        return _between(spark, lake, following.position, following, None)
+    return _between(spark, lake, Lsn(int(later) - 1), cut, following)
 
 
-def _first_later(spark: SparkSession, paths: LakePaths, cut: Cut, following: Cut, time: datetime) -> Lsn | None:
+def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut, following: Cut, time: datetime) -> Lsn | None:
     """The position of the first transaction between two cuts that committed after `time`."""
     number = following.number
     positions = []
     for name, after in following.tables.items():
         before = cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
-            history = read_layer(spark, paths, name, after, "history").where(in_cycles(number, number))
+            history = read_layer(spark, lake, name, after, "history").where(in_cycles(number, number))
             later = history.where(F.col(COMMIT_TIME) > F.lit(time)).agg(F.min(LSN)).collect()[0][0]
             positions += [] if later is None else [Lsn(int(later))]
     return min(positions, default=None)
 
 
-def _between(spark: SparkSession, paths: LakePaths, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:
+def _between(spark: SparkSession, lake: SourceLake, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:
     if cut is not None and cut.position == position:
         following = None
     held = {} if cut is None else dict(cut.held)
     held |= {} if following is None else following.held
-    return LakeAsOf(spark, paths, position, cut, following, held)
+    return LakeAsOf(spark, lake, position, cut, following, held)

@@ -34,8 +34,7 @@ from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.types import spark_type
 
 _COPY = scratch("copy")
@@ -47,8 +46,7 @@ class CutChanges:
     """The changes of a source's tables after cut `first`, up to and including cut `last`."""
 
     spark: SparkSession
-    lake: str
-    source: str
+    lake: SourceLake
     first: CycleNumber
     last: CycleNumber
 
@@ -59,15 +57,15 @@ class CutChanges:
         `after`: the rows as structs, null if there is none; `exact_texts` adds `_lp_text` to them. Raises LakeError if a
         cut of the range is no longer kept, if none has the table, or if its schema changed within the range.
         """
-        name, paths = table_name(table), LakePaths(self.lake, self.source)
-        cuts = _cuts(paths, self.first, self.last)
-        schema = _schema(cuts, name, paths.source)
-        truncated = _truncated(self.spark, paths, name, cuts)
+        name, lake = table_name(table), self.lake
+        cuts = _cuts(lake, self.first, self.last)
+        schema = _schema(cuts, name, lake.source)
+        truncated = _truncated(self.spark, lake, name, cuts)
         steps = []
         for before, after in zip([None, *cuts], cuts, strict=False):
             if after.number > self.first and name in after.tables:
                 then = None if before is None else before.tables.get(name)
-                step = _Step(self.spark, paths, name, schema, then, after)
+                step = _Step(self.spark, lake, name, schema, then, after)
                 steps += step.frames(whole=after.number in truncated, exact_texts=exact_texts)
         return reduce(DataFrame.unionAll, steps) if steps else _nothing(self.spark, schema, exact_texts=exact_texts)
 
@@ -85,13 +83,13 @@ def changes(
     `source` may be left out if the lake has only one. Raises ConfigError for cuts in the wrong order, LakeError if there is
     no such cut.
     """
-    paths = one_source("changes", lake, source)
-    kept = cut_numbers(open_store(paths.lake), paths)
+    source_lake = one_source("changes", lake, source)
+    kept = cut_numbers(source_lake)
     end = (kept[-1] if kept else 0) if last is None else last
     if not 0 <= first <= end:
         raise ConfigError("changes", f"cut {first} does not lie before cut {end}", "give the earlier cut first")
-    _check_kept(paths, kept, first, end)
-    return CutChanges(spark, paths.lake, paths.source, CycleNumber(first), CycleNumber(end))
+    _check_kept(source_lake, kept, first, end)
+    return CutChanges(spark, source_lake, CycleNumber(first), CycleNumber(end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class _Step:
     """One table from one cut to the next."""
 
     spark: SparkSession
-    paths: LakePaths
+    lake: SourceLake
     name: TableName
     schema: SchemaVersion
     before: CutTable | None
@@ -114,11 +112,11 @@ class _Step:
         same = self.before is not None and self.before.current_version == self.after.current_version
         if same or (self.cut.kind is CycleKind.MAINTENANCE and self.before is not None):
             return []
-        new = read_layer(self.spark, self.paths, self.name, self.after)
+        new = read_layer(self.spark, self.lake, self.name, self.after)
         if self.before is None:
             old = new.limit(0)
         else:
-            old = read_layer(self.spark, self.paths, self.name, self.before)
+            old = read_layer(self.spark, self.lake, self.name, self.before)
             if not whole and self.cut.kind is CycleKind.APPLY:
                 touched = self._touched()
                 old, new = (join_on_key(side, touched, self._key, "left_semi", null_safe=True) for side in (old, new))
@@ -132,7 +130,7 @@ class _Step:
         return [changes_of.select(*place, "kind", "before", "after")]
 
     def _touched(self) -> DataFrame:
-        history = read_layer(self.spark, self.paths, self.name, self.after, "history")
+        history = read_layer(self.spark, self.lake, self.name, self.after, "history")
         return pick(history.where(in_cycles(self.cut.number, self.cut.number)), self._key).distinct()
 
     @property
@@ -162,18 +160,17 @@ class _Step:
         )
 
 
-def _cuts(paths: LakePaths, first: CycleNumber, last: CycleNumber) -> list[Cut]:
-    store = open_store(paths.lake)
-    _check_kept(paths, cut_numbers(store, paths), first, last)
-    return [read_cut(store, paths, CycleNumber(n)) for n in range(max(1, first), last + 1)]
+def _cuts(lake: SourceLake, first: CycleNumber, last: CycleNumber) -> list[Cut]:
+    _check_kept(lake, cut_numbers(lake), first, last)
+    return [read_cut(lake, CycleNumber(n)) for n in range(max(1, first), last + 1)]
 
 
-def _check_kept(paths: LakePaths, kept: list[CycleNumber], first: int, last: int) -> None:
+def _check_kept(lake: SourceLake, kept: list[CycleNumber], first: int, last: int) -> None:
     if last and (not kept or last > kept[-1]):
-        raise LakeError(f"{paths.source}: cut {last}", "there is no such cut", "ask for an earlier one")
+        raise LakeError(f"{lake.source}: cut {last}", "there is no such cut", "ask for an earlier one")
     if kept and max(1, first) < kept[0]:
         raise LakeError(
-            f"{paths.source}: cut {first}",
+            f"{lake.source}: cut {first}",
             f"it is not kept any more, the oldest is {kept[0]}",
             "read the tables whole at a cut, and go on from there (`retention.cuts` says how long they are kept)",
         )
@@ -194,7 +191,7 @@ def _schema(cuts: list[Cut], name: TableName, source: str) -> SchemaVersion:
     return in_lake(versions[ids[-1][0]])
 
 
-def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: list[Cut]) -> set[int]:
+def _truncated(spark: SparkSession, lake: SourceLake, name: TableName, cuts: list[Cut]) -> set[int]:
     """Return the cycles that truncated the table: one read of their rows' operations for each state of history's low end."""
     cycles: set[int] = set()
     having = [cut for cut in cuts if name in cut.tables]
@@ -202,7 +199,7 @@ def _truncated(spark: SparkSession, paths: LakePaths, name: TableName, cuts: lis
         return cycles
     for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
         alike = list(group)
-        history = read_layer(spark, paths, name, alike[-1].tables[name], "history")
+        history = read_layer(spark, lake, name, alike[-1].tables[name], "history")
         rows = history.where(in_cycles(alike[0].number, alike[-1].number) & F.col(OP).isin("truncate", RESET))
         cycles |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
     return cycles

@@ -27,7 +27,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import CUTS, VIEWS, LakePaths
-from lakeproof.storage.store import Store
+from lakeproof.storage.source_lake import SourceLake
 
 # `newest`, a position (as a value or as PostgreSQL's text), a cut's number, or a time of the source's clock.
 At: TypeAlias = str | Lsn | int | datetime
@@ -86,9 +86,9 @@ class OpenedLake:
         """
         name = table_name(table)
         cut_table = self.cut(source).table(name, source)
-        paths = LakePaths(self.lake, source)
-        check_kept(paths, self.cut(source))
-        frame = read_layer(self.spark, paths, name, cut_table, layer)
+        lake = SourceLake.open(self.lake, source)
+        check_kept(lake, self.cut(source))
+        frame = read_layer(self.spark, lake, name, cut_table, layer)
         if layer == "history":
             frame = completing(cut_table, frame)(frame)
         return frame if hidden else pick(frame, column_names(in_lake(cut_table.version)))
@@ -107,11 +107,12 @@ class OpenedLake:
         if name not in views:
             others = f"name one of {views}" if views else "run `lakeproof refresh`"
             raise LakeError(f"view {name[:80]}", "the lake has no view of this name", others)
-        of_view = (cut for cut in newest_first(open_store(self.lake)) if cut.view == name)
+        store = open_store(self.lake)
+        of_view = (cut for cut in newest_first(store) if cut.view == name)
         before: ViewCut | None = None
         for cut in of_view:
             if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
-                return read_view(self.spark, self.lake, cut)
+                return read_view(self.spark, store, cut)
             if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
                 before = cut
         raise self._not_at_these_cuts(name, before)
@@ -141,7 +142,7 @@ def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[s
     requested = _requested(names, at)
     cuts = {}
     for source in names:
-        cut = _cut(store, LakePaths(place, source), requested.get(source, NEWEST))
+        cut = _cut(SourceLake(store, LakePaths(source)), requested.get(source, NEWEST))
         if cut is not None:
             cuts[source] = cut
     return OpenedLake(spark, place, cuts)
@@ -156,19 +157,19 @@ def sources_of(lake: Config | str | Path) -> list[str]:
     return [name for name in names if "cycles" in store.folders(name)]
 
 
-def one_source(what: str, lake: Config | str | Path, source: str | None) -> LakePaths:
-    """Return the paths of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
+def one_source(what: str, lake: Config | str | Path, source: str | None) -> SourceLake:
+    """Open the part of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
     names = sources_of(lake)
     if source is None and len(names) != 1:
         raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
-    return LakePaths(str(lake.lake if isinstance(lake, Config) else lake), source or names[0])
+    return SourceLake.open(lake.lake if isinstance(lake, Config) else lake, source or names[0])
 
 
-def check_kept(paths: LakePaths, cut: Cut) -> None:
+def check_kept(lake: SourceLake, cut: Cut) -> None:
     """Raise LakeError if the cut, which a reader may have opened long ago, is no longer kept."""
-    if not open_store(paths.lake).exists(paths.cut(cut.number)):
+    if not lake.store.exists(lake.paths.cut(cut.number)):
         raise LakeError(
-            f"{paths.source}: cut {cut.number}",
+            f"{lake.source}: cut {cut.number}",
             "it is not kept any more, and files that only it needed are gone",
             "open the lake again, at a cut that is kept (`retention.cuts_s` says for how long)",
         )
@@ -209,12 +210,12 @@ def _requested(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str
     return dict.fromkeys(names, at)
 
 
-def _cut(store: Store, paths: LakePaths, at: At) -> Cut | None:
+def _cut(lake: SourceLake, at: At) -> Cut | None:
     place = parsed_at(at)
     if isinstance(place, datetime):
-        return cut_at_time(store, paths, place)
+        return cut_at_time(lake, place)
     if isinstance(place, Lsn):
-        return cut_at(store, paths, place)
+        return cut_at(lake, place)
     if isinstance(place, str):
-        return newest_cut(store, paths)
-    return read_cut(store, paths, CycleNumber(place))
+        return newest_cut(lake)
+    return read_cut(lake, CycleNumber(place))

@@ -19,7 +19,7 @@ from lakeproof.lake.columns import column_names, in_lake, quoted
 from lakeproof.lake.read.open import OpenedLake, table_name
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 # Characters that Spark refuses in a view's name in its own catalog.
 _ODD = re.compile(r"[^A-Za-z0-9_]")
@@ -49,7 +49,7 @@ def register(
     opened.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place}")
     for table in chosen:
         view = f"{place}.{quoted(names[table])}"
-        _view(opened.spark, LakePaths(opened.lake, name), cut, table, view)
+        _view(opened.spark, SourceLake.open(opened.lake, name), cut, table, view)
         names[table] = view
     return names
 
@@ -66,11 +66,11 @@ def _names(tables: Iterable[TableName]) -> dict[TableName, str]:
     return names
 
 
-def _view(spark: SparkSession, paths: LakePaths, cut: Cut, table: TableName, view: str) -> None:
-    pinned = cut.table(table, paths.source)
+def _view(spark: SparkSession, lake: SourceLake, cut: Cut, table: TableName, view: str) -> None:
+    pinned = cut.table(table, lake.source)
     columns = ", ".join(quoted(c) for c in column_names(in_lake(pinned.version)))
     values = {
-        "lakeproof.source": paths.source,
+        "lakeproof.source": lake.source,
         "lakeproof.cut": str(cut.number),
         "lakeproof.position": str(pinned.at_lsn),
         "lakeproof.held": str(table in cut.held).lower(),
@@ -78,5 +78,5 @@ def _view(spark: SparkSession, paths: LakePaths, cut: Cut, table: TableName, vie
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in values.items())
     spark.sql(
         f"CREATE OR REPLACE VIEW {view} TBLPROPERTIES ({properties}) AS SELECT {columns}"  # noqa: S608  every name is quoted
-        f" FROM delta.{quoted(paths.url(paths.current(table)))} VERSION AS OF {pinned.current_version}"
+        f" FROM delta.{quoted(lake.url(lake.paths.current(table)))} VERSION AS OF {pinned.current_version}"
     )

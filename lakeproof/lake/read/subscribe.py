@@ -26,8 +26,7 @@ from lakeproof.config.model import Config
 from lakeproof.lake.read.changes import CutChanges, changes
 from lakeproof.lake.read.open import one_source
 from lakeproof.lake.records.store import newest_number
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,11 +62,11 @@ def subscribe(
     the driver; an error that it raises ends the stream, and the batch is delivered again. Raises ConfigError if `source`
     must be named.
     """
-    paths = one_source("subscribe", lake, source)
-    place, name = paths.lake, paths.source
+    source_lake = one_source("subscribe", lake, source)
+    place, name = source_lake.url(""), source_lake.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
-        lake=str(open_store(place).url("")),
+        lake=place,
         source=name,
         first=options.get("first", 0),
         cuts_per_batch=options.get("cuts_per_batch", CUTS_PER_BATCH),
@@ -142,5 +141,5 @@ class CutReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield partition.first, partition.last
 
     def _newest(self) -> int:
-        lake = self.options["lake"]
-        return int(newest_number(open_store(lake), LakePaths(lake, self.options["source"]).cuts))
+        lake = SourceLake.open(self.options["lake"], self.options["source"])
+        return int(newest_number(lake.store, lake.paths.cuts))

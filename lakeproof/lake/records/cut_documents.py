@@ -29,8 +29,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document_fields import Fields, read_document, write_document
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 
 CUT_FORMAT = "lakeproof.cut/1"
 BASE_FORMAT = "lakeproof.cutbase/1"
@@ -168,32 +168,32 @@ class _Lazy(Mapping[TableName, _V], Generic[_V]):
         return table in self._entries()
 
 
-def load_cut_doc(store: Store, paths: LakePaths, number: CycleNumber) -> CutDoc | None:
+def load_cut_doc(lake: SourceLake, number: CycleNumber) -> CutDoc | None:
     """Return one cut's document, None if there is none; raises LakeError if it is damaged."""
-    key = paths.cut(number)
+    key = lake.paths.cut(number)
     try:
-        data = store.get(key)
+        data = lake.store.get(key)
     except NotFoundError:
         return None
-    doc = CutDoc.from_bytes(data, paths.url(key))
+    doc = CutDoc.from_bytes(data, lake.url(key))
     if doc.number != number:
-        raise LakeError(paths.url(key), f"it says that it is cut {doc.number}", "restore it from a backup")
+        raise LakeError(lake.url(key), f"it says that it is cut {doc.number}", "restore it from a backup")
     return doc
 
 
-def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
+def opened(lake: SourceLake, doc: CutDoc) -> Cut:
     """Return the cut of a document. A later look-up raises LakeError if the entry is damaged or not kept any more."""
-    place = paths.url(paths.cut(doc.number))
+    place = lake.url(lake.paths.cut(doc.number))
     contents: list[Contents] = []
 
     def whole() -> Contents:
         if not contents:
-            contents.append(whole_contents(store, paths, doc))
+            contents.append(whole_contents(lake, doc))
         return contents[0]
 
     def table(name: TableName, entry: Any) -> CutTable:
         f = Fields({}, place).inner(entry, f"tables[{name.key}]")
-        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_table_schema(store, paths, i))
+        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_table_schema(lake, i))
 
     def held(name: TableName, entry: Any) -> Held:
         return Held.from_fields(Fields({}, place).inner(entry, f"held[{name.key}]"))
@@ -212,24 +212,24 @@ def opened(store: Store, paths: LakePaths, doc: CutDoc) -> Cut:
     )
 
 
-def whole_contents(store: Store, paths: LakePaths, doc: CutDoc) -> Contents:
+def whole_contents(lake: SourceLake, doc: CutDoc) -> Contents:
     """Return all entries of a cut, from its document and its base."""
-    base = Contents() if doc.base is None else _read_base(store, paths, *doc.base)
+    base = Contents() if doc.base is None else _read_base(lake, *doc.base)
     return base.after(doc.changed)
 
 
-def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
+def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
     """Return the document of a new cut, after putting its schemas and its base, durably."""
     contents = Contents.of(cut)
-    before = load_cut_doc(store, paths, CycleNumber(cut.number - 1)) if cut.number > 1 else None
+    before = load_cut_doc(lake, CycleNumber(cut.number - 1)) if cut.number > 1 else None
     base = None if before is None else before.base
     named = 0 if before is None else before.named
-    start = Contents() if base is None else _read_base(store, paths, *base)
+    start = Contents() if base is None else _read_base(lake, *base)
     whole_before = start if before is None else start.after(before.changed)
-    _put_table_schemas(store, paths, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
+    _put_table_schemas(lake, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
     changed = contents.since(start)
     if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
-        base, named = _put_base(store, paths, before.number, whole_before), 0
+        base, named = _put_base(lake, before.number, whole_before), 0
         changed = contents.since(whole_before)
     return CutDoc(
         number=cut.number,
@@ -246,23 +246,23 @@ def document_of(store: Store, paths: LakePaths, cut: Cut) -> CutDoc:
     )
 
 
-def unneeded_bases(store: Store, paths: LakePaths, oldest: CycleNumber) -> list[str]:
+def unneeded_bases(lake: SourceLake, oldest: CycleNumber) -> list[str]:
     """Return the bases that no cut from `oldest` on has; bases grow with the cuts' numbers."""
-    doc = load_cut_doc(store, paths, oldest)
-    needed = None if doc is None or doc.base is None else paths.cut_base(doc.base[0])
-    return [] if needed is None else [key for key in store.list(paths.cut_bases) if key < needed]
+    doc = load_cut_doc(lake, oldest)
+    needed = None if doc is None or doc.base is None else lake.paths.cut_base(doc.base[0])
+    return [] if needed is None else [key for key in lake.store.list(lake.paths.cut_bases) if key < needed]
 
 
-def read_table_schema(store: Store, paths: LakePaths, schema_id: str) -> SchemaVersion:
+def read_table_schema(lake: SourceLake, schema_id: str) -> SchemaVersion:
     """Return a schema that some table has, or had, in a cut; raises LakeError if there is none, or it is damaged."""
     version = _schemas.get(schema_id)
     if version is None:
-        key = paths.table_schema(schema_id)
+        key = lake.paths.table_schema(schema_id)
         try:
-            data = store.get(key)
+            data = lake.store.get(key)
         except NotFoundError:
-            raise LakeError(paths.url(key), "it is missing", "restore it from a backup") from None
-        version = read_document(data, TABLE_SCHEMA_FORMAT, paths.url(key)).version("version", schema_id)
+            raise LakeError(lake.url(key), "it is missing", "restore it from a backup") from None
+        version = read_document(data, TABLE_SCHEMA_FORMAT, lake.url(key)).version("version", schema_id)
         _cache_table_schema(version, schema_id)
     return version
 
@@ -278,22 +278,22 @@ def _cache_table_schema(version: SchemaVersion, schema_id: str) -> None:
     _schemas[schema_id] = version
 
 
-def _put_table_schemas(store: Store, paths: LakePaths, cut: Cut, entries: _Entries, existing: set[str]) -> None:
+def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: set[str]) -> None:
     new = {e["schema_id"]: cut.tables[t].version for t, e in entries.items() if e["schema_id"] not in existing}
 
     def put(schema_id: str) -> None:
         with suppress(AlreadyExistsError):
-            store.put_if_absent(paths.table_schema(schema_id), table_schema_bytes(new[schema_id]))
+            lake.store.put_if_absent(lake.paths.table_schema(schema_id), table_schema_bytes(new[schema_id]))
 
     # Each is made durable by itself; a source's first cut has as many schemas as tables.
     with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:
         list(pool.map(put, new))
 
 
-def _put_base(store: Store, paths: LakePaths, number: CycleNumber, contents: Contents) -> tuple[CycleNumber, str]:
+def _put_base(lake: SourceLake, number: CycleNumber, contents: Contents) -> tuple[CycleNumber, str]:
     data = base_bytes(number, contents)
     with suppress(AlreadyExistsError):
-        store.put_if_absent(paths.cut_base(number), data)
+        lake.store.put_if_absent(lake.paths.cut_base(number), data)
     return number, hashlib.sha256(data).hexdigest()
 
 
@@ -302,18 +302,18 @@ def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
     return write_document(BASE_FORMAT, number=int(number), **contents.to_json())
 
 
-def _read_base(store: Store, paths: LakePaths, number: CycleNumber, sha256: str) -> Contents:
+def _read_base(lake: SourceLake, number: CycleNumber, sha256: str) -> Contents:
     contents = _bases.get(sha256)
     if contents is None:
-        key = paths.cut_base(number)
+        key = lake.paths.cut_base(number)
         try:
-            data = store.get(key)
+            data = lake.store.get(key)
         except NotFoundError:
             reason = "it is missing, and the cuts that name it can't be read without it"
-            raise LakeError(paths.url(key), reason, "open a cut that is kept, or restore it from a backup") from None
+            raise LakeError(lake.url(key), reason, "open a cut that is kept, or restore it from a backup") from None
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise LakeError(paths.url(key), "it is not what cuts were made of", "restore it from a backup")
-        contents = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, paths.url(key)))
+            raise LakeError(lake.url(key), "it is not what cuts were made of", "restore it from a backup")
+        contents = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, lake.url(key)))
         while len(_bases) > BASES_KEPT:
             _bases.popitem(last=False)
     return contents

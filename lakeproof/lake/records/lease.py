@@ -2,10 +2,9 @@
 
 Writing under it does not belong here but in `lakeproof.lake.cycle`.
 
-A process takes an epoch by putting its document if there is none; the newest epoch is the lease. On a local lake the holder
-also keeps an exclusive `flock`, which a killed process gives up at once: so a second compaction is refused while the first
-one lives, and needs no timeout once it is dead. Its JVM may live on for seconds: the next holder on the same host ends it
-(`outlived_jvm`).
+A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
+lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused
+while the first one lives. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived_jvm`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,9 +21,8 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
 from lakeproof.storage.document_fields import read_document, write_document
 from lakeproof.storage.fields import now_text
-from lakeproof.storage.locks import exclusive
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store, make_root
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError
 
 if TYPE_CHECKING:
     # A process that only reads leases starts no Spark.
@@ -38,25 +35,24 @@ LEASE_FORMAT = "lakeproof.lease/1"
 class Lease:
     """A held lease. `check` is called before each commit."""
 
-    store: Store
-    paths: LakePaths
+    lake: SourceLake
     epoch: int
     writer: str
 
     def check(self) -> None:
         """Raise TransientError if someone else has taken a newer epoch since."""
-        newest = newest_epoch(self.store, self.paths)
+        newest = newest_epoch(self.lake)
         if newest != self.epoch:
             raise TransientError(
-                f"{self.paths.source}: lease",
+                f"{self.lake.source}: lease",
                 f"epoch {self.epoch} was followed by epoch {newest}: another process has taken over",
                 "nothing is lost; try again when that process has ended",
             )
 
 
-def newest_epoch(store: Store, paths: LakePaths) -> int:
+def newest_epoch(lake: SourceLake) -> int:
     """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file."""
-    keys = store.list(paths.leases)
+    keys = lake.store.list(lake.paths.leases)
     if not keys:
         return 0
     name = keys[-1].rpartition("/")[2].removesuffix(".json")
@@ -66,45 +62,43 @@ def newest_epoch(store: Store, paths: LakePaths) -> int:
 
 
 @contextmanager
-def hold_lease(store: Store, paths: LakePaths, session: SparkSession | None = None) -> Iterator[Lease]:
+def hold_lease(lake: SourceLake, session: SparkSession | None = None) -> Iterator[Lease]:
     """Take the next epoch and keep it for the block; raises TransientError if a living process holds the lease.
 
     `session` is that of the JVM that will write.
     """
-    make_root(paths.lake)
-    with exclusive(
-        Path(paths.url(paths.lease_lock)), f"{paths.source}: lease", "another process is writing to this source's lake"
-    ):
-        _end_jvm_of_last_holder(store, paths)
-        yield _take(store, paths, jvm_of(session))
+    reason = "another process is writing to this source's lake"
+    with lake.store.lock(lake.paths.lease_lock, f"{lake.source}: lease", reason):
+        _end_jvm_of_last_holder(lake)
+        yield _take(lake, jvm_of(session))
 
 
-def lease_holder(store: Store, paths: LakePaths) -> str | None:
+def lease_holder(lake: SourceLake) -> str | None:
     """Return host, process and time of the newest lease, for messages; None if there was none."""
-    epoch = newest_epoch(store, paths)
+    epoch = newest_epoch(lake)
     if epoch == 0:
         return None
-    key = paths.lease(epoch)
-    f = read_document(store.get(key), LEASE_FORMAT, key)
+    key = lake.paths.lease(epoch)
+    f = read_document(lake.store.get(key), LEASE_FORMAT, key)
     return f"process {f.object('process').count('pid')} on {f.text('host')} since {f.text('created_at')}"
 
 
-def _end_jvm_of_last_holder(store: Store, paths: LakePaths) -> None:
+def _end_jvm_of_last_holder(lake: SourceLake) -> None:
     """End it if that holder's process is gone: a living process gave the lease back, and its JVM is idle."""
-    epoch = newest_epoch(store, paths)
+    epoch = newest_epoch(lake)
     if epoch == 0:
         return
-    f = read_document(store.get(paths.lease(epoch)), LEASE_FORMAT, paths.lease(epoch))
+    f = read_document(lake.store.get(lake.paths.lease(epoch)), LEASE_FORMAT, lake.paths.lease(epoch))
     if f.value("jvm") is None or f.text("host") != socket.gethostname():
         return
     holder, jvm = (Process(one.count("pid"), one.count("started")) for one in (f.object("process"), f.object("jvm")))
     if jvm.lives and not holder.lives:
-        jvm.end(f"{paths.source}: lease")
+        jvm.end(f"{lake.source}: lease")
 
 
-def _take(store: Store, paths: LakePaths, jvm: Process | None) -> Lease:
+def _take(lake: SourceLake, jvm: Process | None) -> Lease:
     writer = uuid4().hex
-    epoch = newest_epoch(store, paths) + 1
+    epoch = newest_epoch(lake) + 1
     data = write_document(
         LEASE_FORMAT,
         epoch=epoch,
@@ -115,12 +109,12 @@ def _take(store: Store, paths: LakePaths, jvm: Process | None) -> Lease:
         created_at=now_text(),
     )
     try:
-        store.put_if_absent(paths.lease(epoch), data)
+        lake.store.put_if_absent(lake.paths.lease(epoch), data)
     except AlreadyExistsError:
         raise TransientError(
-            f"{paths.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
+            f"{lake.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
         ) from None
-    return Lease(store, paths, epoch, writer)
+    return Lease(lake, epoch, writer)
 
 
 def _as_json(one: Process) -> dict[str, int]:

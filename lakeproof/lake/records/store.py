@@ -16,7 +16,7 @@ from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.storage.fields import time_of
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 # Earlier than every commit: the time of a cut without one.
@@ -29,106 +29,105 @@ def newest_number(store: Store, folder: str) -> CycleNumber:
     return CycleNumber(_number(keys[-1]) if keys else 0)
 
 
-def read_cut(store: Store, paths: LakePaths, number: CycleNumber) -> Cut:
+def read_cut(lake: SourceLake, number: CycleNumber) -> Cut:
     """Read one cut, at the price of one small document; raises LakeError if it is missing or damaged."""
-    doc = load_cut_doc(store, paths, number)
+    doc = load_cut_doc(lake, number)
     if doc is None:
-        raise LakeError(f"{paths.source}: cut {number}", "there is no such cut", "ask for a cut that exists")
-    return opened(store, paths, doc)
+        raise LakeError(f"{lake.source}: cut {number}", "there is no such cut", "ask for a cut that exists")
+    return opened(lake, doc)
 
 
-def newest_cut(store: Store, paths: LakePaths) -> Cut | None:
+def newest_cut(lake: SourceLake) -> Cut | None:
     """Return the source's newest cut; None if no cycle has ended."""
-    number = newest_number(store, paths.cuts)
-    return read_cut(store, paths, number) if number else None
+    number = newest_number(lake.store, lake.paths.cuts)
+    return read_cut(lake, number) if number else None
 
 
-def cut_at(store: Store, paths: LakePaths, position: Lsn) -> Cut:
+def cut_at(lake: SourceLake, position: Lsn) -> Cut:
     """Return the newest cut at or before `position`; raises LakeError if there is none. Reads O(log n) cuts.
 
     Positions grow with the numbers within an incarnation; only the newest incarnation's cuts count.
     """
-    numbers = cut_numbers(store, paths)
-    newest = read_cut(store, paths, numbers[-1]) if numbers else None
+    numbers = cut_numbers(lake)
+    newest = read_cut(lake, numbers[-1]) if numbers else None
     if newest is not None:
-        places = [_Place(store, paths, n, newest.incarnation) for n in numbers]
+        places = [_Place(lake, n, newest.incarnation) for n in numbers]
         index = bisect_right(places, int(position), key=lambda p: p.position())
         if index and places[index - 1].position() >= 0:
-            return read_cut(store, paths, numbers[index - 1])
+            return read_cut(lake, numbers[index - 1])
     remedy = "ask for a later position, or compact first"
     if newest is not None and newest.incarnation > 1:
         remedy = f"positions are those of incarnation {newest.incarnation}; open a cut of an older one by its number"
-    raise LakeError(f"{paths.source}: cuts", f"there is no cut at or before {position}", remedy)
+    raise LakeError(f"{lake.source}: cuts", f"there is no cut at or before {position}", remedy)
 
 
-def cut_at_time(store: Store, paths: LakePaths, time: datetime) -> Cut:
+def cut_at_time(lake: SourceLake, time: datetime) -> Cut:
     """Return the newest cut with no transaction that committed after `time`; raises LakeError if there is none.
 
     A cut's commit time is the greatest so far, so it grows with the numbers. Reads O(log n) cuts.
     """
-    numbers = cut_numbers(store, paths)
-    index = bisect_right(numbers, time, key=lambda n: _commit_time(read_cut(store, paths, n)))
+    numbers = cut_numbers(lake)
+    index = bisect_right(numbers, time, key=lambda n: _commit_time(read_cut(lake, n)))
     if index:
-        return read_cut(store, paths, numbers[index - 1])
+        return read_cut(lake, numbers[index - 1])
     raise LakeError(
-        f"{paths.source}: cuts",
+        f"{lake.source}: cuts",
         f"there is no cut at or before {time.isoformat()}",
         "ask for a later time, or compact first",
     )
 
 
-def cut_numbers(store: Store, paths: LakePaths) -> list[CycleNumber]:
+def cut_numbers(lake: SourceLake) -> list[CycleNumber]:
     """Return the numbers of the cuts that are kept, ascending and without holes; raises LakeError for a foreign file."""
-    return [CycleNumber(_number(key)) for key in store.list(paths.cuts)]
+    return [CycleNumber(_number(key)) for key in lake.store.list(lake.paths.cuts)]
 
 
-def cut_after(store: Store, paths: LakePaths, cut: Cut | None) -> Cut | None:
+def cut_after(lake: SourceLake, cut: Cut | None) -> Cut | None:
     """Return the cut that follows `cut`, the very first one after None; None if there is none yet."""
     number = CycleNumber(1 if cut is None else cut.number + 1)
-    return read_cut(store, paths, number) if store.exists(paths.cut(number)) else None
+    return read_cut(lake, number) if lake.store.exists(lake.paths.cut(number)) else None
 
 
-def read_intent(store: Store, paths: LakePaths, number: CycleNumber) -> tuple[Intent, str] | None:
+def read_intent(lake: SourceLake, number: CycleNumber) -> tuple[Intent, str] | None:
     """Read one intent; returns it and its SHA-256, None if there is none."""
-    key = paths.intent(number)
+    key = lake.paths.intent(number)
     try:
-        data = store.get(key)
+        data = lake.store.get(key)
     except NotFoundError:
         return None
-    intent = Intent.from_bytes(data, paths.url(key))
+    intent = Intent.from_bytes(data, lake.url(key))
     if intent.number != number:
-        raise LakeError(paths.url(key), f"it says that it is intent {intent.number}", "restore it from a backup")
+        raise LakeError(lake.url(key), f"it says that it is intent {intent.number}", "restore it from a backup")
     return intent, hashlib.sha256(data).hexdigest()
 
 
-def write_intent(store: Store, paths: LakePaths, intent: Intent) -> str:
+def write_intent(lake: SourceLake, intent: Intent) -> str:
     """Put the intent, durably, and return its SHA-256. Raises TransientError if another process has taken the number."""
     data = intent.to_bytes()
     try:
-        store.put_if_absent(paths.intent(intent.number), data)
+        lake.store.put_if_absent(lake.paths.intent(intent.number), data)
     except AlreadyExistsError:
-        raise _taken(paths, f"intent {intent.number}") from None
+        raise _taken(lake, f"intent {intent.number}") from None
     return hashlib.sha256(data).hexdigest()
 
 
-def write_cut(store: Store, paths: LakePaths, cut: Cut) -> None:
+def write_cut(lake: SourceLake, cut: Cut) -> None:
     """Put the cut, durably, after what it names. Raises TransientError if another process has ended the cycle."""
-    data = document_of(store, paths, cut).to_bytes()
+    data = document_of(lake, cut).to_bytes()
     try:
-        store.put_if_absent(paths.cut(cut.number), data)
+        lake.store.put_if_absent(lake.paths.cut(cut.number), data)
     except AlreadyExistsError:
-        raise _taken(paths, f"cut {cut.number}") from None
+        raise _taken(lake, f"cut {cut.number}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    store: Store
-    paths: LakePaths
+    lake: SourceLake
     number: CycleNumber
     incarnation: Incarnation
 
     def position(self) -> int:
-        cut = read_cut(self.store, self.paths, self.number)
+        cut = read_cut(self.lake, self.number)
         return int(cut.position) if cut.incarnation == self.incarnation else -1
 
 
@@ -143,5 +142,5 @@ def _number(key: str) -> int:
     return int(name)
 
 
-def _taken(paths: LakePaths, what: str) -> TransientError:
-    return TransientError(f"{paths.source}: {what}", "another process has written it", "nothing is lost; try again")
+def _taken(lake: SourceLake, what: str) -> TransientError:
+    return TransientError(f"{lake.source}: {what}", "another process has written it", "nothing is lost; try again")

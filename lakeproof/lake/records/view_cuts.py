@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document_fields import read_document, write_document
-from lakeproof.storage.locks import exclusive
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store, local_folder, make_root
+from lakeproof.storage.store import AlreadyExistsError, Store
 
 VIEW_CUT_FORMAT = "lakeproof.viewcut/1"
-_LOCK = "refresh.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,9 @@ class ViewCut:
         )
 
 
-def view_path(lake: str, view: str) -> str:
-    """Return the path of a view's Delta table; raises ConfigError for a name that no view can have."""
-    return str(local_folder(lake).joinpath(*LakePaths.view(view).split("/")))
+def view_path(store: Store, view: str) -> str:
+    """Return the place of a view's Delta table; raises ConfigError for a name that no view can have."""
+    return store.url(LakePaths.view(view))
 
 
 def newest_number(store: Store) -> CycleNumber:
@@ -120,13 +118,13 @@ def put_cut(store: Store, cut: ViewCut) -> None:
 
 
 @contextmanager
-def one_refresh(lake: str) -> Iterator[None]:
+def one_refresh(store: Store) -> Iterator[None]:
     """Keep other processes from refreshing views in this lake; raises TransientError if another process is refreshing.
 
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
     """
-    lock = make_root(lake) / "views" / _LOCK
-    with exclusive(lock, "views", "another process is refreshing or maintaining views of this lake"):
+    reason = "another process is refreshing or maintaining views of this lake"
+    with store.lock(LakePaths.refresh_lock(), "views", reason):
         yield
 
 

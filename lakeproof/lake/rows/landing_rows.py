@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -124,7 +123,7 @@ def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int
     low: int | None = None
     high: int | None = None
     for piece in slices:
-        with pq.ParquetFile(piece.url) as file:
+        with piece.open() as file:
             for batch in file.iter_batches(columns=[f"c{ordinal}"]):
                 bounds = pc.min_max(batch.column(0)).as_py()
                 if bounds["min"] is not None:

@@ -1,0 +1,53 @@
+"""One rule about the source: the files of a lake are reached through its store, and nothing goes past it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("lakeproof", "resources", "assets", "jobs")
+# Files that are no lake's, or that a person has named on this machine.
+_LOCAL_FILES = {
+    "lakeproof/cli/": "the terminal, and tracebacks",
+    "lakeproof/config/": "the configuration and the secrets that it names",
+    "lakeproof/commands/check_machine.py": "it looks at this machine's disk",
+    "lakeproof/drain/transactions/spill.py": "transactions in progress wait in temporary files",
+    "lakeproof/failpoints.py": "a test holds a process by a file",
+    "lakeproof/lake/delta/": "Delta's own files, by their URLs",
+    "lakeproof/lake/records/outlived_jvm.py": "processes, in /proc",
+    "lakeproof/lake/spark/": "jars, Java and the driver's settings",
+    "lakeproof/landing/inspect.py": "a person names a file of the disk, in a lake or a copy of one",
+    "lakeproof/storage/": "the store in a local folder",
+    "resources/lake_spark.py": "the configuration",
+    "resources/settings.py": "the configuration",
+}
+_TOUCHES_A_FILE = re.compile(
+    r"Path|open|(pq|parquet)\.(ParquetFile|read_\w+|write_\w+)|shutil\.(?!which|get_terminal_size)\w+"
+    r"|os\.(fsync|link|listdir|makedirs|mkdir|open|remove|rename|replace|rmdir|scandir|stat|unlink|walk|path\.\w+)"
+)
+
+
+def _calls() -> list[tuple[str, str]]:
+    """The calls that touch a local file: the module's name, and the place."""
+    return [
+        (name, f"{name}:{node.lineno}: {called}")
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for name in [str(path.relative_to(ROOT))]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _TOUCHES_A_FILE.fullmatch(called := ast.unparse(node.func))
+    ]
+
+
+def test_files_of_a_lake_are_reached_through_its_store() -> None:
+    """A store of another kind has no folder: whoever turns a key into a path, or opens a URL, would go past it."""
+    calls = _calls()
+    past = [place for name, place in calls if not name.startswith(tuple(_LOCAL_FILES))]
+    if past:
+        pytest.fail("a file that is reached past the store:\n  " + "\n  ".join(past), pytrace=False)
+    unused = [room for room in _LOCAL_FILES if not any(name.startswith(room) for name, _ in calls)]
+    assert unused == [], "excused, and not needed"
