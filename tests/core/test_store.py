@@ -147,7 +147,7 @@ def test_an_abandoned_file_is_gone(store: Store) -> None:
 
 
 def test_a_lock_keeps_others_out_and_names_its_holder(store: Store) -> None:
-    """Also in a lake that has no folder yet; whoever held it last is named when it is free."""
+    """A lock works in a lake without a folder, too; whoever held it last is named when it is free."""
     assert store.is_locked("a/run.lock") is False
     assert store.lock_holder("a/run.lock") is None
     with store.lock("a/run.lock", "thing", "it is taken"):
