@@ -44,8 +44,8 @@ from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.storage.fields import time_of
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 
 NAME = "lake"
 _TABLES = 5

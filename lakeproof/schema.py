@@ -2,6 +2,9 @@
 
 Mapping a PostgreSQL type to a lake type does not belong here (`lakeproof.values`), nor reading the catalog
 (`lakeproof.postgres`).
+
+The JSON is written and read by hand, unlike that of documents (`lakeproof.storage.document`): a version's id is a hash of
+it, so no release of a library may change a byte. And decoding, which needs versions, depends on no such library.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import Compared, LakeProved, Proved
 from lakeproof.proof.result import ProofReport
 from lakeproof.schema import describe_left_out
-from lakeproof.storage.fields import time_of
+from lakeproof.storage.times import time_of
 
 _COMPARED = ("equal", "differs", "damaged", "not applicable")
 _WRONG = ("differs", "damaged")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, TableFacts
+from lakeproof.field_types import AttributeNumber, Count, Digest, OidField, SchemaField, TableField
 from lakeproof.names import Oid, TableName
-from lakeproof.schema import SchemaVersion
 
 # text and varchar: the same characters under either name.
 _TEXTS = frozenset({25, 1043})
@@ -124,7 +124,7 @@ class AddedColumn:
     """A new column; `missing` is the value that older rows have in it, None for NULL or if they were rewritten."""
 
     name: str
-    attnum: int
+    attnum: Count
     missing: str | None
 
 
@@ -136,9 +136,9 @@ class TableCreated:
     `numbered`: no column was ever dropped and all are sent, so its first n columns are those with the numbers 1 to n.
     """
 
-    version: SchemaVersion
+    version: SchemaField
     named: bool
-    anchored: tuple[int, ...]
+    anchored: tuple[AttributeNumber, ...]
     numbered: bool
 
     @property
@@ -157,14 +157,14 @@ class TableChange:
     schema version, if that is the only difference and the configuration fits it.
     """
 
-    oid: Oid
-    table: TableName
+    oid: OidField
+    table: TableField
     differences: tuple[Difference, ...]
-    before: str | None
-    after: str | None
-    renamed_to: TableName | None = None
+    before: Digest | None
+    after: Digest | None
+    renamed_to: TableField | None = None
     added: tuple[AddedColumn, ...] = ()
-    version: SchemaVersion | None = None
+    version: SchemaField | None = None
     created: TableCreated | None = None
 
     @property

@@ -4,7 +4,8 @@ Reading it does not belong here (`lakeproof.postgres.catalog_fingerprint`), nor 
 (`differences.py`).
 
 A table is a handful of JSON texts made by the server: 10,000 tables of 100 columns are 10,000 small objects, compared as
-texts, and parsed only if they differ.
+texts, and parsed only if they differ. The file is written and read by hand, unlike the documents of a lake
+(`lakeproof.storage.document`): it has 10,000 lists without field names, in the order that digests are made of.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 from lakeproof.config.table_names import write_table
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.fields import text_of
+from lakeproof.storage.times import text_of
 
 DONE = 0
 DIFFERS = 1

@@ -33,8 +33,8 @@ from lakeproof.snapshot.folder import (
     read_request,
     snapshot_folders,
 )
-from lakeproof.storage.fields import time_of
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 
 DAY = timedelta(days=1)
 # Enough doublings to get from a pause of a second to one of a day.

@@ -57,9 +57,9 @@ from lakeproof.landing.retention import (
 )
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import open_points
-from lakeproof.storage.fields import time_of
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.storage.times import time_of
 from lakeproof.views.maintain import maintain_views, stop_here, views_plan
 
 

@@ -18,7 +18,7 @@ from lakeproof.config.model import HealthConfig
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_slot import SlotState
-from lakeproof.storage.fields import time_of
+from lakeproof.storage.times import time_of
 
 # The rate is measured over at least this time, if the chain is that old: checkpoints and backups come in waves.
 WINDOW_S = 300.0

@@ -18,9 +18,9 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
+from lakeproof.storage.times import now_text
 
 _NAME = re.compile(r"(?P<number>[0-9]{20})-[0-9a-f]{32}\.json")
 

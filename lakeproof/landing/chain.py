@@ -20,9 +20,9 @@ from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.times import now_text
 
 # Manifests checked on opening: a torn newest manifest shows by itself, a wrong one by its predecessor's checksum.
 MANIFESTS_CHECKED_ON_OPEN = 3

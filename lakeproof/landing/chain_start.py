@@ -15,61 +15,29 @@ import re
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
-from lakeproof.lsn import Lsn
+from lakeproof.field_types import Count, IncarnationField, LsnField
 from lakeproof.names import Incarnation
-from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
+from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 
-FORMAT = "lakeproof.chain_start/1"
 _NAME = re.compile(r"[0-9]{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class ChainStart:
+class ChainStart(Document):
     """The first manifest that is kept: its number, its start, and the checksum of its predecessor's stored bytes.
 
     `catalog` is the number of the manifest below it that is kept for its record of the catalog, None if there is none.
     """
 
-    incarnation: Incarnation
-    number: int
-    start_lsn: Lsn
+    FORMAT = "lakeproof.chain_start/1"
+
+    incarnation: IncarnationField
+    number: Count
+    start_lsn: LsnField
     previous_sha256: str
     created_at: str
-    catalog: int | None = None
-
-    def to_bytes(self) -> bytes:
-        """Return the canonical document."""
-        return canonical(
-            {
-                "format": FORMAT,
-                "incarnation": int(self.incarnation),
-                "number": self.number,
-                "start_lsn": str(self.start_lsn),
-                "previous_sha256": self.previous_sha256,
-                "created_at": self.created_at,
-                "catalog": self.catalog,
-            }
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> ChainStart:
-        """Parse `to_bytes`; raises LakeError naming `name` and the first thing wrong."""
-        try:
-            fields = Fields(parse_object(data))
-            fields.one_of("format", [FORMAT])
-            start = cls(
-                Incarnation(fields.count("incarnation")),
-                fields.count("number"),
-                fields.lsn("start_lsn"),
-                fields.text("previous_sha256"),
-                fields.text("created_at"),
-                fields.optional("catalog", lambda: fields.count("catalog")),
-            )
-            fields.end()
-        except Malformed as error:
-            raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
-        return start
+    catalog: Count | None = None
 
 
 def first_kept_number(lake: SourceLake, incarnation: Incarnation) -> int:

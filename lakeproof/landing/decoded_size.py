@@ -10,34 +10,23 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.storage.fields import Fields
+from lakeproof.field_types import Count
+from lakeproof.storage.document import Part
 
 _BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Part):
     """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
 
-    bytes: int
-    row: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of a document."""
-        return {"bytes": self.bytes, "row": self.row}
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Decoded:
-        """Parse `to_json`; raises as `fields` for a damaged document."""
-        decoded = cls(fields.count("bytes"), fields.count("row"))
-        fields.end()
-        return decoded
+    bytes: Count
+    row: Count
 
 
 class DecodedCount:

@@ -9,84 +9,47 @@ before it: from then on a drain of that incarnation sees that it has a successor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lakeproof.errors import LakeError
-from lakeproof.lsn import Lsn
+from lakeproof.field_types import Count, IncarnationField, LsnField
 from lakeproof.names import Incarnation
-from lakeproof.storage.fields import Fields, Malformed, canonical, parse_object
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import NotFoundError
 
-FORMAT = "lakeproof.incarnation/1"
 _NAME_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Follows:
+class Follows(Part):
     """The incarnation before: where its chain ended (None if that could not be read), and why it could not go on."""
 
-    incarnation: Incarnation
-    end_lsn: Lsn | None
+    incarnation: IncarnationField
+    end_lsn: LsnField | None
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "incarnation": int(self.incarnation),
-            "end_lsn": None if self.end_lsn is None else str(self.end_lsn),
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class IncarnationRecord:
+class IncarnationRecord(Document):
     """The facts with which an incarnation begins. `makes_slot`: the slot did not exist before, so it is ours to drop."""
 
-    incarnation: Incarnation
+    FORMAT = "lakeproof.incarnation/1"
+
+    incarnation: IncarnationField
     system_id: str
     database: str
-    database_oid: int
+    database_oid: Count
     slot: str
     publication: str
     makes_slot: bool
     follows: Follows | None
     created_at: str
 
-    def to_bytes(self) -> bytes:
-        """Return the canonical document."""
-        return canonical(
-            {
-                "format": FORMAT,
-                "incarnation": int(self.incarnation),
-                "system_id": self.system_id,
-                "database": self.database,
-                "database_oid": self.database_oid,
-                "slot": self.slot,
-                "publication": self.publication,
-                "makes_slot": self.makes_slot,
-                "follows": None if self.follows is None else self.follows.to_json(),
-                "created_at": self.created_at,
-            }
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> IncarnationRecord:
-        """Parse `to_bytes`; raises LakeError naming `name` and the first thing wrong."""
-        try:
-            return _parse(Fields(parse_object(data)))
-        except Malformed as error:
-            raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
-
 
 def read_incarnation_record(lake: SourceLake, incarnation: Incarnation) -> IncarnationRecord | None:
     """Return the record of one incarnation, None if it has none; raises LakeError if it is damaged."""
     key = lake.paths.incarnation_record(incarnation)
-    try:
-        data = lake.store.get(key)
-    except NotFoundError:
-        return None
-    record = IncarnationRecord.from_bytes(data, lake.url(key))
-    if record.incarnation != incarnation:
+    record = IncarnationRecord.read(lake.store, key)
+    if record is not None and record.incarnation != incarnation:
         raise LakeError(lake.url(key), f"it says that it is of incarnation {record.incarnation}", "restore it")
     return record
 
@@ -115,27 +78,3 @@ def unfinished(lake: SourceLake) -> IncarnationRecord | None:
     if not existing or has_head(lake, existing[-1]):
         return None
     return read_incarnation_record(lake, existing[-1])
-
-
-def _parse(fields: Fields) -> IncarnationRecord:
-    fields.one_of("format", [FORMAT])
-    record = IncarnationRecord(
-        incarnation=Incarnation(fields.count("incarnation")),
-        system_id=fields.text("system_id"),
-        database=fields.text("database"),
-        database_oid=fields.count("database_oid"),
-        slot=fields.text("slot"),
-        publication=fields.text("publication"),
-        makes_slot=fields.flag("makes_slot"),
-        follows=fields.optional("follows", lambda: _follows(fields.object("follows"))),
-        created_at=fields.text("created_at"),
-    )
-    fields.end()
-    return record
-
-
-def _follows(fields: Fields) -> Follows:
-    end_lsn = fields.optional("end_lsn", lambda: fields.lsn("end_lsn"))
-    follows = Follows(Incarnation(fields.count("incarnation")), end_lsn, fields.text("reason"))
-    fields.end()
-    return follows

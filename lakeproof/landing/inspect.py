@@ -21,8 +21,8 @@ from lakeproof.landing.manifest import LogicalMessageFile, SegmentFile, parse
 from lakeproof.landing.reader import verify_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.storage.fields import time_text
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_text
 
 _BATCH_ROWS = 65_536
 # Of prefixes and origins, only the most frequent are shown.
@@ -173,7 +173,7 @@ def _chain(folder: Path) -> dict[str, Any]:
         "rows": rows,
         "logical_messages": messages,
         "bytes": size,
-        "newest_commit_time": time_text(last),
+        "newest_commit_time": None if last is None else time_text(last),
         "changes": dict(sorted(tables.items())),
         "checked": "every manifest and the checksum of every file",
     }

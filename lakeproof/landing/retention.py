@@ -23,8 +23,8 @@ from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog_
 from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.lsn import Lsn
-from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.times import now_text, time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile
+from lakeproof.storage.times import now_text
 
 # A reader holds one row group in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072

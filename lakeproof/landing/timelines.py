@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
+from lakeproof.field_types import Count, LsnField
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
-from lakeproof.storage.fields import Fields, Malformed, canonical, now_text, parse_object
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.store import AlreadyExistsError
-
-FORMAT = "lakeproof.timeline/1"
+from lakeproof.storage.times import now_text
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Part):
     """The server left `timeline` at `at_lsn`."""
 
-    timeline: int
-    at_lsn: Lsn
+    timeline: Count
+    at_lsn: LsnField
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +38,33 @@ class Followed:
         return next((s.at_lsn for s in self.switches if s.timeline == timeline), None)
 
 
+@dataclass(frozen=True, slots=True)
+class TimelineDoc(Document):
+    """The document: a followed timeline, and where the landing ended when it was followed."""
+
+    FORMAT = "lakeproof.timeline/1"
+
+    timeline: Count
+    switches: tuple[Switch, ...]
+    landing_end: LsnField
+    created_at: str
+
+
 def newest_followed(chain: Chain) -> Followed | None:
     """Return the latest timeline that the landing has followed, None if it is still on its head's."""
     keys = chain.lake.store.list(chain.lake.paths.timelines(chain.incarnation))
     if not keys:
         return None
-    name = chain.lake.url(keys[-1])
-    try:
-        fields = Fields(parse_object(chain.lake.store.get(keys[-1])))
-        fields.one_of("format", [FORMAT])
-        switches = tuple(Switch(s.count("timeline"), s.lsn("at_lsn")) for s in fields.objects("switches"))
-        return Followed(fields.count("timeline"), switches)
-    except Malformed as error:
-        raise LakeError(name, f"it is damaged: {error}", "restore it from a backup") from error
+    document = TimelineDoc.from_bytes(chain.lake.store.get(keys[-1]), chain.lake.url(keys[-1]))
+    return Followed(document.timeline, document.switches)
 
 
 def follow(chain: Chain, followed: Followed) -> None:
     """Put the document durably; raises LakeError if an existing one differs."""
-    document = {
-        "format": FORMAT,
-        "timeline": followed.timeline,
-        "switches": [{"timeline": s.timeline, "at_lsn": str(s.at_lsn)} for s in followed.switches],
-        "landing_end": str(chain.end),
-        "created_at": now_text(),
-    }
+    document = TimelineDoc(followed.timeline, followed.switches, chain.end, now_text())
     key = f"{chain.lake.paths.timelines(chain.incarnation)}/{followed.timeline:08d}.json"
     try:
-        chain.lake.store.put_if_absent(key, canonical(document))
+        chain.lake.store.put_if_absent(key, document.to_bytes())
     except AlreadyExistsError:
         existing = newest_followed(chain)
         if existing != followed:

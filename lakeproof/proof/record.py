@@ -10,65 +10,51 @@ of the large ones those that were proved longest ago, as many as fit, at least o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from lakeproof.errors import LakeError
-from lakeproof.lsn import Lsn
+from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
-from lakeproof.storage.document_fields import Fields, read_document, write_document
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import NotFoundError
+from lakeproof.storage.times import now_text
 
-FORMAT = "lakeproof.proved/1"
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
 SMALL_SHARE = 0.05
+# Documents call it `at`.
+_Time = Annotated[str, Field(alias="at")]
 _COMPARED: tuple[Status, ...] = ("equal", "differs", "not applicable")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Part):
     """A position at which a table was compared, and when."""
 
-    incarnation: Incarnation
-    position: Lsn
-    time: str
+    incarnation: IncarnationField
+    position: LsnField
+    time: _Time
 
 
 @dataclass(frozen=True, slots=True)
-class LakeProved:
+class LakeProved(Part):
     """The last result for a table's history, or for a view, at the cut `cut` (0 for a view).
 
     `differed_at`: the time when it last differed, unless it was equal since.
     """
 
     status: str
-    time: str
-    cut: int = 0
+    time: _Time
+    cut: Count = 0
     reason: str | None = None
     differed_at: str | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """Return an object of the record."""
-        return {
-            "status": self.status,
-            "at": self.time,
-            "cut": self.cut,
-            "reason": self.reason,
-            "differed_at": self.differed_at,
-        }
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> LakeProved:
-        """Do the inverse of `to_json`."""
-        reason = f.optional("reason", lambda: f.text("reason"))
-        differed_at = f.optional("differed_at", lambda: f.text("differed_at"))
-        return cls(f.text("status"), f.text("at"), f.count("cut"), reason, differed_at)
-
 
 @dataclass(frozen=True, slots=True)
-class Proved:
+class Proved(Part):
     """A table's last proof: status, time, number of source rows (None: it was not compared), and reason.
 
     `verified`: the last comparison in which it was equal; `differed`: the last in which it differed, unless a later one was
@@ -76,13 +62,23 @@ class Proved:
     """
 
     status: str
-    time: str
-    rows: int | None
+    time: _Time
+    rows: Count | None
     verified: Compared | None
     reason: str | None = None
     history: LakeProved | None = None
     left_out: tuple[str, ...] = ()
     differed: Compared | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRecord(Document):
+    """The last results of a source: of its tables, and of the views that read it."""
+
+    FORMAT = "lakeproof.proved/1"
+
+    tables: Mapping[TableField, Proved] = field(default_factory=dict)
+    views: Mapping[str, LakeProved] = field(default_factory=dict)
 
 
 # The entry of a table of which only the history was checked.
@@ -91,28 +87,25 @@ _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 def read_proved(lake: SourceLake) -> dict[TableName, Proved]:
     """Return each table's last proof; empty if none is recorded, or the record can't be read."""
-    return _read(lake)[0]
+    return dict(_read(lake).tables)
 
 
 def read_views(lake: SourceLake) -> dict[str, LakeProved]:
     """Return the last result for each view that reads the source; empty as in `read_proved`."""
-    return _read(lake)[1]
+    return dict(_read(lake).views)
 
 
-def _read(lake: SourceLake) -> tuple[dict[TableName, Proved], dict[str, LakeProved]]:
+def _read(lake: SourceLake) -> ProofRecord:
     try:
-        document = read_document(lake.store.get(lake.paths.proof_record), FORMAT, lake.url(lake.paths.proof_record))
-        views = document.object("views")
-        tables = {table: _from_fields(f) for table, f in document.tables("tables").items()}
-        return tables, {name: LakeProved.from_fields(views.object(name)) for name in views.doc}
-    except (NotFoundError, LakeError):
-        return {}, {}
+        return ProofRecord.read(lake.store, lake.paths.proof_record) or ProofRecord()
+    except LakeError:
+        return ProofRecord()
 
 
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
     """Add a proof to the record. Call it under the source's lease: the record is read and replaced."""
     now = now_text()
-    tables, views = _read(lake)
+    tables, views = read_proved(lake), read_views(lake)
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
         verified, differed = before.verified, before.differed
@@ -130,14 +123,7 @@ def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> N
         for name, view in report.lake.views.items():
             last = views[name].differed_at if name in views and view.status == "blocked" else None
             views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last)
-    lake.store.put(
-        lake.paths.proof_record,
-        write_document(
-            FORMAT,
-            tables={t.key: _to_json(p) for t, p in tables.items()},
-            views={name: view.to_json() for name, view in views.items()},
-        ),
-    )
+    lake.store.put(lake.paths.proof_record, ProofRecord(tables, views).to_bytes())
 
 
 def histories_due(rows: Mapping[TableName, int], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
@@ -171,41 +157,3 @@ def due(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_ma
             break
         chosen.add(table)
     return [t for t in tables if t in chosen]
-
-
-def _to_json(proved: Proved) -> dict[str, object]:
-    def position(of: Compared | None) -> dict[str, object] | None:
-        if of is None:
-            return None
-        return {"incarnation": int(of.incarnation), "position": str(of.position), "at": of.time}
-
-    return {
-        "status": proved.status,
-        "at": proved.time,
-        "rows": proved.rows,
-        "verified": position(proved.verified),
-        "differed": position(proved.differed),
-        "reason": proved.reason,
-        "history": None if proved.history is None else proved.history.to_json(),
-        "left_out": list(proved.left_out),
-    }
-
-
-def _from_fields(f: Fields) -> Proved:
-    def position(name: str) -> Compared | None:
-        def read() -> Compared:
-            of = f.object(name)
-            return Compared(Incarnation(of.count("incarnation")), of.lsn("position"), of.text("at"))
-
-        return f.optional(name, read)
-
-    return Proved(
-        f.text("status"),
-        f.text("at"),
-        f.optional("rows", lambda: f.count("rows")),
-        position("verified"),
-        f.optional("reason", lambda: f.text("reason")),
-        f.optional("history", lambda: LakeProved.from_fields(f.object("history"))),
-        tuple(map(str, f.items("left_out"))),
-        position("differed"),
-    )

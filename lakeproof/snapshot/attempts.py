@@ -31,7 +31,7 @@ from lakeproof.snapshot.copying import CopyOutcome, TableCopier, largest_first
 from lakeproof.snapshot.folder import SnapshotRequest
 from lakeproof.snapshot.parts import CatalogNow, SnapshotParts
 from lakeproof.snapshot.progress import SnapshotProgress
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.times import now_text
 
 # The pause before the second attempt; it doubles before each further one: a person who alters a table often continues to.
 PAUSE_S = 0.2

@@ -15,94 +15,60 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Annotated, Any
 
 from lakeproof.errors import LakeError
+from lakeproof.field_types import AsJson, IncarnationField, LsnField, TableField
 from lakeproof.landing.incarnation_record import read_incarnation_record
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
-from lakeproof.storage.document_fields import Fields, read_document, write_document
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import NotFoundError
+from lakeproof.storage.times import now_text
 
-REQUEST_FORMAT = "lakeproof.snapshotrequest/1"
-END_FORMAT = "lakeproof.snapshotend/1"
 _PART = "/snapshot-"
 _WANTED, _ENDED = "request.json", "ended.json"
 ENTERED = "entered.json"
 
 
+def _read_reason(value: Any) -> str:
+    if value.keys() != {"reason"} or not isinstance(value["reason"], str):
+        raise ValueError("not a reason")
+    return value["reason"]
+
+
+_Reason = Annotated[str, AsJson(_read_reason, lambda reason: {"reason": reason}, "is not an object with a reason")]
+
+
 @dataclass(frozen=True, slots=True)
-class SnapshotRequest:
+class SnapshotRequest(Document):
     """The tables that a snapshot is to copy, put before its first chunk."""
 
-    incarnation: Incarnation
-    consistent_point: Lsn
+    FORMAT = "lakeproof.snapshotrequest/1"
+
+    incarnation: IncarnationField
+    consistent_point: LsnField
     slot: str
     started_at: str
-    tables: tuple[TableName, ...]
-
-    def to_bytes(self) -> bytes:
-        return write_document(
-            REQUEST_FORMAT,
-            incarnation=int(self.incarnation),
-            consistent_point=str(self.consistent_point),
-            slot=self.slot,
-            started_at=self.started_at,
-            tables=[t.key for t in self.tables],
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> SnapshotRequest:
-        """Parse `to_bytes`' form; raise LakeError naming `thing` and the damaged field."""
-        f = read_document(data, REQUEST_FORMAT, thing)
-        return cls(
-            Incarnation(f.count("incarnation")),
-            f.lsn("consistent_point"),
-            f.text("slot"),
-            f.text("started_at"),
-            _names(f, "tables"),
-        )
+    tables: tuple[TableField, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotEnd:
+class SnapshotEnd(Document):
     """The end of a snapshot: `failed` tables with the reason; `left` tables are for another snapshot to copy.
 
     `gone` tables were not published any more; `interrupted` is why it did not reach its own end, None if it did.
     """
 
-    consistent_point: Lsn
+    FORMAT = "lakeproof.snapshotend/1"
+
+    consistent_point: LsnField
     ended_at: str
-    failed: Mapping[TableName, str]
-    left: tuple[TableName, ...]
-    gone: tuple[TableName, ...]
+    failed: Mapping[TableField, _Reason]
+    left: tuple[TableField, ...]
+    gone: tuple[TableField, ...]
     interrupted: str | None
-
-    def to_bytes(self) -> bytes:
-        return write_document(
-            END_FORMAT,
-            consistent_point=str(self.consistent_point),
-            ended_at=self.ended_at,
-            failed={t.key: {"reason": reason} for t, reason in self.failed.items()},
-            left=[t.key for t in self.left],
-            gone=[t.key for t in self.gone],
-            interrupted=self.interrupted,
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> SnapshotEnd:
-        """Parse `to_bytes`' form; raise LakeError naming `thing` and the damaged field."""
-        f = read_document(data, END_FORMAT, thing)
-        return cls(
-            f.lsn("consistent_point"),
-            f.text("ended_at"),
-            {t: v.text("reason") for t, v in f.tables("failed").items()},
-            _names(f, "left"),
-            _names(f, "gone"),
-            f.optional("interrupted", lambda: f.text("interrupted")),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +103,12 @@ def snapshot_folders(lake: SourceLake, incarnation: Incarnation) -> list[str]:
 
 def read_request(lake: SourceLake, folder: str) -> SnapshotRequest | None:
     """Return a snapshot's request; None if its writer was killed before it had put one."""
-    try:
-        return SnapshotRequest.from_bytes(lake.store.get(request_key(folder)), lake.url(request_key(folder)))
-    except NotFoundError:
-        return None
+    return SnapshotRequest.read(lake.store, request_key(folder))
 
 
 def read_end(lake: SourceLake, folder: str) -> SnapshotEnd | None:
     """Return a snapshot's end; None if it has not ended."""
-    try:
-        return SnapshotEnd.from_bytes(lake.store.get(end_key(folder)), lake.url(end_key(folder)))
-    except NotFoundError:
-        return None
+    return SnapshotEnd.read(lake.store, end_key(folder))
 
 
 def read_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc:
@@ -160,10 +120,10 @@ def read_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc:
     newest: SnapshotDoc | None = None
     for number in count():
         key = part_key(folder, number)
-        try:
-            newest = SnapshotDoc.from_bytes(lake.store.get(key), lake.url(key))
-        except NotFoundError:
+        part = SnapshotDoc.read(lake.store, key)
+        if part is None:
             break
+        newest = part
         twice = sorted(str(t) for t in newest.tables.keys() & tables.keys())
         if twice:
             raise LakeError(lake.url(key), f"an earlier part has {twice[0]} too", "restore it from a backup")
@@ -266,10 +226,3 @@ def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEn
 
 def _has(finished: Mapping[TableName, FinishedCopy], table: TableName, point: Lsn) -> bool:
     return table in finished and finished[table].consistent_point >= point
-
-
-def _names(f: Fields, name: str) -> tuple[TableName, ...]:
-    try:
-        return tuple(TableName.from_key(key) for key in f.items(name))
-    except (TypeError, ValueError, AttributeError):
-        raise f.damaged(name, "is not a list of tables' keys") from None

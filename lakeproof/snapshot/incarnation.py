@@ -36,9 +36,9 @@ from lakeproof.postgres.connection import Connection
 from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
 from lakeproof.snapshot.context import SnapshotContext
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.times import now_text
 
 
 def next_incarnation(lake: SourceLake, source: SourceConfig, server: ServerIdentity) -> Incarnation:
@@ -145,11 +145,7 @@ def _owner(lake: SourceLake) -> ChainSource | SourceDoc | None:
     incarnation = newest_incarnation(lake)
     if incarnation is not None:
         return Chain.open_head(lake, incarnation).source
-    key = lake.paths.source_document
-    try:
-        return SourceDoc.from_bytes(lake.store.get(key), lake.url(key))
-    except NotFoundError:
-        return None
+    return SourceDoc.read(lake.store, lake.paths.source_document)
 
 
 def claim_lake(lake: SourceLake, server: ServerIdentity) -> None:

@@ -25,8 +25,8 @@ from lakeproof.postgres.copy_cost import SnapshotCost, snapshot_cost
 from lakeproof.postgres.copy_snapshot import SnapshotSession
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest, end_key, part_key, request_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.store import AlreadyExistsError, Store
+from lakeproof.storage.times import now_text
 
 INTERVAL_S = 2.0
 

@@ -1,7 +1,8 @@
 """A snapshot's progress for people: an event and a small document once a second, with time left and cost to the source.
 
-What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this document, and a
-killed run leaves it as it was.
+What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this document, a
+killed run leaves it as it was, and a file that can't be read counts as none. So it is not one of the lake's
+documents (`lakeproof.storage.document`).
 
 The time left is estimated from pages, including those of values stored out of line: a table's number of rows is unknown
 until it has been read. An empty table counts as one page.
@@ -23,9 +24,9 @@ from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.copy_cost import SnapshotCost
 from lakeproof.postgres.copy_snapshot import Chunk
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
+from lakeproof.storage.times import now_text
 
 FORMAT = "lakeproof.snapshotprogress/1"
 INTERVAL_S = 1.0

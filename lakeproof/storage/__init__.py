@@ -6,6 +6,6 @@ What a document means does not belong here, nor what Spark and Delta write thems
     store.py            the interface             open.py     a store by its URL
     local.py            the store in a folder     disk.py     errors of a disk, as ours
     paths.py            every key                 locks.py    flock: exclusive, shared, probe
-    fields.py           strict reading of JSON    document_fields.py   the same with LakeError
+    document.py         JSON documents            times.py    the one spelling of a time
     parquet.py          our own Parquet files
 """

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakeproof.errors import TransientError
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.times import now_text
 
 # A probe holds the lock for microseconds, or for a scheduler's turn on a busy machine.
 ATTEMPT_S = 0.1

@@ -134,3 +134,11 @@ class Store(Protocol):
 
     def lock_holder(self, key: str) -> str | None:
         """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""
+
+
+def get_or_none(store: Store, key: str) -> bytes | None:
+    """Return the stored bytes, None if nothing is stored under the key."""
+    try:
+        return store.get(key)
+    except NotFoundError:
+        return None

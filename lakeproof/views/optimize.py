@@ -24,9 +24,9 @@ from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import newest_version, read_commit
 from lakeproof.lake.delta.optimize import is_fragmented, optimize
 from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, put_cut, view_path
-from lakeproof.storage.fields import now_text, time_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
+from lakeproof.storage.times import now_text, time_of
 from lakeproof.views.refresh import clean_view_log, next_number
 
 

@@ -41,8 +41,8 @@ from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
 from lakeproof.lake.rows.memory import keep
 from lakeproof.names import CycleNumber
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.store import Store
+from lakeproof.storage.times import now_text
 from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
 
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.

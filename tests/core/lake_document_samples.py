@@ -5,7 +5,7 @@ The bytes that each must have are in `golden/`; `test_lake_formats.py` compares 
 
 from __future__ import annotations
 
-from lakeproof.lake.records.cut_documents import Contents, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
@@ -14,6 +14,7 @@ from lakeproof.landing.decoded_size import Decoded
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
@@ -62,8 +63,9 @@ CUT = Cut(
     created_at="2026-01-01T00:00:00Z",
     held=HELD,
 )
+CONTENTS = (Contents.of(CUT).tables, Contents.of(CUT).held)
 CUT_DOC = CutDoc(
-    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.commit_time, (CycleNumber(1), "1" * 64), 7, Contents.of(CUT),
+    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.commit_time, CutBase(CycleNumber(1), "1" * 64), 7, *CONTENTS,
     CUT.next_segment, CUT.intent_sha256, CUT.created_at,
 )  # fmt: skip
 REQUEST = SnapshotRequest(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
@@ -88,6 +90,23 @@ VIEW_CUT = ViewCut(
     created_at="2026-01-01T00:00:00Z",
     refresh=2,
 )
+_COMPARED = Compared(Incarnation(1), Lsn(3), "t")
+PROVED = ProofRecord(
+    {
+        TABLE: Proved(
+            "equal",
+            "t",
+            5,
+            _COMPARED,
+            None,
+            LakeProved("equal", "t", 3, None, "d"),
+            ("a", "b"),
+            _COMPARED,
+        ),
+        TableName("a", "b"): Proved("blocked", "", None, None, "why"),
+    },
+    {"v": LakeProved("equal", "t")},
+)
 DOCUMENTS = {
     "source": SOURCE.to_bytes(),
     "snapshot": SNAPSHOT.to_bytes(),
@@ -98,4 +117,5 @@ DOCUMENTS = {
     "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
     "schema": table_schema_bytes(VERSION),
     "viewcut": VIEW_CUT.to_bytes(),
+    "proved": PROVED.to_bytes(),
 }

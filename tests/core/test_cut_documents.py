@@ -158,7 +158,7 @@ def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypa
     assert len(kept) < len(lake.cuts)
     assert [lake.read(lake.cuts[n - 1]) for n in kept] == [lake.cuts[n - 1] for n in kept]
     docs = [load_cut_doc(lake.source_lake, n) for n in kept]
-    needed = {doc.base[0] for doc in docs if doc is not None and doc.base is not None}
+    needed = {doc.base.number for doc in docs if doc is not None and doc.base is not None}
     assert len(lake.store.list(lake.source_lake.paths.cut_bases)) <= len(needed) + 1
 
 

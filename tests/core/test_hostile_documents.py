@@ -8,7 +8,11 @@ import pytest
 
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
-from lakeproof.storage.fields import Malformed, canonical, parse_object
+from lakeproof.errors import LakeError
+from lakeproof.landing.ownership import SourceDoc
+from tests.core.lake_document_samples import DOCUMENTS
+
+SOURCE = DOCUMENTS["source"]
 
 
 @pytest.mark.parametrize(
@@ -25,19 +29,36 @@ from lakeproof.storage.fields import Malformed, canonical, parse_object
         b'{"a": [["x\\uD800\\u0041"]]}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
+        b"null",
+        b"\xef\xbb\xbf{}",
+        SOURCE + b"x",
+        SOURCE.replace(b'"app"', b'"app'),
+        SOURCE.replace(b'"app"', b'"\\ud800"'),
+        SOURCE.replace(b'"app"', b"null"),
+        SOURCE.replace(b"16384", b"9" * 5000),
+        SOURCE.replace(b"16384", b"9223372036854775808"),
+        SOURCE.replace(b"16384", b"-1"),
+        SOURCE.replace(b"16384", b"16384.0"),
+        SOURCE.replace(b"16384", b'"16384"'),
+        SOURCE.replace(b"16384", b"true"),
+        SOURCE.replace(b"16384", b"NaN"),
+        SOURCE.replace(b"{", b'{"more":1,'),
+        SOURCE.replace(b"/1", b"/2"),
+        SOURCE.replace(b'"format"', b'"form"'),
     ],
 )
-def test_what_is_no_document_is_malformed(data: bytes) -> None:
-    """The error is ours, not one of Python's."""
-    with pytest.raises(Malformed):
-        parse_object(data)
+def test_bytes_that_are_no_document_are_refused(data: bytes) -> None:
+    """With an error that names the file and repeats nothing of it, and none of Python's or pydantic's."""
+    with pytest.raises(LakeError, match=r"^place: (it is damaged: .{1,120}|has format .{1,60}); ") as caught:
+        SourceDoc.from_bytes(data, "place")
+    assert "9999" not in str(caught.value)
 
 
 def test_a_character_that_is_escaped_in_two_halves_is_a_character() -> None:
     """JSON writes characters beyond the first 65,536 as surrogate pairs."""
-    document = parse_object(b'{"a": "\\ud83d\\ude00"}')
-    assert document == {"a": "\U0001f600"}
-    assert parse_object(canonical(document)) == document
+    document = SourceDoc.from_bytes(SOURCE.replace(b"app", b"\\ud83d\\ude00"), "place")
+    assert document.database == "\U0001f600"
+    assert SourceDoc.from_bytes(document.to_bytes(), "place") == document
 
 
 def test_an_archive_is_relative_to_the_configuration(tmp_path: Path) -> None:

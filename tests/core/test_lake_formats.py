@@ -1,4 +1,4 @@
-"""The lake's documents, byte for byte as format 1 has them: a change here is a change of the format.
+"""The documents of a lake and of a landing, byte for byte as format 1 has them: a change here is a change of the format.
 
 Damaged documents are in `test_lake_documents.py`; manifests in `test_landing_manifest.py`.
 """
@@ -18,22 +18,25 @@ from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import DOCUMENTS
+from tests.core.landing_document_samples import LANDING_DOCUMENTS
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE = Path(__file__).parents[2] / "lakeproof" / "lake" / "FORMAT.md"
+LANDING_PAGE = PAGE.parents[1] / "landing" / "FORMAT.md"
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+@pytest.mark.parametrize("name", sorted(DOCUMENTS | LANDING_DOCUMENTS))
 def test_a_document_has_the_bytes_of_its_format(name: str) -> None:
     """Stored lakes have these; who reads format 1 must go on reading them."""
-    assert DOCUMENTS[name] == (GOLDEN / f"{name}.json").read_bytes()
+    assert (DOCUMENTS | LANDING_DOCUMENTS)[name] == (GOLDEN / f"{name}.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+@pytest.mark.parametrize("name", sorted(DOCUMENTS | LANDING_DOCUMENTS))
 def test_the_page_names_every_field_of_a_document(name: str) -> None:
     """FORMAT.md speaks of each field, as a whole word."""
-    spoken = set(re.findall(r"[a-z_0-9]+", PAGE.read_text(encoding="utf-8")))
-    assert set(json.loads(DOCUMENTS[name])) - {"format"} <= spoken
+    page = PAGE if name in DOCUMENTS else LANDING_PAGE
+    spoken = set(re.findall(r"[a-z_0-9]+", page.read_text(encoding="utf-8")))
+    assert set(json.loads((DOCUMENTS | LANDING_DOCUMENTS)[name])) - {"format"} <= spoken
 
 
 def test_a_lease_has_the_fields_of_its_format(tmp_path: Path) -> None:

@@ -9,94 +9,10 @@ from typing import Any
 
 import pytest
 
-from lakeproof.catalog.differences import AddedColumn, Difference, TableChange, TableCreated
-from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import LakeError
-from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.decoded_size import Decoded
-from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile, parse
-from lakeproof.lsn import Lsn
-from lakeproof.names import Incarnation, Oid, TableName, Xid
-from lakeproof.schema import Column, Identity, SchemaVersion
-from tests.core.landing_segments import HEAD, WRITER, version
+from lakeproof.landing.manifest import Manifest, parse
+from tests.core.landing_document_samples import CATALOG, HEAD_MANIFEST, SEGMENT
 
-MADE = SchemaVersion(
-    TableName("public", "made"),
-    Oid(16386),
-    Identity.DEFAULT,
-    (Column("id", Oid(23), -1, "int4", "int4", 1, identity=True),),
-    ("id",),
-)
-HEAD_MANIFEST = Manifest(
-    Kind.HEAD, 0, Incarnation(1), Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
-)
-SEGMENT = Manifest(
-    kind=Kind.SEGMENT,
-    number=1,
-    incarnation=Incarnation(1),
-    start_lsn=Lsn(16),
-    end_lsn=Lsn.parse("1/20"),
-    previous_sha256="a" * 64,
-    writer=WRITER,
-    created_at="2026-01-01T00:00:00.000000Z",
-    transactions=2,
-    last_commit=LandedCommit(Lsn(30), Xid(7), 1_700_000_000_123_456),
-    first_commit_us=-1,
-    last_commit_us=1_700_000_000_123_456,
-    schemas=(SchemaEntry(version(), Lsn(32), 0),),
-    files=(
-        SegmentFile(
-            path=f"data/{1:020d}-{WRITER}-0000.parquet",
-            oid=Oid(16384),
-            schema_id=version().id,
-            table=TableName("public", "order lines"),
-            rows=4,
-            bytes=1234,
-            sha256="b" * 64,
-            decoded=Decoded(999, 400),
-            counts=ChangeCounts(inserts=1, updates=1, deletes=1, befores=1),
-        ),
-    ),
-)
-CATALOG = Manifest(
-    kind=Kind.CATALOG,
-    number=2,
-    incarnation=Incarnation(1),
-    start_lsn=Lsn.parse("1/20"),
-    end_lsn=Lsn.parse("1/20"),
-    previous_sha256="a" * 64,
-    writer=WRITER,
-    created_at="2026-01-01T00:00:00.000000Z",
-    catalog_lsn=Lsn.parse("1/30"),
-    catalog=CatalogRecord(
-        lower_lsn=Lsn.parse("1/10"),
-        upper_lsn=Lsn.parse("1/30"),
-        path=f"catalog/{2:020d}-{WRITER}.json",
-        bytes=9,
-        sha256="c" * 64,
-        changes=(
-            TableChange(
-                Oid(16384),
-                TableName("public", "order lines"),
-                (Difference.RENAMED, Difference.COLUMN_ADDED),
-                "0" * 16,
-                "1" * 16,
-                TableName("public", "lines"),
-                (AddedColumn("w", 3, "{7}"),),
-            ),
-            TableChange(Oid(16385), TableName("public", "gone"), (Difference.DROPPED,), "0" * 16, None),
-            TableChange(
-                Oid(16386),
-                TableName("public", "made"),
-                (Difference.CREATED,),
-                None,
-                "1" * 16,
-                created=TableCreated(MADE, named=True, anchored=(1,), numbered=False),
-            ),
-        ),
-        rules={"s17": 1 << 40, "a16": 7},
-    ),
-)
 CATALOG_BYTES = (
     b'{"catalog":{"bytes":9,"changes":[{"added":[{"attnum":3,"missing":"{7}","name":"w"}],"after":"1111111111111111",'
     b'"before":"0000000000000000","created":null,"differences":["renamed","column added"],"oid":16384,'
@@ -149,7 +65,7 @@ def test_any_flipped_bit_is_noticed(position: int) -> None:
     """A flipped bit is noticed even if the document still makes sense."""
     damaged = bytearray(SEGMENT.to_bytes())
     damaged[position] ^= 1
-    with pytest.raises(LakeError, match="manifest x: it is damaged"):
+    with pytest.raises(LakeError, match=r"manifest x: (it is damaged|has format)"):
         parse(bytes(damaged), "x")
 
 
@@ -189,7 +105,7 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
         (_set(previous_sha256=None), "only number 0"),
         (_set(previous_sha256="A" * 64), "form"),
         (_set(writer="me"), "form"),
-        (_set(first_commit_time="yesterday"), "form"),
+        (_set(first_commit_time="yesterday"), "not a time"),
         (_set(first_commit_time="2026-13-01T00:00:00.000000Z"), "not a time"),
         (_set(schemas={}), "not a list"),
         (_set(files=[1]), "not an object"),
@@ -207,7 +123,7 @@ def _set_in_file(**values: Any) -> Callable[[dict[str, Any]], None]:
         (_set_in_file(rows=3), "do not add up"),
         (_set_in_file(sha256="b"), "form"),
         (_set_in_file(more=1), r"files\[0\]\.more is not a field"),
-        (lambda d: d["schemas"][0].update(id="0" * 16), "the schema called"),
+        (lambda d: d["schemas"][0].update(id="0" * 16), "has the id 0000000000000000, but its version is"),
         (lambda d: d["schemas"][0].update(from_lsn="0/10"), "outside of its range"),
         (lambda d: d["schemas"][0].update(version={}), "not a schema version"),
     ],
@@ -228,13 +144,13 @@ def _set_in_change(**values: Any) -> Callable[[dict[str, Any]], None]:
         (_set(kind="progress", end_lsn="1/21"), "must have its own manifest"),
         (_set(end_lsn="1/21"), "is not one of a catalog"),
         (_set(catalog_lsn="x"), "catalog_lsn is not an LSN"),
-        (lambda d: d["catalog"].update(lower_lsn=None), "lower_lsn is null"),
+        (lambda d: d["catalog"].update(lower_lsn=None), "catalog has no lower_lsn"),
         (lambda d: d["catalog"].update(upper_lsn=None), "upper_lsn is not text"),
         (lambda d: d["catalog"].update(path="../x"), "form"),
         (lambda d: d["catalog"].update(more=1), "more is not a field"),
-        (_set_in_change(differences=[]), "differences is empty"),
-        (_set_in_change(differences=["another"]), "has a word"),
-        (_set_in_change(differences=[["dropped"]]), "has a word"),
+        (_set_in_change(differences=[]), "catalog has a change without differences"),
+        (_set_in_change(differences=["another"]), r"differences\[0\] is no word"),
+        (_set_in_change(differences=[["dropped"]]), r"differences\[0\] is no word"),
         (_set_in_change(table="orders"), "not a table's key"),
         (_set_in_change(before="0"), "form"),
         (_set_in_change(added=[{"name": "w", "attnum": 3}]), "missing is missing"),
@@ -265,5 +181,5 @@ def test_another_spelling_of_the_same_document_is_refused() -> None:
 @pytest.mark.parametrize("data", [b"[]\n", b"{}", b"null", b"\xff", b'{"a":', b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     """All such documents give the same error."""
-    with pytest.raises(LakeError, match="damaged"):
+    with pytest.raises(LakeError, match=r"damaged|has format"):
         parse(data, "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.lake.records.lease import LEASE_FORMAT, hold_lease
+from lakeproof.lake.records.lease import LeaseDoc, hold_lease
 from lakeproof.lake.records.outlived_jvm import Process, process
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -28,9 +27,8 @@ def jvm() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _lease(lake: Path, holder: Process, jvm: Process, host: str) -> None:
-    message = [{"pid": one.pid, "started": one.started} for one in (holder, jvm)]
-    doc = {"format": LEASE_FORMAT, "epoch": 1, "writer": "w", "host": host, "process": message[0], "jvm": message[1]}
-    open_store(str(lake)).put_if_absent(LakePaths("shop").lease(1), json.dumps(doc).encode())
+    data = LeaseDoc(1, "w", host, holder, jvm, "2026-01-01T00:00:00.000000Z").to_bytes()
+    open_store(str(lake)).put_if_absent(LakePaths("shop").lease(1), data)
 
 
 @pytest.mark.parametrize(("holder_lives", "here", "same", "ends"), [

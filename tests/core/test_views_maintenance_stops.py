@@ -15,8 +15,8 @@ from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.view_cuts import one_refresh
 from lakeproof.landing.retention import SpaceReclaimed
-from lakeproof.storage.fields import time_of
 from lakeproof.storage.open import open_store
+from lakeproof.storage.times import time_of
 from lakeproof.views import maintain as step
 from lakeproof.views.maintain import maintain_views
 

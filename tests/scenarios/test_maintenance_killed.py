@@ -5,6 +5,7 @@ In-process crashes at every step, with changes and an archive in between, are in
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -30,7 +31,7 @@ from lakeproof.lake.records.store import cut_numbers, newest_number, read_cut
 from lakeproof.lake.records.view_cuts import newest_cut as newest_view_cut
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.names import CycleNumber
-from lakeproof.storage.fields import canonical, parse_object
+from lakeproof.storage.document import canonical
 from lakeproof.storage.paths import LakePaths
 from tests.fix_lake import SPARK
 from tests.lake_steps import check, run_compact
@@ -166,7 +167,7 @@ class Kept:
 
 
 def _backdate(path: str) -> None:
-    document = parse_object(Path(path).read_bytes())
+    document = json.loads(Path(path).read_bytes())
     Path(path).write_bytes(canonical({**document, "created_at": LONG_AGO.isoformat().replace("+00:00", "Z")}))
 
 

@@ -48,7 +48,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.storage.fields import now_text, text_of, time_of
+from lakeproof.storage.times import now_text, text_of, time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,17 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import TableError, TransientError
+from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
-from lakeproof.names import CycleNumber, TableName
-from lakeproof.storage.document_fields import read_document, write_document
-from lakeproof.storage.fields import now_text
+from lakeproof.names import TableName
+from lakeproof.storage.document import Document
 from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.times import now_text
 
 T = TypeVar("T")
-ATTEMPT_FORMAT = "lakeproof.attempt/1"
 FAILED_MAX = 2
 ENDED_MAX = 3
 # A process may be killed for any reason: if it happens once, that says nothing of the table.
@@ -37,32 +37,21 @@ _JVM_ENDED = "the JVM ended while it was written (out of memory? `spark.driver_m
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Document):
     """One attempt; `reason` says how it failed, None while it lasts, and if its process died.
 
     `unreadable` is the file that could not be read.
     """
 
-    key: str
-    cycle: CycleNumber
-    table: TableName
-    number: int
+    FORMAT = "lakeproof.attempt/1"
+
+    cycle: CycleField
+    table: TableField
+    number: Count
     writer: str
+    written_at: str
     reason: str | None = None
     unreadable: str | None = None
-
-    def to_bytes(self) -> bytes:
-        """Return the document."""
-        return write_document(
-            ATTEMPT_FORMAT,
-            cycle=int(self.cycle),
-            table=self.table.key,
-            number=self.number,
-            writer=self.writer,
-            reason=self.reason,
-            unreadable=self.unreadable,
-            written_at=now_text(),
-        )
 
 
 def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attempt]]:
@@ -73,23 +62,17 @@ def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attem
         if not key.rpartition("/")[2].startswith(prefix):
             lease.lake.store.delete(key)
             continue
-        f = read_document(lease.lake.store.get(key), ATTEMPT_FORMAT, lease.lake.url(key))
-        table = TableName.from_key(f.text("table"))
-        failure = [None if f.value(name) is None else f.text(name) for name in ("reason", "unreadable")]
-        attempt = Attempt(key, intent.number, table, f.count("number"), f.text("writer"), *failure)
-        attempts.setdefault(table, []).append(attempt)
+        attempt = Attempt.from_bytes(lease.lake.store.get(key), lease.lake.url(key))
+        attempts.setdefault(attempt.table, []).append(attempt)
     return attempts
 
 
 def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Attempt]) -> Attempt:
     """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
-    digest = sha256(table.key.encode()).hexdigest()[:16]
-    attempt = Attempt(
-        lease.lake.paths.attempt(intent.number, digest, number), intent.number, table, number, lease.writer
-    )
+    attempt = Attempt(intent.number, table, number, lease.writer, now_text())
     try:
-        lease.lake.store.put_if_absent(attempt.key, attempt.to_bytes())
+        lease.lake.store.put_if_absent(_key(lease, attempt), attempt.to_bytes())
     except AlreadyExistsError:
         raise TransientError(str(table), "another process is writing it", "nothing is lost; try again") from None
     return attempt
@@ -97,15 +80,20 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
 
 def _failed(lease: Lease, attempt: Attempt, reason: str, unreadable: str | None) -> Attempt:
     """Record how the attempt failed, durably."""
-    ended = replace(attempt, reason=reason, unreadable=unreadable)
-    lease.lake.store.put(attempt.key, ended.to_bytes())
+    ended = replace(attempt, reason=reason, unreadable=unreadable, written_at=now_text())
+    lease.lake.store.put(_key(lease, ended), ended.to_bytes())
     return ended
 
 
 def _forget(lease: Lease, attempts: Iterable[Attempt]) -> None:
     """Take back attempts that were counted."""
     for attempt in attempts:
-        lease.lake.store.delete(attempt.key)
+        lease.lake.store.delete(_key(lease, attempt))
+
+
+def _key(lease: Lease, attempt: Attempt) -> str:
+    digest = sha256(attempt.table.key.encode()).hexdigest()[:16]
+    return lease.lake.paths.attempt(attempt.cycle, digest, attempt.number)
 
 
 class AttemptsError(TableHeldError):

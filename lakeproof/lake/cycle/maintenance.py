@@ -49,10 +49,10 @@ from lakeproof.lake.rows.memory import fit
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.fields import now_text
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
+from lakeproof.storage.times import now_text
 
 _RANK = scratch("rank")
 

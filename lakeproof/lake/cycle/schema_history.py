@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
+from lakeproof.field_types import CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
@@ -26,12 +26,11 @@ from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.document_fields import write_document
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
 from lakeproof.values.types import spark_type
 
-SCHEMA_FORMAT = "lakeproof.schema/1"
 HELD = "held"
 _COLUMNS = (
     "cycle bigint, incarnation int, position string, created_at string, table string, detail string, done string,"
@@ -50,6 +49,32 @@ class RecordedChange:
     detail: str
     done: str
     schema_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Column(Part):
+    """A column of the source: its name in the lake, and its type on either side."""
+
+    name: str
+    column: str
+    postgres: str
+    spark: str
+    attnum: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemaDoc(Document):
+    """A table's schema from a cycle on, for people and their tools."""
+
+    FORMAT = "lakeproof.schema/1"
+
+    table: TableField
+    cycle: CycleField
+    incarnation: IncarnationField
+    position: LsnField
+    schema_id: str
+    columns: tuple[_Column, ...]
+    key: tuple[str, ...]
 
 
 def recorded_changes(intent: Intent, previous: Cut | None) -> list[RecordedChange]:
@@ -141,17 +166,11 @@ def publish_schemas(lake: SourceLake, intent: Intent, previous: Cut | None, cut:
 
 def _document(intent: Intent, version: SchemaVersion) -> bytes:
     lake = in_lake(version)
-    columns: list[dict[str, Any]] = [
-        {"name": c.name, "column": named.name, "postgres": c.type_name, "spark": spark_type(c), "attnum": c.attnum}
+    columns = tuple(
+        _Column(c.name, named.name, c.type_name, spark_type(c), c.attnum)
         for c, named in zip(version.columns, lake.columns, strict=True)
-    ]
-    return write_document(
-        SCHEMA_FORMAT,
-        table=version.table.key,
-        cycle=int(intent.number),
-        incarnation=int(intent.incarnation),
-        position=str(intent.end_lsn),
-        schema_id=version.id,
-        columns=columns,
-        key=list(lake.key),
     )
+    document = _SchemaDoc(
+        version.table, intent.number, intent.incarnation, intent.end_lsn, version.id, columns, tuple(lake.key)
+    )
+    return document.to_bytes()

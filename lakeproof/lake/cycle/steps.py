@@ -29,7 +29,7 @@ from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
 from lakeproof.names import TableName
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.times import now_text
 
 T = TypeVar("T")
 

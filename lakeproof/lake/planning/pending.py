@@ -6,7 +6,9 @@ Copying a table does not belong here but in `lakeproof.snapshot`, entering the c
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
+from lakeproof.field_types import CycleField
 from lakeproof.lake.records.documents import Cut
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.lsn import Lsn
@@ -21,12 +23,20 @@ from lakeproof.snapshot.folder import (
     read_snapshot,
     snapshot_folders,
 )
-from lakeproof.storage.document_fields import write_document
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.times import now_text
 
-ENTERED_FORMAT = "lakeproof.snapshotentered/1"
+
+@dataclass(frozen=True, slots=True)
+class _Entered(Document):
+    """The mark of a snapshot of which no table waits any more; nobody reads it."""
+
+    FORMAT = "lakeproof.snapshotentered/1"
+
+    cut: CycleField
+    entered_at: str
 
 
 def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | None) -> dict[TableName, FinishedCopy]:
@@ -45,7 +55,7 @@ def mark_consumed(lake: SourceLake, cut: Cut) -> None:
         tables = read_snapshot(lake, folder) if lake.store.exists(part_key(folder, 0)) else None
         point = None if tables is None else (cut.incarnation, tables.consistent_point)
         if tables is None or point is None or not any(waits(cut, t, point) for t in tables.tables):
-            mark = write_document(ENTERED_FORMAT, cut=int(cut.number), entered_at=now_text())
+            mark = _Entered(cut.number, now_text()).to_bytes()
             with suppress(AlreadyExistsError):
                 lake.store.put_if_absent(f"{folder}/{ENTERED}", mark)
 

@@ -2,7 +2,7 @@
 
 When a document is written does not belong here: `lakeproof.lake.cycle` and `lakeproof.views` decide that.
 
-    documents.py      intents and cuts as values; an intent to bytes and back
+    documents.py      intents, cuts and a cut's entries as values; an intent is also a document
     held.py           why a table is held and what brings it back; the one place that makes sentences of it
     history_sum.py    the checksum of a table's history
     cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas

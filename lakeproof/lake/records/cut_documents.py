@@ -23,18 +23,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, SchemaField, TableField
+from lakeproof.lake.records.documents import Cut, CutEntry, CutTable, CycleKind
 from lakeproof.lake.records.held import Held
-from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.document_fields import Fields, read_document, write_document
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.store import AlreadyExistsError, get_or_none
 
-CUT_FORMAT = "lakeproof.cut/1"
-BASE_FORMAT = "lakeproof.cutbase/1"
-TABLE_SCHEMA_FORMAT = "lakeproof.table_schema/1"
 # For fewer tables a base is not worth its document.
 NAMED_MIN = 200
 # How many documents a process keeps whose names say what they contain.
@@ -43,6 +40,7 @@ BASES_KEPT = 4
 _PUTS_AT_ONCE = 16
 _V = TypeVar("_V")
 _Entries = Mapping[TableName, Any]
+_EntriesField = Mapping[TableField, dict[str, Any] | None]
 _schemas: dict[str, SchemaVersion] = {}
 _bases: OrderedDict[str, Contents] = OrderedDict()
 
@@ -65,85 +63,67 @@ class Contents:
         """Return the contents with a difference applied."""
         return Contents(_after(self.tables, changed.tables), _after(self.held, changed.held))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields `tables` and `held`."""
-        return {"tables": {t.key: e for t, e in self.tables.items()}, "held": {t.key: e for t, e in self.held.items()}}
-
     @classmethod
     def of(cls, cut: Cut) -> Contents:
         """Return all entries of a cut."""
-        tables = {t: cut_table.to_json(cut.position, cut.incarnation) for t, cut_table in cut.tables.items()}
+        tables = {t: cut_table.entry(cut.position, cut.incarnation).to_json() for t, cut_table in cut.tables.items()}
         return cls(tables, {t: held.to_json() for t, held in cut.held.items()})
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> Contents:
-        """Read what `to_json` gives; an entry itself is read when somebody asks for it."""
-        contents = {name: f.entries(name) for name in ("tables", "held")}
-        for name, entries in contents.items():
-            for table, entry in entries.items():
-                if not isinstance(entry, dict | None):
-                    raise f.damaged(f"{name}[{table.key}]", "is neither an object nor null")
-        return cls(**contents)
 
 
 @dataclass(frozen=True, slots=True)
-class CutDoc:
-    """A cut's document: `changed` is the difference from `base` (a cut's number and its document's SHA-256).
+class CutBase(Part):
+    """The base of a cut: the number of its cut, and its document's SHA-256."""
+
+    number: CycleField
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutDoc(Document):
+    """A cut's document: `tables` and `held` differ from those of `base`, an entry is null if its table is gone.
 
     `named` counts the entries of all cuts since the base, including this one's.
     """
 
-    number: CycleNumber
+    FORMAT = "lakeproof.cut/1"
+
+    number: CycleField
     kind: CycleKind
-    incarnation: Incarnation
-    position: Lsn
+    incarnation: IncarnationField
+    position: LsnField
     commit_time: str | None
-    base: tuple[CycleNumber, str] | None
-    named: int
-    changed: Contents
-    next_segment: int
+    base: CutBase | None
+    named: Count
+    tables: _EntriesField
+    held: _EntriesField
+    next_segment: Count
     intent_sha256: str
     created_at: str
 
-    def to_bytes(self) -> bytes:
-        """Return the document."""
-        return write_document(
-            CUT_FORMAT,
-            number=int(self.number),
-            kind=self.kind.value,
-            incarnation=int(self.incarnation),
-            position=str(self.position),
-            commit_time=self.commit_time,
-            base=None if self.base is None else {"number": int(self.base[0]), "sha256": self.base[1]},
-            named=self.named,
-            **self.changed.to_json(),
-            next_segment=self.next_segment,
-            intent_sha256=self.intent_sha256,
-            created_at=self.created_at,
-        )
+    @property
+    def changed(self) -> Contents:
+        """The difference from the base."""
+        return Contents(self.tables, self.held)
 
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> CutDoc:
-        """Read what `to_bytes` gives; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, CUT_FORMAT, thing)
 
-        def base() -> tuple[CycleNumber, str]:
-            of = f.object("base")
-            return CycleNumber(of.count("number")), of.text("sha256")
+@dataclass(frozen=True, slots=True)
+class BaseDoc(Document):
+    """The document of a base: all entries of cut `number`."""
 
-        return cls(
-            number=CycleNumber(f.count("number")),
-            kind=CycleKind.from_fields(f),
-            incarnation=Incarnation(f.count("incarnation")),
-            position=f.lsn("position"),
-            commit_time=f.optional("commit_time", lambda: f.text("commit_time")),
-            base=f.optional("base", base),
-            named=f.count("named"),
-            changed=Contents.from_fields(f),
-            next_segment=f.count("next_segment"),
-            intent_sha256=f.text("intent_sha256"),
-            created_at=f.text("created_at"),
-        )
+    FORMAT = "lakeproof.cutbase/1"
+
+    number: CycleField
+    tables: _EntriesField
+    held: _EntriesField
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchemaDoc(Document):
+    """The document of a table's schema."""
+
+    FORMAT = "lakeproof.table_schema/1"
+
+    version: SchemaField
 
 
 class _Lazy(Mapping[TableName, _V], Generic[_V]):
@@ -171,12 +151,8 @@ class _Lazy(Mapping[TableName, _V], Generic[_V]):
 def load_cut_doc(lake: SourceLake, number: CycleNumber) -> CutDoc | None:
     """Return one cut's document, None if there is none; raises LakeError if it is damaged."""
     key = lake.paths.cut(number)
-    try:
-        data = lake.store.get(key)
-    except NotFoundError:
-        return None
-    doc = CutDoc.from_bytes(data, lake.url(key))
-    if doc.number != number:
+    doc = CutDoc.read(lake.store, key)
+    if doc is not None and doc.number != number:
         raise LakeError(lake.url(key), f"it says that it is cut {doc.number}", "restore it from a backup")
     return doc
 
@@ -192,11 +168,11 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
         return contents[0]
 
     def table(name: TableName, entry: Any) -> CutTable:
-        f = Fields({}, place).inner(entry, f"tables[{name.key}]")
-        return CutTable.from_fields(f, doc.position, doc.incarnation, lambda i: read_table_schema(lake, i))
+        read = CutEntry.from_json(entry, place, f"tables[{name.key}]")
+        return CutTable.of(read, doc.position, doc.incarnation, read_table_schema(lake, read.schema_id))
 
     def held(name: TableName, entry: Any) -> Held:
-        return Held.from_fields(Fields({}, place).inner(entry, f"held[{name.key}]"))
+        return Held.from_json(entry, place, f"held[{name.key}]")
 
     return Cut(
         number=doc.number,
@@ -214,7 +190,7 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
 
 def whole_contents(lake: SourceLake, doc: CutDoc) -> Contents:
     """Return all entries of a cut, from its document and its base."""
-    base = Contents() if doc.base is None else _read_base(lake, *doc.base)
+    base = Contents() if doc.base is None else _read_base(lake, doc.base)
     return base.after(doc.changed)
 
 
@@ -224,7 +200,7 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
     before = load_cut_doc(lake, CycleNumber(cut.number - 1)) if cut.number > 1 else None
     base = None if before is None else before.base
     named = 0 if before is None else before.named
-    start = Contents() if base is None else _read_base(lake, *base)
+    start = Contents() if base is None else _read_base(lake, base)
     whole_before = start if before is None else start.after(before.changed)
     _put_table_schemas(lake, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
     changed = contents.since(start)
@@ -239,7 +215,8 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
         commit_time=cut.commit_time,
         base=base,
         named=named + len(changed),
-        changed=changed,
+        tables=changed.tables,
+        held=changed.held,
         next_segment=cut.next_segment,
         intent_sha256=cut.intent_sha256,
         created_at=cut.created_at,
@@ -249,7 +226,7 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
 def unneeded_bases(lake: SourceLake, oldest: CycleNumber) -> list[str]:
     """Return the bases that no cut from `oldest` on has; bases grow with the cuts' numbers."""
     doc = load_cut_doc(lake, oldest)
-    needed = None if doc is None or doc.base is None else lake.paths.cut_base(doc.base[0])
+    needed = None if doc is None or doc.base is None else lake.paths.cut_base(doc.base.number)
     return [] if needed is None else [key for key in lake.store.list(lake.paths.cut_bases) if key < needed]
 
 
@@ -258,18 +235,18 @@ def read_table_schema(lake: SourceLake, schema_id: str) -> SchemaVersion:
     version = _schemas.get(schema_id)
     if version is None:
         key = lake.paths.table_schema(schema_id)
-        try:
-            data = lake.store.get(key)
-        except NotFoundError:
-            raise LakeError(lake.url(key), "it is missing", "restore it from a backup") from None
-        version = read_document(data, TABLE_SCHEMA_FORMAT, lake.url(key)).version("version", schema_id)
+        doc = TableSchemaDoc.read(lake.store, key)
+        if doc is None or doc.version.id != schema_id:
+            reason = "it is missing" if doc is None else f"it is damaged: its schema is {doc.version.id}"
+            raise LakeError(lake.url(key), reason, "restore it from a backup")
+        version = doc.version
         _cache_table_schema(version, schema_id)
     return version
 
 
 def table_schema_bytes(version: SchemaVersion) -> bytes:
     """Return a schema's document."""
-    return write_document(TABLE_SCHEMA_FORMAT, version=version.to_json())
+    return TableSchemaDoc(version).to_bytes()
 
 
 def _cache_table_schema(version: SchemaVersion, schema_id: str) -> None:
@@ -290,30 +267,30 @@ def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: 
         list(pool.map(put, new))
 
 
-def _put_base(lake: SourceLake, number: CycleNumber, contents: Contents) -> tuple[CycleNumber, str]:
+def _put_base(lake: SourceLake, number: CycleNumber, contents: Contents) -> CutBase:
     data = base_bytes(number, contents)
     with suppress(AlreadyExistsError):
         lake.store.put_if_absent(lake.paths.cut_base(number), data)
-    return number, hashlib.sha256(data).hexdigest()
+    return CutBase(number, hashlib.sha256(data).hexdigest())
 
 
 def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
     """Return a base's document."""
-    return write_document(BASE_FORMAT, number=int(number), **contents.to_json())
+    return BaseDoc(number, contents.tables, contents.held).to_bytes()
 
 
-def _read_base(lake: SourceLake, number: CycleNumber, sha256: str) -> Contents:
-    contents = _bases.get(sha256)
+def _read_base(lake: SourceLake, base: CutBase) -> Contents:
+    contents = _bases.get(base.sha256)
     if contents is None:
-        key = lake.paths.cut_base(number)
-        try:
-            data = lake.store.get(key)
-        except NotFoundError:
+        key = lake.paths.cut_base(base.number)
+        data = get_or_none(lake.store, key)
+        if data is None:
             reason = "it is missing, and the cuts that name it can't be read without it"
-            raise LakeError(lake.url(key), reason, "open a cut that is kept, or restore it from a backup") from None
-        if hashlib.sha256(data).hexdigest() != sha256:
+            raise LakeError(lake.url(key), reason, "open a cut that is kept, or restore it from a backup")
+        if hashlib.sha256(data).hexdigest() != base.sha256:
             raise LakeError(lake.url(key), "it is not what cuts were made of", "restore it from a backup")
-        contents = _bases[sha256] = Contents.from_fields(read_document(data, BASE_FORMAT, lake.url(key)))
+        doc = BaseDoc.from_bytes(data, lake.url(key))
+        contents = _bases[base.sha256] = Contents(doc.tables, doc.held)
         while len(_bases) > BASES_KEPT:
             _bases.popitem(last=False)
     return contents

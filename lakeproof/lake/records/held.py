@@ -10,14 +10,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import BEGIN_AGAIN, TableError, manual
+from lakeproof.field_types import LsnField
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.document_fields import Fields
+from lakeproof.storage.document import Part
 
 
 class HeldCause(Enum):
@@ -64,14 +64,14 @@ class WayOut(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(Part):
     """A table that stands still: its position, the cause and the way out; `detail` has what the sentences need.
 
     `differences`: what the source's catalog has other than before, for the cause `CATALOG`. `history_lost`: its history
     could not be read. That stays so, whatever else holds the table later, until a copy enters.
     """
 
-    at_lsn: Lsn
+    at_lsn: LsnField
     cause: HeldCause
     way_out: WayOut
     detail: Mapping[str, str] = field(default_factory=dict)
@@ -95,34 +95,6 @@ class Held:
         if self.history_lost or before is None or not before.history_lost:
             return self
         return replace(self, history_lost=True)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry of an intent's or a cut's field `held`."""
-        return {
-            "at_lsn": str(self.at_lsn),
-            "cause": self.cause.value,
-            "way_out": self.way_out.value,
-            "detail": dict(self.detail),
-            "differences": [difference.value for difference in self.differences],
-            "history_lost": self.history_lost,
-        }
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> Held:
-        """Read what `to_json` gives; raises LakeError for a damaged field."""
-        detail = f.object("detail")
-        differences = f.items("differences")
-        words = {difference.value for difference in Difference}
-        if not all(isinstance(word, str) and word in words for word in differences):
-            raise f.damaged("differences", "has a word that is no difference of two catalogs")
-        return cls(
-            at_lsn=f.lsn("at_lsn"),
-            cause=HeldCause(f.one_of("cause", [cause.value for cause in HeldCause])),
-            way_out=WayOut(f.one_of("way_out", [way_out.value for way_out in WayOut])),
-            detail={name: detail.text(name) for name in detail.doc},
-            differences=tuple(map(Difference, differences)),
-            history_lost=f.flag("history_lost"),
-        )
 
 
 class TableHeldError(TableError):

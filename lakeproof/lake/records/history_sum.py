@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from lakeproof.storage.document_fields import Fields
+from lakeproof.field_types import AsText
+from lakeproof.storage.document import Part
 
 _BITS = 60
-
-
 _DIGITS = re.compile(r"[0-9a-f]{15}")
 
 
+def _total(digits: str) -> int:
+    if not _DIGITS.fullmatch(digits):
+        raise ValueError("not a total")
+    return int(digits, 16)
+
+
+_Total = Annotated[int, AsText(_total, lambda total: f"{total:015x}", "is not 15 hexadecimal digits")]
+
+
 @dataclass(frozen=True, slots=True)
-class HistorySum:
-    """Rows, and the sum of their hashes modulo 2**60."""
+class HistorySum(Part):
+    """Rows, and the sum of their hashes modulo 2**60. After damage `rows` may be negative."""
 
     rows: int = 0
-    total: int = 0
+    total: _Total = 0
 
     def plus(self, other: HistorySum) -> HistorySum:
         """Return the sum with the rows of another sum."""
@@ -31,15 +39,3 @@ class HistorySum:
     def minus(self, other: HistorySum) -> HistorySum:
         """Return the sum without the rows of another sum."""
         return HistorySum(self.rows - other.rows, (self.total - other.total) % (1 << _BITS))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the field `history_sum` of a cut's entry."""
-        return {"rows": self.rows, "total": f"{self.total:015x}"}
-
-    @classmethod
-    def from_fields(cls, f: Fields) -> HistorySum:
-        """Read what `to_json` gives; raises LakeError for a damaged field. After damage `rows` may be negative."""
-        rows = f.value("rows")
-        if type(rows) is not int:
-            raise f.damaged("rows", "is not a whole number")
-        return cls(rows, int(f.matching("total", _DIGITS), 16))

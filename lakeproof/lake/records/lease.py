@@ -18,17 +18,30 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakeproof.errors import LakeError, TransientError
+from lakeproof.field_types import Count
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
-from lakeproof.storage.document_fields import read_document, write_document
-from lakeproof.storage.fields import now_text
+from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
     # A process that only reads leases starts no Spark.
     from pyspark.sql import SparkSession
 
-LEASE_FORMAT = "lakeproof.lease/1"
+
+@dataclass(frozen=True, slots=True)
+class LeaseDoc(Document):
+    """A taken epoch: its holder and, if the holder commits with one, its JVM."""
+
+    FORMAT = "lakeproof.lease/1"
+
+    epoch: Count
+    writer: str
+    host: str
+    process: Process
+    jvm: Process | None
+    created_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +92,8 @@ def lease_holder(lake: SourceLake) -> str | None:
     if epoch == 0:
         return None
     key = lake.paths.lease(epoch)
-    f = read_document(lake.store.get(key), LEASE_FORMAT, key)
-    return f"process {f.object('process').count('pid')} on {f.text('host')} since {f.text('created_at')}"
+    doc = LeaseDoc.from_bytes(lake.store.get(key), key)
+    return f"process {doc.process.pid} on {doc.host} since {doc.created_at}"
 
 
 def _end_jvm_of_last_holder(lake: SourceLake) -> None:
@@ -88,26 +101,18 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
     epoch = newest_epoch(lake)
     if epoch == 0:
         return
-    f = read_document(lake.store.get(lake.paths.lease(epoch)), LEASE_FORMAT, lake.paths.lease(epoch))
-    if f.value("jvm") is None or f.text("host") != socket.gethostname():
+    doc = LeaseDoc.from_bytes(lake.store.get(lake.paths.lease(epoch)), lake.paths.lease(epoch))
+    if doc.jvm is None or doc.host != socket.gethostname():
         return
-    holder, jvm = (Process(one.count("pid"), one.count("started")) for one in (f.object("process"), f.object("jvm")))
-    if jvm.lives and not holder.lives:
-        jvm.end(f"{lake.source}: lease")
+    if doc.jvm.lives and not doc.process.lives:
+        doc.jvm.end(f"{lake.source}: lease")
 
 
 def _take(lake: SourceLake, jvm: Process | None) -> Lease:
     writer = uuid4().hex
     epoch = newest_epoch(lake) + 1
-    data = write_document(
-        LEASE_FORMAT,
-        epoch=epoch,
-        writer=writer,
-        host=socket.gethostname(),
-        process=_as_json(process(os.getpid()) or Process(os.getpid(), 0)),
-        jvm=None if jvm is None else _as_json(jvm),
-        created_at=now_text(),
-    )
+    own = process(os.getpid()) or Process(os.getpid(), 0)
+    data = LeaseDoc(epoch, writer, socket.gethostname(), own, jvm, now_text()).to_bytes()
     try:
         lake.store.put_if_absent(lake.paths.lease(epoch), data)
     except AlreadyExistsError:
@@ -115,7 +120,3 @@ def _take(lake: SourceLake, jvm: Process | None) -> Lease:
             f"{lake.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
         ) from None
     return Lease(lake, epoch, writer)
-
-
-def _as_json(one: Process) -> dict[str, int]:
-    return {"pid": one.pid, "started": one.started}

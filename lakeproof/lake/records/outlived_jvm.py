@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import TransientError
+from lakeproof.field_types import Count
+from lakeproof.storage.document import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +28,11 @@ _STATE, _STARTED = 0, 19
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(Part):
     """A process of this machine: its number, and its start in the kernel's ticks since boot."""
 
-    pid: int
-    started: int
+    pid: Count
+    started: Count
 
     @property
     def lives(self) -> bool:

@@ -15,9 +15,9 @@ from lakeproof.lake.records.cut_documents import document_of, load_cut_doc, open
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
-from lakeproof.storage.fields import time_of
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.storage.store import AlreadyExistsError, Store, get_or_none
+from lakeproof.storage.times import time_of
 
 # Earlier than every commit: the time of a cut without one.
 _EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
@@ -91,9 +91,8 @@ def cut_after(lake: SourceLake, cut: Cut | None) -> Cut | None:
 def read_intent(lake: SourceLake, number: CycleNumber) -> tuple[Intent, str] | None:
     """Read one intent; returns it and its SHA-256, None if there is none."""
     key = lake.paths.intent(number)
-    try:
-        data = lake.store.get(key)
-    except NotFoundError:
+    data = get_or_none(lake.store, key)
+    if data is None:
         return None
     intent = Intent.from_bytes(data, lake.url(key))
     if intent.number != number:

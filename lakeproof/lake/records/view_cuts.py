@@ -13,65 +13,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError, TransientError
+from lakeproof.field_types import Count, CycleField
 from lakeproof.names import CycleNumber
-from lakeproof.storage.document_fields import read_document, write_document
+from lakeproof.storage.document import Document
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import AlreadyExistsError, Store
 
-VIEW_CUT_FORMAT = "lakeproof.viewcut/1"
+_LOCK = "refresh.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class ViewCut:
+class ViewCut(Document):
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
     `inserted` and `retracted` are rows; if both are 0, `delta_version` is the previous version, or has the same rows in
     other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
     """
 
-    number: CycleNumber
+    FORMAT = "lakeproof.viewcut/1"
+
+    number: CycleField
     view: str
-    delta_version: int
+    delta_version: Count
     definition_sha256: str
-    sources: Mapping[str, CycleNumber]
-    inserted: int
-    retracted: int
+    sources: Mapping[str, CycleField]
+    inserted: Count
+    retracted: Count
     created_at: str
-    refresh: int
-
-    def to_bytes(self) -> bytes:
-        """Return the document."""
-        return write_document(
-            VIEW_CUT_FORMAT,
-            number=int(self.number),
-            view=self.view,
-            delta_version=self.delta_version,
-            definition_sha256=self.definition_sha256,
-            sources={source: int(number) for source, number in self.sources.items()},
-            inserted=self.inserted,
-            retracted=self.retracted,
-            created_at=self.created_at,
-            refresh=self.refresh,
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, thing: str) -> ViewCut:
-        """Read what `to_bytes` gives; raises LakeError naming `thing` and the damaged field."""
-        f = read_document(data, VIEW_CUT_FORMAT, thing)
-        sources = f.doc.get("sources")
-        if not isinstance(sources, dict) or not all(type(n) is int and n >= 0 for n in sources.values()):
-            raise f.damaged("sources", "is not an object from sources to cut numbers")
-        return cls(
-            number=CycleNumber(f.count("number")),
-            view=f.text("view"),
-            delta_version=f.count("delta_version"),
-            definition_sha256=f.text("definition_sha256"),
-            sources={str(source): CycleNumber(number) for source, number in sources.items()},
-            inserted=f.count("inserted"),
-            retracted=f.count("retracted"),
-            created_at=f.text("created_at"),
-            refresh=f.count("refresh"),
-        )
+    refresh: Count
 
 
 def view_path(store: Store, view: str) -> str:
