@@ -12,5 +12,5 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
     refresh.py         computes views                         prove.py           compares the source with the lake
     prove_lake.py      proves histories and audits views      status.py          how everything stands
-    concurrently.py    looks at several sources at once       known_tables.py    a source's tables without its database
+    concurrently.py    sources or tables, a few at once       known_tables.py    a source's tables without its database
 """

@@ -1,18 +1,20 @@
-"""Looks at several sources at once, each for a limited time: none can hold up another.
+"""Several things at once: looks at sources, each for a limited time, and work on tables, a few at a time.
 
-The look itself does not belong here: callers pass it. A look that does not come back (a server that accepts and then says
-nothing, which no timeout of a statement ends) is abandoned; its thread ends with the process.
+The look and the work do not belong here: callers pass them. A look that does not come back (a server that accepts and then
+says nothing, which no timeout of a statement ends) is abandoned; its thread ends with the process.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lakeproof.errors import TransientError
 
+K = TypeVar("K")
 T = TypeVar("T")
 # Longer than any timeout of a connection, so that the connection's own error comes first.
 TIMEOUT_S = 30.0
@@ -40,3 +42,18 @@ def run_concurrently(
         thread.join(max(0.0, deadline - time.monotonic()))
     reason = f"its server has not answered for {timeout_s:g} s"
     return {n: results.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in all_names}
+
+
+def few_at_a_time(names: Sequence[K], work: Callable[[K], T], threads: int) -> Iterator[tuple[K, T]]:
+    """Yield each name with what `work` gives for it, in this order, while up to `threads` of them are at work.
+
+    The first error ends it: no other work begins.
+    """
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lp-table") as pool:
+        futures = [(name, pool.submit(work, name)) for name in names]
+        try:
+            for name, future in futures:
+                yield name, future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

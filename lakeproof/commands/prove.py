@@ -16,14 +16,14 @@ import secrets
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact_under
+from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove_lake import LakePart, LakeScope, prove_lake
 from lakeproof.config.mistakes import nearest
@@ -43,7 +43,7 @@ from lakeproof.lake.records.held import describe
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of, without_java
+from lakeproof.lake.spark.failures import reading, reason_of, without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
@@ -69,7 +69,10 @@ _CHANGES = manual("What changes of the source's tables do to the lake", "The way
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """The values that one proof works with; `conn` is idle outside of a guard."""
+    """The values that one proof works with; `conn` is idle outside of a guard.
+
+    `current` gets the buckets of the lake's tables that were read.
+    """
 
     config: Config
     source: SourceConfig
@@ -77,6 +80,7 @@ class _Proof:
     session: SnapshotSession
     conn: Connection
     report: Report
+    current: dict[TableName, Buckets] = field(default_factory=dict)
 
     @property
     def lake(self) -> SourceLake:
@@ -90,6 +94,17 @@ class _SourceSide:
     table: PublishedTable | None
     buckets: Buckets | None
     blocked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _BothSides:
+    """A table that both sides have at the position: the buckets of each, and the lake's rows."""
+
+    published: PublishedTable
+    cut_table: CutTable
+    source: Buckets
+    lake: Buckets
+    rows: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +179,15 @@ def _prove_once(  # noqa: PLR0917  as prove
                 return ProofReport(name, None, dict.fromkeys(chosen, blocked))
             conn = connect(source.dsn, "lakeproof proof")
             open_until_compared.callback(close_quietly, conn)
-            proof = _at_consistent_point(
-                _Proof(config, source, spark, session, conn, control.report), chosen, lease, control.stop
-            )
+            running = _Proof(config, source, spark, session, conn, control.report)
+            proof = _at_consistent_point(running, chosen, lease, control.stop)
         cut = newest_cut(source_lake)
         if cut is None:
             return proof
+        scope = LakeScope(chosen, request.history, request.part, running.current)
         # The comparison is recorded before more is read, which may take long.
         record(source_lake, cut.incarnation, proof)
-        lake = prove_lake(
-            config, spark, control, source_lake, LakeScope(chosen, request.history, request.part), cut=cut
-        )
+        lake = prove_lake(config, spark, control, source_lake, scope, cut=cut)
         proof = replace(proof, lake=lake)
         record(source_lake, cut.incarnation, proof)
         return proof
@@ -208,10 +221,14 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
     cut = newest_cut(proof.lake)
-    proofs = {}
-    for number, table in enumerate(names, 1):
+    proofs = dict[TableName, TableProof]()
+
+    def read(table: TableName) -> TableProof | _BothSides:
+        return _read_lake(proof, table, sides.get(table), cut)
+
+    for number, (table, both) in enumerate(few_at_a_time(names, read, proof.source.compaction.threads), 1):
         side = sides.get(table)
-        proofs[table] = _prove_table(proof, table, side, cut)
+        proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
             proofs[table] = replace(proofs[table], left_out=side.table.left_out)
         proof.report(_event(table, proofs[table], proof, f"{number} of {len(names)}"))
@@ -244,7 +261,8 @@ def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[
     return sides
 
 
-def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+def _read_lake(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof | _BothSides:
+    """Read a table's buckets in the lake, from any thread; or return why there is nothing to compare."""
     if side is None or side.buckets is None or side.table is None:
         return _unread(proof, table, side, cut)
     source = rows_in(side.buckets)
@@ -254,29 +272,35 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
     schema = in_lake(cut_table.version)
     session = proof.spark.newSession()
     fit(session, cut_table.row_bytes)
-    try:
+    with reading(proof.spark, Py4JError, LogGapError) as attempt:
         current = read_layer(session, proof.lake, table, cut_table)
-        lake = lake_buckets(current, schema, proof.source.buckets)
-    except (PySparkException, Py4JError, LogGapError) as error:
-        raise_unless_about_the_data(proof.spark, error)
+        proof.current[table] = lake_buckets(current, schema, proof.source.buckets)
+    if attempt.error is not None:
         # Nobody can read these rows: a repair writes them anew.
-        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(error)}")
-    wrong = differing(side.buckets, lake)
+        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(attempt.error)}")
+    return _BothSides(side.table, cut_table, side.buckets, proof.current[table], current)
+
+
+def _compare(proof: _Proof, both: _BothSides) -> TableProof:
+    """Compare the buckets of a table, and name the keys in those that differ."""
+    wrong, source, lake = differing(both.source, both.lake), rows_in(both.source), rows_in(both.lake)
     if not wrong:
-        return TableProof("equal", source, rows_in(lake))
-    proven = TableProof("differs", source, rows_in(lake), len(wrong), reason=_buckets(proof, len(wrong)))
-    unsent = not set(ALL_ACTIONS) <= side.table.actions
-    narrowed = wrong if unsent else to_narrow(side.buckets, lake)
+        return TableProof("equal", source, lake)
+    reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
+    proven = TableProof("differs", source, lake, len(wrong), reason=reason)
+    published, schema = both.published, in_lake(both.cut_table.version)
+    unsent = not set(ALL_ACTIONS) <= published.actions
+    narrowed = wrong if unsent else to_narrow(both.source, both.lake)
     if len(narrowed) < len(wrong):
         proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(narrowed)} of them")
-    names = side.table.version.key
+    names = published.version.key
     try:
-        with proof.session.guard(proof.conn, proof.source, side.table):
-            rows = source_rows(proof.conn, side.table, proof.source.buckets, narrowed)
-            lake_side = lake_rows(current, schema, proof.source.buckets, narrowed)
+        with proof.session.guard(proof.conn, proof.source, published):
+            rows = source_rows(proof.conn, published, proof.source.buckets, narrowed)
+            lake_side = lake_rows(both.rows, schema, proof.source.buckets, narrowed)
             if unsent:
                 judged = judge(
-                    differences(names, rows, lake_side), side.table.actions, new_file=_new_file(proof, cut_table)
+                    differences(names, rows, lake_side), published.actions, new_file=_new_file(proof, both.cut_table)
                 )
                 status: Status = "not applicable" if judged.excused else "differs"
                 return replace(
@@ -288,10 +312,6 @@ def _prove_table(proof: _Proof, table: TableName, side: _SourceSide | None, cut:
         # A row that is not compared is neither excused nor damaged.
         return replace(proven, status="blocked" if unsent else "differs", reason=reason)
     return replace(proven, differing_keys=tuple(keys))
-
-
-def _buckets(proof: _Proof, wrong: int) -> str:
-    return f"{wrong} of {proof.source.buckets} buckets differ"
 
 
 def _new_file(proof: _Proof, cut_table: CutTable) -> bool:

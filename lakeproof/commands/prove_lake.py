@@ -6,12 +6,13 @@ The comparison with the source does not belong here but in `prove`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError
@@ -22,6 +23,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.names import TableName
+from lakeproof.proof.compare import Buckets
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
 from lakeproof.proof.record import histories_due, read_proved, read_views, record, views_due
 from lakeproof.proof.result import LakeProof, ProofReport
@@ -43,11 +45,15 @@ class LakePart:
 
 @dataclass(frozen=True, slots=True)
 class LakeScope:
-    """The scope of a proof of the lake: histories of `tables` and views that are due, or all, or `part`."""
+    """The scope of a proof of the lake: histories of `tables` and views that are due, or all, or `part`.
+
+    `current`: the buckets of current tables that were read already, at the cut's versions.
+    """
 
     tables: Sequence[TableName] = ()
     everything: bool = False
     part: LakePart | None = None
+    current: Mapping[TableName, Buckets] = field(default_factory=dict)
 
 
 def prove_lake(
@@ -61,12 +67,16 @@ def prove_lake(
     every = scope.everything or part is not None
     chosen = in_lake if every else histories_due(rows, read_proved(lake), source.proof_rows)
 
-    def history(table: TableName) -> HistoryProof:
-        proof = prove_history(spark, lake, table, cut.tables[table], source.buckets)
-        control.report(_event(f"history of {table}", proof.status, proof.reason))
-        return proof
+    def history(table: TableName) -> HistoryProof | None:
+        if control.stop.requested:
+            return None
+        return prove_history(spark, lake, table, cut.tables[table], source.buckets, scope.current.get(table))
 
-    histories = _until_stopped(chosen, history, control.stop)
+    histories = dict[TableName, HistoryProof]()
+    for table, history_proof in few_at_a_time(chosen, history, source.compaction.threads):
+        if history_proof is not None:
+            control.report(_event(f"history of {table}", history_proof.status, history_proof.reason))
+            histories[table] = history_proof
     views = {view.name: view for view in views_of(config, name)}
     due = views_due(list(views), read_views(lake))
     named = list(views) if scope.everything else due if part is None else part.views

@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, silent
-from lakeproof.lake.read.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import newest_number, one_refresh, view_path
-from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.failures import concerns_all, raise_unless_about_the_data, reason_of, without_java
+from lakeproof.lake.spark.failures import concerns_all, reading, reason_of, without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
@@ -28,7 +24,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-from lakeproof.views.refresh import ViewInputs, refresh_view, view_row_bytes
+from lakeproof.views.refresh import ViewInputs, refresh_view, view_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +101,17 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
     if held is not None:
         return ViewReport(view.name, None, None, 0, 0, held=held)
     existing_cuts = {source: cut for source, cut in cuts.items() if cut is not None}
-    fit(session, view_row_bytes(view, existing_cuts))
-    opened = OpenedLake(session, config.lake, existing_cuts)
-    tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
+    tables = view_tables(session, config.lake, view, existing_cuts)
     numbers = {source: cut.number for source, cut in existing_cuts.items()}
-    try:
+    with reading(session) as attempt:
         inputs = ViewInputs(tables, numbers, point.number)
         view_cut = refresh_view(session, point.store, view, inputs)
-    except (PySparkException, Py4JJavaError) as error:
-        raise_unless_about_the_data(session, error)
+    if attempt.error is not None:
         raise LakeError(
             f"view {view.name}: {view_path(point.store, view.name)}",
-            f"its table, or a table that it reads, can't be read or written: {reason_of(error)}",
+            f"its table, or a table that it reads, can't be read or written: {reason_of(attempt.error)}",
             "if the damaged table is the view's own, move that folder away: the next refresh creates it again",
-        ) from error
+        ) from attempt.error
     return ViewReport(
         view=view.name,
         cut=view_cut.number,

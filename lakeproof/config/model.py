@@ -171,7 +171,7 @@ class CompactionConfig(Model):
     interval_s: Seconds = Field(
         60.0, gt=0, le=86_400, description="The step of the schedule in Dagster, in seconds, rounded up to a minute."
     )
-    threads: Whole = Field(2, ge=1, le=64, description="Tables written at a time.")
+    threads: Whole = Field(2, ge=1, le=64, description="Tables written, or proved, at a time.")
     apply: Literal["auto", "merge"] = Field(
         "auto",
         description="How a change is written to current: `auto` is one commit with deletion vectors if the installed Delta"

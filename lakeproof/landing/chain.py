@@ -4,14 +4,16 @@
 
 Invariants: no-gap (each manifest starts where its predecessor ended, and carries its checksum) and the fence (a number is
 given once, by put-if-absent: a writer that loses it has been replaced and must leave without acknowledging). Opening costs
-one listing and the newest few manifests; `verify_chain` reads them all.
+one listing and the newest few manifests; `verify_chain` reads them all. Manifests never change, so a cycle, which goes over
+its range several times, reads each of them once (`read_once`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
@@ -28,6 +30,8 @@ from lakeproof.storage.times import now_text
 MANIFESTS_CHECKED_ON_OPEN = 3
 # A listing is not atomic: beside a writer it may show a new manifest and miss the one before it.
 _LISTINGS_MAX = 3
+# The most files and columns named by the manifests that `read_once` keeps: 50 to 100 MB. What comes after is read each time.
+KEPT_NAMES_MAX = 100_000
 _NAME_LENGTH = len("00000000000000000000.json")
 _REMEDY = f"restore the manifests from a backup, or {RECOVER}"
 
@@ -49,6 +53,29 @@ class NewHead:
     catalog: tuple[CatalogRecord, Lsn] | None = None
 
 
+@dataclass(slots=True)
+class _KeptManifests:
+    """The manifests that were read, with their checksums, by number."""
+
+    manifests: dict[int, tuple[Manifest, str]] = field(default_factory=dict)
+    names: int = 0
+
+    def keep(self, read: tuple[Manifest, str]) -> None:
+        manifest = read[0]
+        self.names += 1 + len(manifest.files) + sum(len(entry.version.columns) for entry in manifest.schemas)
+        if self.names <= KEPT_NAMES_MAX:
+            self.manifests[manifest.number] = read
+
+    def around(self, position: Lsn, low: int, high: int) -> tuple[int, int]:
+        """Narrow the numbers between which the first manifest that ends after `position` lies."""
+        for number, (manifest, _) in list(self.manifests.items()):
+            if manifest.end_lsn > position:
+                high = min(high, number)
+            else:
+                low = max(low, number + 1)
+        return low, high
+
+
 class Chain:
     """One incarnation's chain up to the manifest that it was opened at, `refresh`ed to or `append`ed.
 
@@ -62,6 +89,7 @@ class Chain:
         self.start: ChainStart | None = None
         self.newest = head
         self._newest_sha256 = ""
+        self._kept: _KeptManifests | None = None
 
     @classmethod
     def open(cls, lake: SourceLake, incarnation: Incarnation) -> Chain:
@@ -126,13 +154,22 @@ class Chain:
 
     def manifest(self, number: int) -> Manifest:
         """Return one manifest; raises LakeError if it is missing or damaged."""
-        return _read(self.lake, self.incarnation, number)[0]
+        return self._read(number)[0]
+
+    @contextmanager
+    def read_once(self) -> Iterator[None]:
+        """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice."""
+        before, self._kept = self._kept, _KeptManifests()
+        try:
+            yield
+        finally:
+            self._kept = before
 
     def manifests(self, from_number: int = 0) -> Iterator[Manifest]:
         """Yield the kept manifests from `from_number` to the newest, each checked against the one before it."""
         previous: tuple[Manifest, str] | None = None
         for number in range(max(from_number, self.first_number), self.next_number):
-            current = _read(self.lake, self.incarnation, number)
+            current = self._read(number)
             self._check_start(current[0])
             if previous is not None:
                 self._check_continues(previous, current)
@@ -142,8 +179,8 @@ class Chain:
     def number_after(self, position: Lsn) -> int:
         """Return the number of the first manifest that ends after `position`, `next_number` if none does.
 
-        Reads O(log n) manifests. Raises LakeError for a position whose manifests have been removed. A drain has its chain
-        open for weeks, so each call first reads where the chain begins now.
+        Reads O(log n) manifests, fewer beside those that `read_once` keeps. Raises LakeError for a position whose manifests
+        have been removed. A drain has its chain open for weeks, so each call first reads where the chain begins now.
         """
         self.reread_start()
         if self.start is not None and position < self.start.start_lsn:
@@ -153,6 +190,8 @@ class Chain:
                 "bootstrap the tables that need it again",
             )
         low, high = self.first_number, self.next_number
+        if self._kept is not None:
+            low, high = self._kept.around(position, low, high)
         while low < high:
             middle = (low + high) // 2
             if self.manifest(middle).end_lsn > position:
@@ -229,6 +268,16 @@ class Chain:
         """Read where the chain begins now; costs one listing of a small folder."""
         if first_kept_number(self.lake, self.incarnation) > self.first_number:
             self.start = read_chain_start(self.lake, self.incarnation)
+
+    def _read(self, number: int) -> tuple[Manifest, str]:
+        """Return a manifest and its checksum, from the store unless `read_once` keeps it."""
+        kept = None if self._kept is None else self._kept.manifests.get(number)
+        if kept is not None:
+            return kept
+        read = _read(self.lake, self.incarnation, number)
+        if self._kept is not None:
+            self._kept.keep(read)
+        return read
 
     def _newest_number(self) -> int:
         """Return the newest number from the names alone: a chain without holes has one name for each number."""

@@ -7,14 +7,18 @@ Computing a sum belongs to `lakeproof.lake.rows.history_sum`, choosing tables to
 
 The sum in the cut shows the first. For the second, the rows of the state are taken from history and compared with current
 in the buckets of a proof; it is left out for a table whose schema has changed, since older rows have another schema.
+
+Both go over history several times. If its rows are few, the first time keeps them: each further one would cost Spark a job
+that filters the table's files and a job that reads its deletion vectors, which is most of what small tables cost.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import manual
 from lakeproof.lake.columns import in_lake
@@ -25,14 +29,17 @@ from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.rows.memory import fit, keep
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
-from lakeproof.proof.compare import differing
+from lakeproof.proof.compare import Buckets, differing
 from lakeproof.proof.lake_form import lake_buckets
 from lakeproof.storage.source_lake import SourceLake
 
 HistoryStatus: TypeAlias = Literal["equal", "damaged", "differs"]
+# A history of more rows, or of more bytes if every row were the largest, is read again each time.
+KEPT_ROWS_MAX = 500_000
+KEPT_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,40 +56,88 @@ def check_history(spark: SparkSession, lake: SourceLake, table: TableName, cut_t
 
     A full disk, or a lost driver, is raised: it is not about the files.
     """
-    session = spark.newSession()
-    fit(session, cut_table.row_bytes)
-    with reading(spark, LogGapError) as attempt:
-        stored = sum_of(in_lake(cut_table.version), read_layer(session, lake, table, cut_table, "history"))
-    if attempt.error is not None:
-        reason = f"its files can't be read ({reason_of(attempt.error)})"
-    elif stored != cut_table.history_sum:
-        reason = _damage(stored, cut_table.history_sum)
-    else:
-        return HistoryProof("equal", stored.rows)
-    return HistoryProof("damaged", cut_table.history_sum.rows, _remedied(lake, table, reason))
+    with _ReadHistory(spark, lake, table, cut_table, keeps=False) as history:
+        return history.check()
 
 
-def prove_history(
-    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, buckets: int
+def prove_history(  # noqa: PLR0917  whose history, and what is known of current
+    spark: SparkSession,
+    lake: SourceLake,
+    table: TableName,
+    cut_table: CutTable,
+    buckets: int,
+    current: Buckets | None = None,
 ) -> HistoryProof:
-    """Do the same, and check that current is what history adds up to; reads history twice and current once."""
-    proof = check_history(spark, lake, table, cut_table)
-    if proof.status != "equal" or len(lake.store.list(lake.paths.schema_versions(table))) > 1:
-        return proof
-    schema, session = in_lake(cut_table.version), spark.newSession()
-    fit(session, cut_table.row_bytes)
-    history = read_layer(session, lake, table, cut_table, "history")
-    state = rows_of_state(schema, history, completing(cut_table, history))
-    with reading(spark, LogGapError) as attempt:
-        current = lake_buckets(read_layer(session, lake, table, cut_table), schema, buckets)
-    if attempt.error is not None:
-        reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
-        return HistoryProof("differs", proof.rows, f"{reason}; {_look(lake)}")
-    wrong = differing(lake_buckets(state, schema, buckets), current)
-    if not wrong:
-        return proof
-    reason = f"its rows are whole, but current is not what they add up to: {len(wrong)} of {buckets} buckets differ"
-    return HistoryProof("differs", proof.rows, f"{reason}; {_look(lake)}")
+    """Do the same, and check that current is what history adds up to.
+
+    `current` are the buckets of current at the cut's version; None: it is read for them, once.
+    """
+    replays = len(lake.store.list(lake.paths.schema_versions(table))) <= 1
+    with _ReadHistory(spark, lake, table, cut_table, keeps=replays and _is_small(cut_table)) as history:
+        proof = history.check()
+        return history.replay(proof, buckets, current) if replays and proof.status == "equal" else proof
+
+
+def _is_small(cut_table: CutTable) -> bool:
+    rows = cut_table.history_sum.rows
+    return rows <= KEPT_ROWS_MAX and rows * cut_table.row_bytes <= KEPT_BYTES_MAX
+
+
+class _ReadHistory:
+    """A table's history while it is proved, in a session of its own; with `keeps` its rows are read from files once."""
+
+    def __init__(
+        self, spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, *, keeps: bool
+    ) -> None:
+        self._spark, self._session = spark, spark.newSession()
+        self._lake, self._table, self._cut_table = lake, table, cut_table
+        self._keeps = keeps
+        self._kept = ExitStack()
+        self._schema = in_lake(cut_table.version)
+        fit(self._session, cut_table.row_bytes)
+
+    def __enter__(self) -> _ReadHistory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def check(self) -> HistoryProof:
+        """Compare the sum of the rows in the files with the cut's."""
+        written = self._cut_table.history_sum
+        with reading(self._spark, LogGapError) as attempt:
+            self._rows = self._read()
+            stored = sum_of(self._schema, self._rows)
+        if attempt.error is not None:
+            reason = f"its files can't be read ({reason_of(attempt.error)})"
+        elif stored != written:
+            reason = _damage(stored, written)
+        else:
+            return HistoryProof("equal", stored.rows)
+        return HistoryProof("damaged", written.rows, _remedied(self._lake, self._table, reason))
+
+    def replay(self, proof: HistoryProof, buckets: int, current: Buckets | None) -> HistoryProof:
+        """Compare what the checked rows add up to with current."""
+        state = rows_of_state(self._schema, self._rows, completing(self._cut_table, self._rows))
+        with reading(self._spark, LogGapError) as attempt:
+            if current is None:
+                layer = read_layer(self._session, self._lake, self._table, self._cut_table)
+                current = lake_buckets(layer, self._schema, buckets)
+        if attempt.error is not None:
+            reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
+            return HistoryProof("differs", proof.rows, f"{reason}; {_look(self._lake)}")
+        wrong = differing(lake_buckets(state, self._schema, buckets), current or {})
+        if not wrong:
+            return proof
+        reason = f"its rows are whole, but current is not what they add up to: {len(wrong)} of {buckets} buckets differ"
+        return HistoryProof("differs", proof.rows, f"{reason}; {_look(self._lake)}")
+
+    def _read(self) -> DataFrame:
+        rows = read_layer(self._session, self._lake, self._table, self._cut_table, "history")
+        if self._keeps:
+            rows = keep(rows)
+            self._kept.callback(rows.unpersist)
+        return rows
 
 
 def _look(lake: SourceLake) -> str:

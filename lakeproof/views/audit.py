@@ -14,17 +14,15 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
-from lakeproof.lake.read.open import OpenedLake
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, one_refresh, view_path
-from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.definition import definition_sha256
 from lakeproof.views.optimize import is_settled
-from lakeproof.views.refresh import compare_view
+from lakeproof.views.refresh import compare_view, view_tables
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 
@@ -68,8 +66,4 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
 
 def _compare(session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
     cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in cut.sources.items()}
-    sources = (cuts[source].tables.get(table) for source, table in view.reads.values())
-    fit(session, sum(table.row_bytes for table in sources if table is not None))
-    opened = OpenedLake(session, store.url(""), cuts)
-    tables = {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
-    return compare_view(session, store, view, tables, cut.delta_version)
+    return compare_view(session, store, view, view_tables(session, store.url(""), view, cuts), cut.delta_version)

@@ -19,7 +19,7 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
-from lakeproof.lake.spark.failures import raise_unless_about_the_data
+from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
 _REMEDY = "correct the view's SQL file"
@@ -79,17 +79,18 @@ def query_errors(session: SparkSession, view: ViewConfig) -> Iterator[None]:
 
     If the query already ran, only the error's condition is reported: its sentence may contain values.
     """
-    try:
+    with reading(session) as attempt:
         yield
-    except PySparkException as error:
-        raise_unless_about_the_data(session, error)
-        condition = error.getCondition()
-        if condition is None or condition.startswith(("DELTA_", "INTERNAL_ERROR")):
-            raise
-        raise ConfigError(f"view {view.name}: {view.sql_file}", _short(error, condition), _REMEDY) from None
+    error = attempt.error
+    if error is None:
+        return
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    if condition is None or condition.startswith(("DELTA_", "INTERNAL_ERROR")):
+        raise error
+    raise ConfigError(f"view {view.name}: {view.sql_file}", _short(error, condition), _REMEDY) from None
 
 
-def _short(error: PySparkException, condition: str) -> str:
+def _short(error: BaseException, condition: str) -> str:
     if type(error).__name__ not in ("AnalysisException", "ParseException"):
         return f"the query failed with {condition}"
     lines = str(error).strip().splitlines()

@@ -18,16 +18,14 @@ from datetime import datetime, timedelta
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.files import Unread, table_files, unneeded
-from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import newest_version, read_commit
 from lakeproof.lake.delta.optimize import is_fragmented, optimize
-from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, put_cut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, view_path
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.storage.times import now_text, time_of
-from lakeproof.views.refresh import clean_view_log, next_number
+from lakeproof.storage.times import time_of
+from lakeproof.views.cycle import begin_view_cycle, end_view_cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +77,17 @@ def optimize_view(session: SparkSession, store: Store, cut: ViewCut, small_files
 
     `session` is the caller's own.
     """
-    path = view_path(store, cut.view)
-    clean_view_log(session, path, cut.view, cut)
+    cycle = begin_view_cycle(session, store, cut.view, cut)
     if not is_settled(store, cut):
         return None
-    number = next_number(store, path, cut.view, cut, newest_version(path))
+    path, number = cycle.path, cycle.number
     if is_fragmented(path, cut.delta_version, small_files):
         optimize(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
-    failpoint("view.after_optimize")
     version = newest_version(path)
     if version == cut.delta_version:
         return None
-    sync_commits({path: cut.delta_version}, store.url(""))
-    same = replace(
-        cut,
-        number=number,
-        delta_version=version,
-        inserted=0,
-        retracted=0,
-        created_at=now_text(),
-    )
-    put_cut(store, same)
-    return same
+    same = replace(cut, number=number, delta_version=version, inserted=0, retracted=0)
+    return end_view_cycle(cycle, lambda created_at: replace(same, created_at=created_at))
 
 
 def unneeded_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[str, int]]:

@@ -10,10 +10,10 @@ Invariant self-correcting: after a refresh the view is its query's answer, whate
 (`_lp_key`, `_lp_dup`), the digest and a number; if those are damaged (a key that is not its row's digest, one pair twice)
 single rows can't be named, and the whole table is written anew in that one commit.
 
-Idempotence: commits of a killed refresh are first removed from the view's log (`lakeproof.lake.delta.unnamed_commits`);
-other writers' commits are simply part of persisted. The Delta commit carries the refresh's number, which is greater than
-the newest cut's and than any in the log. If nothing differs there is no Delta commit, and the cut names the existing
-version. Known weakness: the cost is that of the query, however little has changed.
+Idempotence: commits of a killed refresh are first removed from the view's log (`cycle`); other writers' commits are simply
+part of persisted. The Delta commit carries the refresh's number, which is greater than the newest cut's and than any in the
+log. If nothing differs there is no Delta commit, and the cut names the existing version. Known weakness: the cost is that of
+the query, however little has changed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
-from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
 from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, TableSpec, number_of
-from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.delta.unnamed_commits import clean_log
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.read.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, put_cut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, view_path
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
-from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.memory import fit, keep
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
-from lakeproof.storage.times import now_text
+from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
 
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
@@ -101,11 +99,8 @@ def refresh_view(
     refreshes, too.
     """
     sha256 = definition_sha256(view)
-    path = view_path(store, view.name)
-    newest = newest_cut(store, view.name)
-    durable = clean_view_log(session, path, view.name, newest)
-    before = newest_version(path)
-    target = _Target(session, view, path, before, next_number(store, path, view.name, newest, before))
+    cycle = begin_view_cycle(session, store, view.name, newest_cut(store, view.name))
+    target = _Target(session, view, cycle.path, cycle.before, cycle.number)
     desired = keep(_desired(bind(session, view, inputs.tables)))
     try:
         with query_errors(session, view):
@@ -115,22 +110,20 @@ def refresh_view(
             difference.correction.release()
     finally:
         desired.unpersist()
-    failpoint("view.after_commit")
-    sync_commits({path: durable}, store.url(""))
-    failpoint("view.after_sync")
-    cut = ViewCut(
-        number=target.number,
-        view=view.name,
-        delta_version=applied.version,
-        definition_sha256=sha256,
-        sources=inputs.cuts,
-        inserted=difference.inserted,
-        retracted=difference.retracted,
-        created_at=now_text(),
-        refresh=inputs.refresh,
+    return end_view_cycle(
+        cycle,
+        lambda created_at: ViewCut(
+            number=cycle.number,
+            view=view.name,
+            delta_version=applied.version,
+            definition_sha256=sha256,
+            sources=inputs.cuts,
+            inserted=difference.inserted,
+            retracted=difference.retracted,
+            created_at=created_at,
+            refresh=inputs.refresh,
+        ),
     )
-    put_cut(store, cut)
-    return cut
 
 
 def compare_view(
@@ -147,32 +140,6 @@ def compare_view(
         return difference.retracted, difference.inserted
     finally:
         desired.unpersist()
-
-
-def app_id(view: str) -> str:
-    """Return the application id of a view's refreshes in its Delta log."""
-    return f"lakeproof/views/{view}"
-
-
-def clean_view_log(session: SparkSession, path: str, view: str, cut: ViewCut | None) -> int:
-    """Remove from a view's log the commits that no cut names and nobody has built on; return its newest `cut`'s version.
-
-    A log that ends before that version belongs to another table: the one that the cut names was moved away.
-    """
-    version = NO_VERSION if cut is None or newest_version(path) < cut.delta_version else cut.delta_version
-    clean_log(session, path, version, lambda commit: number_of(commit, app_id(view), "number") is not None)
-    return version
-
-
-def next_number(store: Store, path: str, view: str, cut: ViewCut | None, newest: int) -> CycleNumber:
-    """Return a number greater than the newest cut's of any view, and than all in this view's log after its newest `cut`."""
-    number = int(newest_number(store))
-    named = NO_VERSION if cut is None else cut.delta_version
-    for version in range(newest, named, -1):  # of ours, only those that others have built on
-        commit = read_commit(path, version)
-        if commit is not None:
-            number = max(number, commit.txns.get(app_id(view), 0))
-    return CycleNumber(number + 1)
 
 
 def _desired(rows: DataFrame) -> DataFrame:
@@ -238,6 +205,13 @@ def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) 
             f"its query gives other columns than its table has: {', '.join(changed)}",
             f"give the view another name, or move {target.path} away",
         )
+
+
+def view_tables(session: SparkSession, lake: str, view: ViewConfig, cuts: Mapping[str, Cut]) -> dict[str, DataFrame]:
+    """Return a frame for each name that the view's SQL reads, at these cuts; fits the caller's own `session` to them."""
+    fit(session, view_row_bytes(view, cuts))
+    opened = OpenedLake(session, lake, cuts)
+    return {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
 
 
 def view_row_bytes(view: ViewConfig, cuts: Mapping[str, Cut]) -> int:

@@ -15,10 +15,11 @@ from pyspark.errors import PySparkException
 
 from lakeproof.commands import prove as proving
 from lakeproof.errors import LakeError, NoRoomError, TransientError
-from lakeproof.lake.spark.failures import raise_unless_about_the_data
+from lakeproof.lake.spark.failures import reading
 from lakeproof.lsn import Lsn
 from lakeproof.proof import history as histories
 from lakeproof.proof.history import check_history, prove_history
+from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
 
@@ -49,8 +50,8 @@ def raising(error: Exception) -> Callable[..., Any]:
 )
 def test_what_is_no_matter_of_the_data_is_raised(error: Exception) -> None:
     """The error passes unchanged: another place makes its message."""
-    with pytest.raises(type(error)) as raised:
-        raise_unless_about_the_data(session(), error)
+    with pytest.raises(type(error)) as raised, reading(session(), type(error)):
+        raise error
     assert raised.value is error
 
 
@@ -58,15 +59,17 @@ def test_every_error_of_a_driver_that_has_ended_is_raised() -> None:
     """Such errors don't prove that a file is damaged."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    with pytest.raises(Py4JError):
-        raise_unless_about_the_data(session(process), Py4JError("x"))
+    with pytest.raises(Py4JError), reading(session(process), Py4JError):
+        raise Py4JError("x")
 
 
 @pytest.mark.parametrize("error", [UNREADABLE, LakeError("t", "r", "m"), OSError(2, "gone"), ValueError("x")])
 def test_all_else_is_left_to_the_caller(error: Exception) -> None:
     """An error in a session that can't be asked is left to the caller, too."""
-    raise_unless_about_the_data(session(), error)
-    raise_unless_about_the_data(None, error)
+    for asked in (session(), None):
+        with reading(asked, type(error)) as attempt:
+            raise error
+        assert attempt.error is error
 
 
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
@@ -78,6 +81,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
         check_history(session(), PATHS, TABLE, AT)
     assert raised.value is error
     monkeypatch.setattr(histories, "read_layer", lambda *_: None)
+    monkeypatch.setattr(histories, "_is_small", lambda *_: False)
     monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)
     monkeypatch.setattr(histories, "rows_of_state", lambda *_: None)
     monkeypatch.setattr(histories, "lake_buckets", raising(error))
@@ -106,10 +110,15 @@ def test_a_full_disk_is_no_difference_of_a_table(
     monkeypatch.setattr(proving, "read_layer", raising(error))
     side: Any = SimpleNamespace(table=SimpleNamespace(), buckets={}, blocked=None)
     proof: Any = SimpleNamespace(
-        spark=session(), lake=SourceLake.open(str(tmp_path), "shop"), session=SimpleNamespace(consistent_point=Lsn(1))
+        spark=session(),
+        lake=SourceLake.open(str(tmp_path), "shop"),
+        session=SimpleNamespace(consistent_point=Lsn(1)),
+        current={},
     )
     with pytest.raises(PySparkException) as raised:
-        proving._prove_table(proof, TABLE, side, CUT)
+        proving._read_lake(proof, TABLE, side, CUT)
     assert raised.value is error
     monkeypatch.setattr(proving, "read_layer", raising(UNREADABLE))
-    assert proving._prove_table(proof, TABLE, side, CUT).status == "differs"
+    unreadable = proving._read_lake(proof, TABLE, side, CUT)
+    assert isinstance(unreadable, TableProof)
+    assert unreadable.status == "differs"

@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, TransientError
+from lakeproof.lake.cycle import steps
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log import newest_version, read_commit
 from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
-from lakeproof.views import optimize as upkeep
-from lakeproof.views import refresh as view_refresh
+from lakeproof.views.cycle import app_id
 from lakeproof.views.optimize import kept_cuts, optimize_view, unneeded_files
-from lakeproof.views.refresh import ViewInputs, app_id, refresh_view
+from lakeproof.views.refresh import ViewInputs, refresh_view
 from tests.fix_lake import SPARK
 
 pytestmark = pytest.mark.spark
@@ -181,7 +181,7 @@ def _interrupted(place: Shop, failpoint: str) -> None:
             raise KeyboardInterrupt(name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_refresh, "failpoint", interrupt)
+        patch.setattr(steps, "failpoint", interrupt)
         with pytest.raises(KeyboardInterrupt, match=failpoint):
             place.refresh(sales(("a", 1.0), ("b", 2.0)))
     place.cuts -= 1
@@ -191,9 +191,9 @@ def _interrupted(place: Shop, failpoint: str) -> None:
 @pytest.mark.parametrize(
     ("end", "failpoint"),
     [
-        (_interrupted, "view.after_commit"),
-        pytest.param(_killed, "view.after_commit", marks=pytest.mark.full),
-        pytest.param(_killed, "view.after_sync", marks=pytest.mark.full),
+        (_interrupted, "cycle.after_tables"),
+        pytest.param(_killed, "cycle.after_tables", marks=pytest.mark.full),
+        pytest.param(_killed, "cycle.after_sync", marks=pytest.mark.full),
     ],
 )
 def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
@@ -352,8 +352,8 @@ def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: 
     def killed(name: str) -> None:
         raise KeyboardInterrupt(name)
 
-    monkeypatch.setattr(upkeep, "failpoint", killed)
-    with pytest.raises(KeyboardInterrupt, match=r"view.after_optimize"):
+    monkeypatch.setattr(steps, "failpoint", killed)
+    with pytest.raises(KeyboardInterrupt, match=r"cycle.after_tables"):
         optimize_view(shop.spark, store, last, 2)
     monkeypatch.undo()
     assert (newest_version(shop.path), newest_cut(store, "revenue")) == (3, last)

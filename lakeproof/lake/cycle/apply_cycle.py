@@ -30,12 +30,10 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.snapshot_entry import files_since
-from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
 from lakeproof.lake.cycle.table import write_table
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import WriteStrategy
-from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.planning.plan import Plan
 from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
@@ -45,10 +43,10 @@ from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.storage.times import now_text, text_of, time_of
+from lakeproof.storage.times import text_of, time_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +77,6 @@ class CycleSettings:
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
 
 
-def make_intent(plan: Plan, number: CycleNumber, chain: Chain, lease: Lease) -> Intent:
-    """Return the intent of a plan under a lease."""
-    return Intent(
-        number=number,
-        kind=plan.kind,
-        incarnation=chain.incarnation,
-        start_lsn=plan.start,
-        end_lsn=plan.end,
-        segments=plan.segments,
-        tables=plan.tables,
-        held=plan.held,
-        epoch=lease.epoch,
-        writer=lease.writer,
-        created_at=now_text(),
-    )
-
-
 def apply_cycle(
     spark: SparkSession, chain: Chain, lease: Lease, cycle: OpenCycle, settings: CycleSettings
 ) -> CycleResult:
@@ -112,7 +93,10 @@ def apply_cycle(
         changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
         not_recorded = record_changes(spark.newSession(), lease, intent, changes)
         tables, held = _tables_at_end(intent, previous, written, refused)
-        versions = _versions_before(context, previous, written, schemas=not_recorded is None)
+        touched = [table for table, result in written.items() if result.touched]
+        versions = versions_before(lease.lake, previous, touched)
+        if not_recorded is None:
+            versions[lease.lake.url(lease.lake.paths.schema_history)] = recorded_before(lease.lake, intent)
         next_segment = chain.number_after(intent.end_lsn)
         tables_at_end = WrittenTables(tables, held, versions, _commit_time(context, previous), next_segment)
         return tables_at_end, (written, tuple(changes), not_recorded)
@@ -274,23 +258,6 @@ def _make_room(session: SparkSession, task: TableTask) -> None:
     """Fit the session to the table's rows; raises TableHeldError if they are too large for the driver."""
     refuse_too_large(session, task.table, task.row_bytes)
     fit(session, task.row_bytes)
-
-
-def _versions_before(
-    context: CycleContext, previous: Cut | None, written: Mapping[TableName, TableResult], *, schemas: bool
-) -> dict[str, int]:
-    """Return the last durable version of each Delta table that the cycle wrote, by its place."""
-    lake = context.lease.lake
-    tables_before = {} if previous is None else previous.tables
-    versions = {}
-    for table, result in written.items():
-        if result.touched:
-            before = tables_before.get(table)
-            versions[lake.url(lake.paths.history(table))] = NO_VERSION if before is None else before.history_version
-            versions[lake.url(lake.paths.current(table))] = NO_VERSION if before is None else before.current_version
-    if schemas:
-        versions[lake.url(lake.paths.schema_history)] = recorded_before(lake, context.intent)
-    return versions
 
 
 def _tables_at_end(

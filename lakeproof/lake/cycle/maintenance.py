@@ -11,7 +11,7 @@ the cycle's number in `userMetadata` alone, Delta gives it no transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column as SparkColumn
@@ -25,7 +25,7 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.cycle.lost_history import lost_history
-from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
 from lakeproof.lake.delta.apply import apply, tagged
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, commit_of_cycle
 from lakeproof.lake.delta.fsync import sync_folder
@@ -37,6 +37,7 @@ from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
 from lakeproof.lake.planning.ordinals import ORDINAL_BITS
+from lakeproof.lake.planning.plan import Plan
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, HistoryLow, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
@@ -50,9 +51,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-from lakeproof.storage.times import now_text
 
 _RANK = scratch("rank")
 
@@ -79,20 +78,8 @@ def begin_maintenance(
     held: Mapping[TableName, Held] | None = None,
 ) -> OpenCycle:
     """Put the intent of a cycle at the cut's own position: step 1. `held` are held from now on."""
-    intent = Intent(
-        number=CycleNumber(cut.number + 1),
-        kind=kind,
-        incarnation=cut.incarnation,
-        start_lsn=cut.position,
-        end_lsn=cut.position,
-        segments=(),
-        tables=tables,
-        held={**cut.held, **(held or {})},
-        epoch=lease.epoch,
-        writer=lease.writer,
-        created_at=now_text(),
-    )
-    return begin_cycle(lease, intent, cut)
+    plan = Plan(cut.position, cut.position, (), tables, {**cut.held, **(held or {})}, kind)
+    return begin_cycle(lease, plan, cut.incarnation, cut)
 
 
 def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tuple[Cut, Mapping[TableName, Held]]:
@@ -103,7 +90,7 @@ def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tup
         done = cycle.intent.tables.keys() - refused.keys()
         not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
         held = {**not_done_yet, **_still_held(cycle.intent, refused)}
-        versions = _versions_before(run.lease.lake, previous, done)
+        versions = versions_before(run.lease.lake, previous, done)
         return WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment), refused
 
     return run_cycle(run.lease, cycle, write_tables)
@@ -122,12 +109,6 @@ def _maintain_tables(
         except TableHeldError as error:
             refused[table] = error.held(tables[table].at_lsn)
     return tables, refused
-
-
-def _versions_before(lake: SourceLake, previous: Cut, tables: Iterable[TableName]) -> dict[str, int]:
-    before = {table: previous.tables[table] for table in tables}
-    versions = {lake.url(lake.paths.history(t)): cut_table.history_version for t, cut_table in before.items()}
-    return versions | {lake.url(lake.paths.current(t)): cut_table.current_version for t, cut_table in before.items()}
 
 
 def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[TableName, Held]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import CompactionConfig, RetentionConfig, SourceConfig
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, make_intent
+from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle
 from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
@@ -21,7 +21,7 @@ from lakeproof.lake.delta.commit import WriteStrategy
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, Intent, next_number
+from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
@@ -99,12 +99,14 @@ class Runner:
         done = []
         previous = newest_cut(self.lease.lake)
         if previous is not None and previous.incarnation != chain.incarnation and not self.stop.requested:
-            switched = self._switch(chain, previous)
+            with chain.read_once():
+                switched = self._switch(chain, previous)
             if switched is None:
                 return []
             done.append(switched)
         while not self.stop.requested:
-            ended = self.next_cycle(chain, chain.end if end is None else end)
+            with chain.read_once():
+                ended = self.next_cycle(chain, chain.end if end is None else end)
             if ended is None:
                 break
             done.append(ended)
@@ -125,7 +127,8 @@ class Runner:
             cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), cycle, previous)
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
         chain = Chain.open(self.lease.lake, cycle.intent.incarnation)
-        return [self._finish(chain, cycle)]
+        with chain.read_once():
+            return [self._finish(chain, cycle)]
 
     def next_cycle(self, chain: Chain, end: Lsn) -> CutReport | None:
         """Run one more cycle, up to `end` at most; None if there is nothing to do."""
@@ -147,8 +150,7 @@ class Runner:
         return self._run(plan, chain, previous)
 
     def _run(self, plan: Plan, chain: Chain, previous: Cut | None) -> CutReport:
-        intent = make_intent(plan, next_number(previous), chain, self.lease)
-        return self._finish(chain, begin_cycle(self.lease, intent, previous))
+        return self._finish(chain, begin_cycle(self.lease, plan, chain.incarnation, previous))
 
     def _progress(self, chain: Chain, intent: Intent) -> Progress:
         """Return the progress of one cycle; its WAL says which part of the whole run it is."""

@@ -1,7 +1,8 @@
 """The six steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
 
-`run_cycle` runs them for every kind of cycle. Which tables a cycle writes, and how, does not belong here: `apply_cycle`
-(changes, snapshots, schema changes) and `maintenance` each pass a function for step 2.
+`run_cycle` runs them for every kind of cycle of a source's tables. A view's cycle has some of them and shares `publish`
+(`lakeproof.views.cycle` says which it does not have, and why). Which tables a cycle writes, and how, does not belong here:
+`apply_cycle` (changes, snapshots, schema changes) and `maintenance` each pass a function for step 2.
 
     1 intent   put if absent: range, segments, tables, snapshots, held tables. An intent without a cut is finished first
     2 tables   history, then current, one Delta commit each that carries the cycle's number; several tables at a time
@@ -17,18 +18,21 @@ cut names), one-writer (the lease is checked before each commit).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schema_history import publish_schemas
 from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.records.documents import Cut, CutTable, Intent
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.planning.plan import Plan
+from lakeproof.lake.records.documents import Cut, CutTable, Intent, next_number
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
-from lakeproof.names import TableName
+from lakeproof.names import Incarnation, TableName
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import now_text
 
 T = TypeVar("T")
@@ -57,12 +61,37 @@ class WrittenTables:
     next_segment: int
 
 
-def begin_cycle(lease: Lease, intent: Intent, previous: Cut | None) -> OpenCycle:
-    """Put the intent, durably: step 1."""
+def begin_cycle(lease: Lease, plan: Plan, incarnation: Incarnation, previous: Cut | None) -> OpenCycle:
+    """Put the intent of a plan in an incarnation, durably: step 1."""
+    intent = Intent(
+        number=next_number(previous),
+        kind=plan.kind,
+        incarnation=incarnation,
+        start_lsn=plan.start,
+        end_lsn=plan.end,
+        segments=plan.segments,
+        tables=plan.tables,
+        held=plan.held,
+        epoch=lease.epoch,
+        writer=lease.writer,
+        created_at=now_text(),
+    )
     lease.check()
     sha256 = write_intent(lease.lake, intent)
     failpoint("cycle.after_intent")
     return OpenCycle(intent, sha256, previous)
+
+
+def versions_before(lake: SourceLake, previous: Cut | None, tables: Iterable[TableName]) -> dict[str, int]:
+    """Return the last durable version of both Delta tables of each of `tables`, by place."""
+    before = {} if previous is None else previous.tables
+    versions = {}
+    for table in tables:
+        cut_table = before.get(table)
+        history, current = lake.url(lake.paths.history(table)), lake.url(lake.paths.current(table))
+        versions[history] = NO_VERSION if cut_table is None else cut_table.history_version
+        versions[current] = NO_VERSION if cut_table is None else cut_table.current_version
+    return versions
 
 
 def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[WrittenTables, T]]) -> tuple[Cut, T]:
@@ -72,23 +101,36 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
     """
     intent, lake = cycle.intent, lease.lake
     written, result = write_tables()
+
+    def put(created_at: str) -> Cut:
+        lease.check()
+        cut = Cut(
+            number=intent.number,
+            kind=intent.kind,
+            incarnation=intent.incarnation,
+            position=intent.end_lsn,
+            commit_time=written.commit_time,
+            tables=written.tables,
+            next_segment=written.next_segment,
+            intent_sha256=cycle.sha256,
+            created_at=created_at,
+            held=written.held,
+        )
+        publish_schemas(lake, intent, cycle.previous, cut)
+        write_cut(lake, cut)
+        return cut
+
+    return publish(written.versions_before, lake.url(""), put), result
+
+
+def publish(versions_before: Mapping[str, int], root: str, put: Callable[[str], T]) -> T:
+    """Run steps 4 and 5 of any cycle: sync what its commits wrote, below `root`, then `put` the cut that names them.
+
+    `versions_before` is that of `WrittenTables`; `put` gets the time for the document, which is returned.
+    """
     failpoint("cycle.after_tables")
-    sync_commits(written.versions_before, lake.url(""))
+    sync_commits(versions_before, root)
     failpoint("cycle.after_sync")
-    lease.check()
-    cut = Cut(
-        number=intent.number,
-        kind=intent.kind,
-        incarnation=intent.incarnation,
-        position=intent.end_lsn,
-        commit_time=written.commit_time,
-        tables=written.tables,
-        next_segment=written.next_segment,
-        intent_sha256=cycle.sha256,
-        created_at=now_text(),
-        held=written.held,
-    )
-    publish_schemas(lake, intent, cycle.previous, cut)
-    write_cut(lake, cut)
+    document = put(now_text())
     failpoint("cycle.after_cut")
-    return cut, result
+    return document

@@ -27,7 +27,7 @@ from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held, describe, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
-from lakeproof.lake.spark.failures import raise_unless_about_the_data, reason_of, unreadable_file
+from lakeproof.lake.spark.failures import reading, reason_of, unreadable_file
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
@@ -79,17 +79,15 @@ def first_change_since(
         before = cut.held.get(table)
         if before is not None and before.history_lost:
             continue
-        try:
+        with reading(spark, LakeError, HistoryLostError, Py4JError, OSError) as attempt:
             newest = _first(spark, lake, table, cut_table, limit)
-        except HistoryLostError as error:
-            unread = error.held(cut_table.at_lsn)
+            firsts[table] = None if newest is None else CycleNumber(newest >> ORDINAL_BITS)
+        if isinstance(attempt.error, HistoryLostError):
+            unread = attempt.error.held(cut_table.at_lsn)
             lost[table] = unread if before is None else before.after(unread)
             damaged.add_held(table, unread)
-        except (LakeError, PySparkException, Py4JError, OSError) as error:
-            raise_unless_about_the_data(spark, error)
-            damaged.add(table, error)
-        else:
-            firsts[table] = None if newest is None else CycleNumber(newest >> ORDINAL_BITS)
+        elif attempt.error is not None:
+            damaged.add(table, attempt.error)
     return firsts, lost
 
 

@@ -75,15 +75,6 @@ def jvm_is_gone(session: SparkSession | None, error: BaseException) -> bool:
     return why_lost(session, error) is not None
 
 
-def raise_unless_about_the_data(session: SparkSession | None, error: BaseException) -> None:
-    """Raise `error` if it is not about the data that was read or written: a full disk, a lost race, a lost driver.
-
-    Call this before taking an error for damage.
-    """
-    if concerns_all(error) or jvm_is_gone(session, error):
-        raise error
-
-
 @dataclass(slots=True)
 class ReadAttempt:
     """The error that ended a `reading` block, None if it went through."""
@@ -93,12 +84,16 @@ class ReadAttempt:
 
 @contextmanager
 def reading(session: SparkSession | None, *others: type[BaseException]) -> Iterator[ReadAttempt]:
-    """Keep an error of Spark's, or one of `others`, that is about the data read or written in the block; raise any other."""
+    """Keep an error of Spark's, or one of `others`, that is about the data read or written in the block; raise any other.
+
+    A full disk, a lost race or a lost driver is not about the data. Use this before taking an error for damage.
+    """
     attempt = ReadAttempt()
     try:
         yield attempt
     except (PySparkException, Py4JJavaError, *others) as error:
-        raise_unless_about_the_data(session, error)
+        if concerns_all(error) or jvm_is_gone(session, error):
+            raise
         attempt.error = error
 
 

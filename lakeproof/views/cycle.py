@@ -1,0 +1,85 @@
+"""A view's cycle: what a killed one left is removed, then one commit, then the cut that names it.
+
+Which rows or files the commit has does not belong here: `refresh` and `optimize` each pass their own. Steps 4 and 5, durable
+and cut, are those of any cycle (`lakeproof.lake.cycle.steps.publish`). What a view's cycle does not have, and why:
+
+    intent    A killed cycle of tables is finished from the same inputs, since history must have each change once. A view has
+              no history, and a refresh corrects whatever rows the table has: a killed one is removed and made again, at
+              newer cuts. So nothing needs to be durable before the commit.
+    lease     One lock serves all views of a lake (`one_refresh`, which the caller holds), and views have no epochs.
+    several   A cycle has one view, so its one commit is all or nothing: there is no held table and no attempt to count, and
+    tables    an error ends the cycle without a cut.
+    consumed  A view consumes no segment. Its number is not the newest cut's plus 1 either: see `_next_number`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from lakeproof.lake.cycle.steps import publish
+from lakeproof.lake.delta.commit import number_of
+from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
+from lakeproof.lake.delta.unnamed_commits import clean_log
+from lakeproof.lake.records.view_cuts import ViewCut, newest_number, put_cut, view_path
+from lakeproof.names import CycleNumber
+from lakeproof.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCycle:
+    """A view's cycle that has begun, under `number`, on the table at `path`, whose version is `before`.
+
+    `durable` is the version that the view's newest cut names, and that is durable already.
+    """
+
+    store: Store
+    path: str
+    number: CycleNumber
+    before: int
+    durable: int
+
+
+def app_id(view: str) -> str:
+    """Return the application id of a view's refreshes in its Delta log."""
+    return f"lakeproof/views/{view}"
+
+
+def begin_view_cycle(session: SparkSession, store: Store, view: str, newest: ViewCut | None) -> ViewCycle:
+    """Remove what a killed cycle left, and take a number; `newest` is the view's newest cut. Writes nothing else.
+
+    Commits that no cut names are removed from the log, unless somebody has built on them. A log that ends before `newest`'s
+    version belongs to another table: the one that the cut names was moved away.
+    """
+    path = view_path(store, view)
+    durable = NO_VERSION if newest is None or newest_version(path) < newest.delta_version else newest.delta_version
+    clean_log(session, path, durable, lambda commit: number_of(commit, app_id(view), "number") is not None)
+    before = newest_version(path)
+    return ViewCycle(store, path, _next_number(store, path, view, newest, before), before, durable)
+
+
+def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCut:
+    """Make the cycle's commit durable, put the cut that `cut_at` makes of the time, and return it.
+
+    Raises TransientError if another process refreshes, too.
+    """
+
+    def put(created_at: str) -> ViewCut:
+        cut = cut_at(created_at)
+        put_cut(cycle.store, cut)
+        return cut
+
+    return publish({cycle.path: cycle.durable}, cycle.store.url(""), put)
+
+
+def _next_number(store: Store, path: str, view: str, cut: ViewCut | None, newest: int) -> CycleNumber:
+    """Return a number greater than the newest cut's of any view, and than all in this view's log after its newest `cut`."""
+    number = int(newest_number(store))
+    named = NO_VERSION if cut is None else cut.delta_version
+    for version in range(newest, named, -1):  # of ours, only those that others have built on
+        commit = read_commit(path, version)
+        if commit is not None:
+            number = max(number, commit.txns.get(app_id(view), 0))
+    return CycleNumber(number + 1)

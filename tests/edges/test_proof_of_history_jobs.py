@@ -1,0 +1,82 @@
+"""The proof of a small table's history costs few Spark jobs: its rows are read once, and current's buckets are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.names import TableName
+from lakeproof.proof import history as histories
+from lakeproof.proof.compare import Buckets
+from lakeproof.proof.history import HistoryProof, prove_history
+from lakeproof.proof.lake_form import lake_buckets
+from tests.lake_steps import run_compact
+from tests.lake_workload import run_transactions
+from tests.maintain_steps import begun, newest_cut_of, policy
+from tests.simulated_source import SimulatedSource
+
+pytestmark = pytest.mark.spark
+BUCKETS = 8
+
+
+def jobs(spark: SparkSession) -> int:
+    """The number of jobs that the driver has run."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
+class Proofs:
+    """Proofs of one source's histories, with the jobs that they cost."""
+
+    def __init__(self, spark: SparkSession, source: SimulatedSource) -> None:
+        self.spark, self.lake = spark, source.lake
+        self.tables = newest_cut_of(policy(source.folder)).tables
+
+    def current(self, table: TableName, cut_table: CutTable) -> Buckets:
+        """The buckets of current, as the comparison with the source has read them."""
+        rows = read_layer(self.spark.newSession(), self.lake, table, cut_table)
+        return lake_buckets(rows, in_lake(cut_table.version), BUCKETS)
+
+    def run(self, *, shared: bool) -> tuple[dict[TableName, HistoryProof], int]:
+        """Prove every history."""
+        current = {t: self.current(t, c) if shared else None for t, c in self.tables.items()}
+        before = jobs(self.spark)
+        proofs = {t: prove_history(self.spark, self.lake, t, c, BUCKETS, current[t]) for t, c in self.tables.items()}
+        return proofs, jobs(self.spark) - before
+
+
+def test_a_small_history_is_read_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is the same, for two fifths of the jobs less at least; nothing stays in memory."""
+    rng, source = begun(tmp_path)
+    config = policy(tmp_path)
+    for _ in range(2):
+        run_transactions(rng, source, 6)
+        run_compact(spark, config)
+    proofs = Proofs(spark, source)
+    monkeypatch.setattr(histories, "KEPT_ROWS_MAX", 0)
+    proofs.run(shared=True)  # reads the tables' logs, once
+    every_time, most = proofs.run(shared=False)
+    kept = len(spark.sparkContext._jsc.getPersistentRDDs())  # Delta's own states of logs
+    monkeypatch.undo()
+    once, fewer = proofs.run(shared=False)
+    shared, fewest = proofs.run(shared=True)
+    assert {p.status for p in once.values()} == {"equal"}
+    assert every_time == once == shared
+    assert fewest < fewer < most
+    assert fewest <= most * 0.6, (fewest, fewer, most)
+    assert len(spark.sparkContext._jsc.getPersistentRDDs()) == kept
+
+
+def test_a_current_that_is_not_the_sum_of_history_differs(spark: SparkSession, tmp_path: Path) -> None:
+    """Also when its buckets come from the comparison with the source."""
+    rng, source = begun(tmp_path)
+    run_transactions(rng, source, 6)
+    run_compact(spark, policy(tmp_path))
+    proofs = Proofs(spark, source)
+    table, cut_table = next(iter(proofs.tables.items()))
+    wrong = prove_history(spark, proofs.lake, table, cut_table, BUCKETS, {})
+    assert wrong.status == "differs"
