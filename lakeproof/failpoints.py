@@ -6,6 +6,8 @@ The names do not belong here but in the code that passes them. Without LAKEPROOF
     LAKEPROOF_FAILPOINT=drain.after_manifest:7          at the seventh
     LAKEPROOF_FAILPOINT=drain.after_data_files@hang:5   sleep 5 s there, once
     LAKEPROOF_FAILPOINT=drain.decoded@hold:/tmp/here    create the file there, and go on when somebody has removed it
+
+A test that needs no process of its own uses `watched`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,20 +59,36 @@ class Armed:
             self.passed += 1
             return self.passed == self.nth
 
+    def __call__(self, name: str) -> None:
+        """Do what this failpoint is for, if `name` is passed for the nth time now."""
+        if not self.passing(name):
+            return
+        if self.hang_s is not None:
+            time.sleep(self.hang_s)
+            return
+        if self.hold is not None:
+            self.hold.touch()
+            while self.hold.exists():
+                time.sleep(_HOLD_LOOK_S)
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 def failpoint(name: str) -> None:
-    """Pass a named place: nothing happens unless the environment named it when this module was imported."""
-    if _ARMED is None or not _ARMED.passing(name):
-        return
-    if _ARMED.hang_s is not None:
-        time.sleep(_ARMED.hang_s)
-        return
-    if _ARMED.hold is not None:
-        _ARMED.hold.touch()
-        while _ARMED.hold.exists():
-            time.sleep(_HOLD_LOOK_S)
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+    """Pass a named place: nothing happens unless the environment or a test in this process asked for it."""
+    if _armed is not None:
+        _armed(name)
+
+
+@contextmanager
+def watched(watch: Callable[[str], None]) -> Iterator[None]:
+    """Call `watch` with each name that is passed in this process while the block runs; what it raises ends the step."""
+    global _armed  # noqa: PLW0603  one look-up is all that a passing may cost
+    before, _armed = _armed, watch
+    try:
+        yield
+    finally:
+        _armed = before
 
 
 def _from_environment() -> Armed | None:
@@ -76,4 +96,4 @@ def _from_environment() -> Armed | None:
     return Armed.parse(text) if text else None
 
 
-_ARMED = _from_environment()
+_armed: Callable[[str], None] | None = _from_environment()

@@ -9,37 +9,50 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import ProofRequest
+from lakeproof.commands.prove_lake import LakePart
 from lakeproof.config.model import Config, SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.session import build_session
 
-# Each small plan is run once: to write, compile and load code for it takes an eighth of a cycle. `make test-all`
-# is without these, as production is.
-_NO_CODEGEN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# `make test-all` is without these, as production is.
+_CHEAP_PLANS = {
+    # Each small plan is run once: to write, compile and load code for it takes an eighth of a cycle.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A plan of a few rows is planned again after each shuffle otherwise, for up to a tenth of a cycle, and stays as it was.
+    "spark.sql.adaptive.enabled": "false",
+}
 SPARK = SparkConfig(
     master="local[2]",
     # With less, a driver that has served a hundred tests is busy collecting garbage.
     driver_memory="2g",
     conf={
         # C1 alone: a test runs many small plans once each, and the second compiler would only compete with them. Its 48 MB
-        # of code do not do: swept and compiled again, they cost a fifth of a run.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+        # of code do not do: swept and compiled again, they cost a fifth of a run. A heap that begins small is collected
+        # twice in a second, and the whole of it each time that classes need more room.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+        " -Xmn400m -XX:MetaspaceSize=320m",
         # One task for what fits into one: each costs more than its rows. With two, a cycle takes a sixth more of a core.
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
-        **_NO_CODEGEN,
+        **_CHEAP_PLANS,
         # Each small broadcast takes a whole page, whose size follows the heap's otherwise: 16 MB at 1 GB.
         "spark.buffer.pageSize": "1m",
     },
 )
 
 
+# For a test that asks for what its tables are: the proofs of their histories, which are due too, take as long again.
+TABLES_ALONE = ProofRequest(part=LakePart())
+
+
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session; stopped when the run ends."""
-    conf = {key: value for key, value in SPARK.conf.items() if key not in _NO_CODEGEN}
+    conf = {key: value for key, value in SPARK.conf.items() if key not in _CHEAP_PLANS}
     settings = SPARK.model_copy(update={"conf": conf}) if request.config.getoption("--full") else SPARK
     session = build_session(settings, "lakeproof tests")
     yield session

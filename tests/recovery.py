@@ -66,7 +66,7 @@ class Shop:
     @property
     def config(self) -> Config:
         """Return a configuration with one source, called shop."""
-        source = SourceConfig(name="shop", dsn=SecretStr(self.dsn), publication="pub", slot=self.slot)
+        source = SourceConfig(name="shop", dsn=SecretStr(self.dsn), publication="pub", slot=self.slot, buckets=16)
         views = {}
         if self.view is not None:
             views["notes"] = ViewConfig(name="notes", sql_file=self.view, reads={"items": ("shop", ITEMS)})

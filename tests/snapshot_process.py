@@ -9,13 +9,14 @@ import multiprocessing
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from multiprocessing.process import BaseProcess
 
-from lakeproof import failpoints
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Stop
+from lakeproof.failpoints import Armed, watched
 from lakeproof.names import Oid
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres import connection_framing as framing
@@ -43,12 +44,12 @@ def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:
 
 
 def _work(config: Config, failpoint: str) -> None:
-    failpoints._ARMED = failpoints.Armed.parse(failpoint) if failpoint else None
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.request())
     try:
-        bootstrap(config, "shop", None, _tell, stop)
+        with watched(Armed.parse(failpoint)) if failpoint else nullcontext():
+            bootstrap(config, "shop", None, _tell, stop)
     except LakeproofError as error:
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()

@@ -237,6 +237,20 @@ def test_every_exception_to_a_tool_has_a_code_and_a_reason_on_its_line() -> None
     _none(actual, "an exception without a code or a reason")
 
 
+def test_every_patch_of_an_inside_says_why_no_outside_shows_it() -> None:
+    """`# inside: why` on its line or above: configuration, failpoints and real faults come before `monkeypatch.setattr`."""
+    faults = []
+    for path in _python():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.walk(_tree(path)) if _name(path).startswith("tests/") else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+                above = lines[node.lineno - 2].strip()
+                own = lines[node.lineno - 1 : node.end_lineno]
+                if not any("# inside: " in line for line in own) and not above.startswith("# inside: "):
+                    faults.append(f"{_name(path)}:{node.lineno}")
+    _none(faults, "a patched inside without a reason")
+
+
 _SENTENCES = {"reason", "message", "remedy", "thing"}
 _TEXT_METHODS = {
     "count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace", "rpartition", "rsplit",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
-from lakeproof.lake.cycle import attempts
 from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
 from lakeproof.lake.records.documents import CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
@@ -49,10 +52,31 @@ def intent(number: int = 7) -> Intent:
     )
 
 
-def run(lease: Lease, once: Callable[..., str], number: int = 7) -> str:
+def run(lease: Lease, once: Callable[..., str], number: int = 7, session: Any = None) -> str:
     """The steps of a process that comes to this cycle."""
     earlier = earlier_attempts(lease, intent(number)).get(TABLE, [])
-    return tried(None, lease, intent(number), TABLE, earlier, once)
+    return tried(session, lease, intent(number), TABLE, earlier, once)
+
+
+def run_killed(lease: Lease) -> None:
+    """The same, killed while it writes: its documents are what they were then."""
+    left: dict[str, bytes] = {}
+
+    def once(*, anew: bool) -> str:
+        left.update({key: lease.lake.store.get(key) for key in lease.lake.store.list(lease.lake.paths.attempts)})
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(lease, once)
+    for key, data in left.items():
+        lease.lake.store.put(key, data)
+
+
+def dead_session() -> Any:
+    """As much of a session as is asked for, whose JVM has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
 
 
 def failing(*errors: BaseException) -> Callable[..., str]:
@@ -98,22 +122,19 @@ def test_what_is_no_failure_of_the_table_counts_for_nothing(lease: Lease, error:
         assert lease.lake.store.list(lease.lake.paths.attempts) == []
 
 
-def test_three_that_ended_without_a_word_are_enough(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_that_ended_without_a_word_are_enough(lease: Lease) -> None:
     """A process that is killed takes nothing back."""
-    monkeypatch.setattr(attempts, "_forget", lambda *_: None)
     for _ in range(3):
-        with pytest.raises(Killed):
-            run(lease, failing(Killed()))
+        run_killed(lease)
     with pytest.raises(AttemptsError, match="3 times: the process ended while it was written"):
         run(lease, failing())
 
 
-def test_a_jvm_that_ends_is_reported_once_and_counted(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_ends_is_reported_once_and_counted(lease: Lease) -> None:
     """Nothing more can be done in that process; the next one counts on."""
-    monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
     for _ in range(2):
         with pytest.raises(ConnectionRefusedError):
-            run(lease, failing(ConnectionRefusedError()))
+            run(lease, failing(ConnectionRefusedError()), session=dead_session())
     with pytest.raises(AttemptsError, match="the JVM ended while it was written"):
         run(lease, failing())
 
@@ -125,22 +146,19 @@ def test_reasons_have_no_values() -> None:
     assert unreadable_file(ValueError("FAILED_READ_FILE file:/x")) is None
 
 
-def test_a_killed_attempt_does_not_count_against_the_table(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_attempt_does_not_count_against_the_table(lease: Lease) -> None:
     """A snapshot's entry goes on as it was; only when it ends so again does it read nothing of what is there."""
-    monkeypatch.setattr(attempts, "_forget", lambda *_: None)
-    with pytest.raises(Killed):
-        run(lease, failing(Killed()))
+    run_killed(lease)
     assert run(lease, failing()) == "done"
-    assert run(lease, failing(), number=7) == "from scratch", "two have left their documents by now"
+    for _ in range(2):
+        run_killed(lease)
+    assert run(lease, failing()) == "from scratch"
 
 
-def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease) -> None:
     """Both causes are reported."""
-    with monkeypatch.context() as killed:
-        killed.setattr(attempts, "_forget", lambda *_: None)
-        for _ in range(2):
-            with pytest.raises(Killed):
-                run(lease, failing(Killed()))
+    for _ in range(2):
+        run_killed(lease)
     message = "3 times: /x: damaged; 2 of them ended with the process, without a word"
     with pytest.raises(AttemptsError, match=message):
         run(lease, failing(LakeError("/x", "damaged", "mend it")))

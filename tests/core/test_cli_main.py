@@ -33,6 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def run_as(monkeypatch: pytest.MonkeyPatch, command: Callable[[Context, argparse.Namespace], Outcome]) -> None:
     """Let `status` be `command`."""
+    # inside: no command fails in each of these ways when asked to
     monkeypatch.setattr("lakeproof.cli.main.COMMANDS", {**COMMANDS, "status": command})
 
 

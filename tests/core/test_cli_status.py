@@ -335,6 +335,7 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
     def gone(*_: object) -> None:
         raise FileNotFoundError("part-1.parquet")
 
+    # inside: nobody can time a removal between two looks
     monkeypatch.setattr("lakeproof.lake.cycle.table_files.unneeded", gone)
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
@@ -378,6 +379,8 @@ def test_a_proof_without_a_landing_is_refused_before_spark_starts(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is not asked either."""
-    monkeypatch.setattr("lakeproof.cli.context.Context.spark", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert main(["-c", str(file), "prove"]) == 2
-    assert "run `lakeproof bootstrap shop` first" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "run `lakeproof bootstrap shop` first" in message
+    assert "Java" not in message

@@ -83,6 +83,12 @@ class Lake:
         return read_cut(self.source_lake, cut.number)
 
 
+def _read_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be one that has just begun."""
+    monkeypatch.setattr(cut_documents, "_schemas", {})  # inside: a process for each look would take a minute
+    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())  # inside: the same
+
+
 def test_a_cycle_that_touches_one_table_of_a_thousand_writes_its_bytes(tmp_path: Path) -> None:
     """Unchanged tables advance with the cut's own position, and their schemas are written once for ever."""
     lake = Lake(tmp_path, 1000)
@@ -114,8 +120,7 @@ def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
     lake = Lake(tmp_path, 250)
     for _ in range(4):
         lake.cycle(1)
-    monkeypatch.setattr(cut_documents, "_schemas", {})
-    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+    _read_nothing_yet(monkeypatch)
     read: list[str] = []
     get = lake.store.get
 
@@ -123,7 +128,7 @@ def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
         read.append(key.split("/")[2])
         return get(key)
 
-    monkeypatch.setattr(lake.store, "get", counted)
+    monkeypatch.setattr(lake.store, "get", counted)  # inside: the test's own store, which counts
     assert lake.read(lake.cuts[-1]).position == lake.cuts[-1].position
     assert read == ["cuts"]
     cut = lake.read(lake.cuts[-1])
@@ -137,7 +142,7 @@ def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
 @pytest.mark.parametrize("seed", range(4))
 def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that change, come, are held and go on; as the oldest cuts are removed, too."""
-    monkeypatch.setattr(cut_documents, "NAMED_MIN", 6)
+    monkeypatch.setattr(cut_documents, "NAMED_MIN", 6)  # inside: its real value takes 200 tables in each of many cuts
     rng = random.Random(seed)
     lake = Lake(tmp_path, 5)
     for _ in range(40):
@@ -152,7 +157,7 @@ def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypa
             now = DAY + timedelta(seconds=len(lake.cuts) - rng.randrange(1, 20))
             for key in old_documents(lake.source_lake, RetentionConfig(cuts_s=0.5), now):
                 lake.store.delete(key)
-    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+    _read_nothing_yet(monkeypatch)
     kept = cut_numbers(lake.source_lake)
     assert kept[-1] == lake.cuts[-1].number
     assert len(kept) < len(lake.cuts)
@@ -174,10 +179,10 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(
             raise KeyboardInterrupt
         put(key, data)
 
-    monkeypatch.setattr(lake.store, "put_if_absent", killed)
+    monkeypatch.setattr(lake.store, "put_if_absent", killed)  # inside: the test's own store, in which a process ends
     with pytest.raises(KeyboardInterrupt):
         lake.cycle(3)
-    monkeypatch.setattr(lake.store, "put_if_absent", put)
+    monkeypatch.setattr(lake.store, "put_if_absent", put)  # inside: the test's own store, in which a process ends
     assert len(lake.store.list(lake.source_lake.paths.cut_bases)) == 1
     lake.cycle(1, {names(1)[0]: Held(Lsn(10), HeldCause.KEY_NOT_UNIQUE, WayOut.SNAPSHOT)})
     assert lake.read(lake.cuts[-1]) == lake.cuts[-1]
@@ -194,8 +199,7 @@ def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, m
             place.read_bytes().replace(b'"history_version":0', b'"history_version":1').replace(b"id", b"ix")
         )
     for gone in (False, True):
-        monkeypatch.setattr(cut_documents, "_schemas", {})
-        monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())
+        _read_nothing_yet(monkeypatch)
         if gone:
             for place in places:
                 place.unlink()

@@ -48,7 +48,7 @@ def _changes(units: list[DecodeUnit | LargeTransaction]) -> list[bytes]:
 
 def _small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     for module in (buffer_module, units_module):
-        monkeypatch.setattr(module, "UNIT_BYTES", size)
+        monkeypatch.setattr(module, "UNIT_BYTES", size)  # inside: units of a stream that a test can afford
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -60,7 +60,7 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
     def fail() -> None:
         raise InvariantError("compiled loops", "they can't be loaded", "remove them")
 
-    monkeypatch.setattr(flush, "warm_up", fail)
+    monkeypatch.setattr(flush, "warm_up", fail)  # inside: compiled loops that can't be loaded would spoil the cache
     flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER)
     try:
         with pytest.raises(InvariantError, match="compiled loops"):
@@ -74,7 +74,7 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
 def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue always takes one unit, however large; a second one only if both are within `drain.queue_bytes`."""
     hold = threading.Event()
-    monkeypatch.setattr(flush, "warm_up", hold.wait)
+    monkeypatch.setattr(flush, "warm_up", hold.wait)  # inside: a worker is held before it takes its first work
     limits = DrainConfig(queue_bytes=1000)
     flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, limits=limits)
     try:

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain import flush, loop
+from lakeproof.drain import loop
 from lakeproof.drain.flush import EndSegment, Flusher
 from lakeproof.drain.transactions import buffer, units
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, TransientError
+from lakeproof.failpoints import watched
 from lakeproof.landing.chain import verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
@@ -45,15 +46,13 @@ def _lost() -> TransientError:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small units, and waits that a test can afford."""
     for module in (buffer, units):
-        monkeypatch.setattr(module, "UNIT_BYTES", 400)
-    monkeypatch.setattr(loop, "WAIT_S", 0.002)
-    monkeypatch.setattr(loop, "BUSY_WAIT_S", 0.001)
+        monkeypatch.setattr(module, "UNIT_BYTES", 400)  # inside: units of a stream that a test can afford
+    monkeypatch.setattr(loop, "WAIT_S", 0.002)  # inside: thousands of waits that a test can afford
+    monkeypatch.setattr(loop, "BUSY_WAIT_S", 0.001)  # inside: the same
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_unit_that_waits_for_the_worker_is_not_lost_with_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streamed: bool
-) -> None:
+def test_a_unit_that_waits_for_the_worker_is_not_lost_with_the_connection(tmp_path: Path, streamed: bool) -> None:
     """The queue is full, the loop holds a large transaction, later ones are in the buffer, and the socket is dead."""
     server = PretendServer(piece=10_000)
     server.commit(3)
@@ -74,10 +73,9 @@ def test_a_unit_that_waits_for_the_worker_is_not_lost_with_the_connection(
             threading.Timer(0.05, go_on.set).start()
             raise _lost()
 
-    monkeypatch.setattr(flush, "failpoint", hold)
     server.fault = cut
     chain = drain.open()
-    with pytest.raises(TransientError):
+    with watched(hold), pytest.raises(TransientError):
         drain.attempt(chain)
     server.fault = lambda _: None
     landed_so_far = landed(drain.open())
@@ -158,7 +156,13 @@ class _Faults:
     def stream(self, where: str) -> None:
         self.maybe(where, _lost())
 
-    def worker(self, name: str) -> None:
+    def passing(self, name: str) -> None:
+        if name in {"drain.received", "drain.after_ack"}:
+            self.maybe(name, _lost())
+        elif name in {"drain.decoded", "drain.after_manifest"}:
+            self._worker(name)
+
+    def _worker(self, name: str) -> None:
         if self._rng.random() < 0.3:
             time.sleep(0.003)
         self.maybe(name, OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -185,10 +189,9 @@ def test_failures_at_every_hand_over_lose_nothing_and_repeat_nothing(
     drain.open()
     faults = _Faults(random.Random(f"{SEED}/{number}/faults"), 25)
     server.fault = faults.stream
-    monkeypatch.setattr(flush, "failpoint", faults.worker)
-    monkeypatch.setattr(loop, "failpoint", lambda name: faults.maybe(name, _lost()))
     _make_unreliable(monkeypatch, faults)
-    chain = drain.run()
+    with watched(faults.passing):
+        chain = drain.run()
     monkeypatch.undo()
     assert faults.hits
     assert server.confirmed == chain.end
@@ -210,7 +213,7 @@ def _make_unreliable(monkeypatch: pytest.MonkeyPatch, faults: _Faults) -> None:
             faults.maybe(f"after {name}", OSError(code, os.strerror(code)), 0.01)
             return done
 
-        monkeypatch.setattr(owner, name, call)
+        monkeypatch.setattr(owner, name, call)  # inside: the system's calls fail as a disk's do, at each place in turn
 
     unreliable(os, "link", errno.ESTALE)
     unreliable(os, "fsync", errno.EIO)

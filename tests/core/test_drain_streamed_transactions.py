@@ -162,6 +162,7 @@ def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: p
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED + number)
     for module in (buffer_module, units_module):
+        # inside: units of a stream that a test can afford
         monkeypatch.setattr(module, "UNIT_BYTES", rng.choice([300, 3000, 1 << 20]))
     server = _Server(rng)
     for _ in range(150):
@@ -361,6 +362,7 @@ def test_what_waits_on_disk_is_bounded_and_counted_exactly() -> None:
 
 def test_without_a_number_the_limit_is_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit counts the disk's free room when the first transaction spills."""
+    # inside: the machine's disk has as much free as it has
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
     spill = Spill(SpillFiles(1))
     spill.write(bytes(1000))

@@ -63,7 +63,7 @@ def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
 
 def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one used least recently is finished; a table that comes again gets another file."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)  # inside: row groups of a file that a test can afford
     writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=3))
     most = 0
     for lsn in range(1100, 1140):
@@ -94,7 +94,7 @@ def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
 
 def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """The open file and the finished file are both removed."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)  # inside: row groups of a file that a test can afford
     writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=1))
     writer.add(inserts(version("a", 1), 1100, 1))
     writer.add(inserts(version("b", 2), 1200, 1))
@@ -161,6 +161,7 @@ def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: py
         Path(chain.lake.url(key)).write_bytes(data)
         raise OSError(5, "Input/output error")
 
+    # inside: the test's own store, whose reply is an error
     monkeypatch.setattr(chain.lake.store, "put_if_absent", put_then_fail)
     with pytest.raises(OSError, match="Input/output"):
         writer.finish(Lsn(2000))

@@ -34,7 +34,7 @@ def ended() -> subprocess.Popen[bytes]:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """Return a driver that goes on running; it is not waited for long."""
-    monkeypatch.setattr(of_session, "_LAST_BREATH_S", 0.01)
+    monkeypatch.setattr(of_session, "_LAST_BREATH_S", 0.01)  # inside: each test would wait for seconds
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate()

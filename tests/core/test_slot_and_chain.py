@@ -44,8 +44,8 @@ def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_
     server = ServerIdentity(
         HEAD.system_id, HEAD.timeline, HEAD.database, HEAD.database_oid, 180006, Lsn(server_end), in_recovery=False
     )
-    patch.setattr(gap, "identify", lambda _conn: server)
-    patch.setattr(gap, "read_slot", lambda _conn, _name: _slot(confirmed))
+    patch.setattr(gap, "identify", lambda _conn: server)  # inside: a real server's slot stands where it stands
+    patch.setattr(gap, "read_slot", lambda _conn, _name: _slot(confirmed))  # inside: the same
     return gap.check_no_gap(cast("Any", None), SOURCE, chain)
 
 

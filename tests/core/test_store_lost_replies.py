@@ -41,7 +41,7 @@ def _reply_lost(number: int, real: Callable[..., None] = os.link) -> Callable[..
 @pytest.fixture(params=LOST, ids=[errno.errorcode[number] for number in LOST])
 def lost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Make every link, and report each as failed."""
-    monkeypatch.setattr(os, "link", _reply_lost(request.param))
+    monkeypatch.setattr(os, "link", _reply_lost(request.param))  # inside: a file server that loses its replies
     return int(request.param)
 
 
@@ -75,8 +75,8 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
 ) -> None:
     """If reading back fails too, the name's owner is unknown: the files stay, and the next writer goes on from there."""
     chain = new_chain(tmp_path / "lake")
-    monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))
-    monkeypatch.setattr("lakeproof.storage.local._has_same_bytes", lambda *_: False)
+    monkeypatch.setattr(os, "link", _reply_lost(errno.EEXIST))  # inside: a file server that loses its replies
+    monkeypatch.setattr("lakeproof.storage.local._has_same_bytes", lambda *_: False)  # inside: and then can't be asked
     with pytest.raises(FencedError):
         add_segment(chain, 2000)
     monkeypatch.undo()
@@ -91,6 +91,7 @@ def test_a_link_that_failed_although_the_manifest_stands_leaves_its_files(
 def test_a_lease_belongs_to_one_writer_after_any_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that want the same epoch: each names itself in its document, so that one has it and the other has not."""
     lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
+    # inside: two that look at the same moment
     monkeypatch.setattr("lakeproof.lake.records.lease.newest_epoch", lambda *_: 0)
     lease = _take(lake, None)
     with pytest.raises(TransientError):

@@ -44,6 +44,7 @@ def test_a_table_that_can_not_be_read(lake: SourceLake) -> None:
 
 def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """History is damaged, or the table's schema has changed since."""
+    # inside: the remedy is the claim; damage itself is in tests/scenarios
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     session: Any = None
     with pytest.raises(LakeError) as raised:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta import unnamed_commits as unnamed
+from lakeproof.failpoints import watched
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import Commit, LogGapError, commit_file, newest_version
@@ -100,7 +100,7 @@ def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
         assert (log / "_last_checkpoint").exists() is not goes
 
 
-def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
     """The removal stops after each file in turn; the log below the version is always whole."""
     path = table(tmp_path / "t", [OURS] * 4)
 
@@ -111,9 +111,8 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch
         assert name == "cycle.after_unnamed"
         raise Cut
 
-    monkeypatch.setattr(unnamed, "failpoint", cut)
     for _ in range(9):
-        with pytest.raises(Cut):
+        with watched(cut), pytest.raises(Cut):
             clean_log(None, path, 0, is_ours)
         assert table_files(path, 0, 0).newest
     clean_log(None, path, 0, is_ours)
@@ -145,7 +144,7 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
     def fsync(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(lake)))
 
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)  # inside: only the system knows in what order it was asked to sync
     sync_commits({path: 0}, str(lake))
     log = "source/t/_delta_log"
     assert synced[:2] == ["source/t/1.parquet", "source/t/2.parquet"]

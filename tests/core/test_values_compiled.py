@@ -49,7 +49,7 @@ def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
 
 def test_without_a_folder_to_write_loops_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation that is read-only, and a user without a home."""
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # inside: numba finds root a folder anywhere
 
     @compiled
     def twice(number: int) -> int:

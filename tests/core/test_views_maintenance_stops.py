@@ -48,7 +48,7 @@ def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, 
 
 def test_views_that_stay_busy_are_left_to_the_next_run(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh in progress is no failure of the source's own maintenance."""
-    monkeypatch.setattr(step, "WAIT_S", 0.0)
+    monkeypatch.setattr(step, "WAIT_S", 0.0)  # inside: five minutes' wait
     with one_refresh(open_store(config.lake)):
         done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW)
     assert (done.optimized, done.freed) == ((), SpaceReclaimed())

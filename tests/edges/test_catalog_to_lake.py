@@ -18,6 +18,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
+from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
@@ -152,7 +153,7 @@ def config(database: Database, tmp_path: Path) -> Config:
 
 def proven(config: Config, spark: SparkSession) -> dict[str, tuple[str, str]]:
     """Each table's status and reason."""
-    actual = prove(config, "shop", None, spark).tables
+    actual = prove(config, "shop", None, spark, request=TABLES_ALONE).tables
     return {table.name: (proof.status, proof.reason or "") for table, proof in actual.items()}
 
 

@@ -26,15 +26,16 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 _SECRET = "LP_TEST_CLI_PASSWORD"  # the variable's name
 # A minute alone; a start of Spark takes minutes on a machine that is busy.
 _TIMEOUT_S = 600.0
+_ALL = "public.gone,public.items,public.sold"
 _COMMANDS = """
 import contextlib, io, json, sys
 from lakeproof.cli.main import main
 
 done = []
 for line in json.loads(sys.argv[1]):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        done.append((main(line), out.getvalue()))
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        done.append((main(line), out.getvalue(), err.getvalue()))
 print(json.dumps(done))
 """
 
@@ -59,7 +60,7 @@ def configure(database: Database, folder: Path) -> Path:
         f"    dsn: {json.dumps(psycopg.conninfo.make_conninfo('', **parts))}\n"
         f"    password: {{env: {_SECRET}}}\n"
         f"    publication: {database.name}\n    slot: {database.name}\n"
-        "    tables: [public.items, public.sold, public.gone]\n"
+        "    buckets: 16\n    tables: [public.items, public.sold, public.gone]\n"
         "views:\n  revenue:\n    sql: revenue.sql\n"
         "    reads: {items: shop/public.items, sold: shop/public.sold}\n"
         f"spark: {{master: {json.dumps(SPARK.master)}, driver_memory: 1g, conf: {json.dumps(dict(SPARK.conf))}}}\n"
@@ -67,22 +68,8 @@ def configure(database: Database, folder: Path) -> Path:
     return file
 
 
-def run(file: Path, *line: str, **environment: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of one command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lakeproof", "-c", str(file), *line],
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout, done.stderr
-
-
-def run_with_spark(file: Path, *lines: str) -> list[tuple[int, str]]:
-    """Exit status and stdout of each command."""
+def run(file: Path, *lines: str, **environment: str) -> list[tuple[int, str, str]]:
+    """Exit status, stdout and stderr of each command."""
     words = [["-c", str(file), *line.split()] for line in lines]
     done = subprocess.run(
         [sys.executable, "-c", _COMMANDS, json.dumps(words)],
@@ -90,32 +77,27 @@ def run_with_spark(file: Path, *lines: str) -> list[tuple[int, str]]:
         text=True,
         timeout=_TIMEOUT_S,
         check=False,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    return [(status, out) for status, out in json.loads(done.stdout)]
+    ended = [(status, out, err) for status, out, err in json.loads(done.stdout)]
+    for text in (done.stderr, *(err for _, _, err in ended)):
+        assert "Traceback" not in text, text
+    return ended
 
 
 def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_path: Path) -> None:
     """Each command with its result and status: 0 for what is in order, 1 if a table is held, with why and what to do."""
     file = configure(database, tmp_path)
-    assert run(file, "apply")[0] == 0
-    assert run(file, "bootstrap")[0] == 0
+    assert [status for status, _, _ in run(file, "apply", "bootstrap")] == [0, 0]
     database.execute("INSERT INTO items VALUES (21, 7)", "DELETE FROM sold WHERE n = 1", "UPDATE items SET price = 2")
     database.execute(SQL("ALTER PUBLICATION {} DROP TABLE gone").format(Identifier(database.name)))
-    assert run(file, "drain", "--once")[0] == 0
 
-    done = run_with_spark(
-        file,
-        "compact --json",
-        "refresh --json",
-        "prove --tables public.items,public.sold",
-        "prove --tables public.gone",
-        "status --json",
-        "refresh",
+    done = run(
+        file, "drain --once", "compact --json", "refresh --json", f"prove --tables {_ALL}", "status --json", "refresh"
     )
-    assert [status for status, _ in done] == [1, 0, 0, 1, 1, 0]
-    texts = [text for _, text in done]
+    assert [status for status, _, _ in done] == [0, 1, 0, 1, 1, 0]
+    texts = [text for _, text, _ in done[1:]]
     cuts = json.loads(texts[0])
     assert list(cuts["held"]) == ["public.gone"]
     assert cuts["cuts"][-1]["tables"]["public.items"]["changes"] > 0
@@ -123,23 +105,23 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
     views = json.loads(texts[1])
     assert [(v["view"], v["inserted"], v["retracted"]) for v in views] == [("revenue", 5, 0)]
 
-    rows = [line.split() for line in texts[2].splitlines()[2:4]]
+    gone, *rows = [line.split() for line in texts[2].splitlines()[2:5]]
+    assert gone[0::4] == ["public.gone", "held"]
     assert [(row[0], row[1], row[2], row[4]) for row in rows] == [
         ("public.items", "21", "21", "yes"),
         ("public.sold", "29", "29", "yes"),
     ]
     assert rows[0][3] == rows[1][3]
 
-    row, reason, *looked = texts[3].splitlines()[2:]
-    assert looked == [f"{what}: 1 of 1 compared are equal" for what in ("histories", "views")]
-    assert row.split()[0::4] == ["public.gone", "held"]
+    reason, *looked = texts[2].splitlines()[5:]
+    assert looked == ["histories: 3 of 3 compared are equal", "views: 1 of 1 compared are equal"]
     assert re.fullmatch(
         r"public\.gone: held since [0-9A-F]+/[0-9A-F]+: it is not published any more .*; what the lake has of it is kept;"
         r" .* run `lakeproof bootstrap shop --tables public\.gone`, then compact .*",
         reason,
     ), reason
 
-    seen = json.loads(texts[4])
+    seen = json.loads(texts[3])
     assert (seen["sources"]["shop"]["snapshots"], seen["views"]["revenue"]["cut"]["number"]) == ({}, 1)
     _nothing_to_do_is_reported_without_java(file, database)
 
@@ -147,17 +129,15 @@ def test_a_source_lands_is_compacted_viewed_and_proved(database: Database, tmp_p
 def _nothing_to_do_is_reported_without_java(file: Path, database: Database) -> None:
     """If nothing is to be written, nothing is started: a machine without Java gives the same result."""
     database.execute("CREATE TABLE unpublished (n int)", "INSERT INTO unpublished VALUES (1)")
-    assert run(file, "drain", "--once")[0] == 0
-    status, out, _ = run(file, "compact", JAVA_HOME="/nowhere")
+    (drained, _, _), (status, out, _), refreshed = run(file, "drain --once", "compact", "refresh", JAVA_HOME="/nowhere")
+    assert drained == 0
     assert (status, out.splitlines()[0]) == (1, "shop: nothing to do, everything that has landed is in the lake")
     assert "public.gone: held since" in out
-    status, out, _ = run(file, "refresh", JAVA_HOME="/nowhere")
-    assert (status, out) == (0, "nothing to do: no source that a view reads has a newer cut\n")
+    assert refreshed[:2] == (0, "nothing to do: no source that a view reads has a newer cut\n")
     sql = file.parent / "revenue.sql"
     sql.write_text(sql.read_text().replace("sum(i.price)", "sum(i.price) + 1"))
-    status, _, err = run(file, "refresh", JAVA_HOME="/nowhere")
-    assert (status, "Java /nowhere" in err) == (2, True), "another definition is work"
     database.execute("INSERT INTO items VALUES (77, 1)")
-    assert run(file, "drain", "--once")[0] == 0
-    status, _, err = run(file, "compact", JAVA_HOME="/nowhere")
-    assert (status, "Java /nowhere" in err) == (2, True), "a row is work"
+    refreshed, (drained, _, _), compacted = run(file, "refresh", "drain --once", "compact", JAVA_HOME="/nowhere")
+    assert drained == 0
+    for what, (status, _, err) in {"another definition": refreshed, "a row": compacted}.items():
+        assert (status, "Java /nowhere" in err) == (2, True), f"{what} is work"

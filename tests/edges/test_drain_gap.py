@@ -199,7 +199,7 @@ def test_a_slot_held_by_something_else_is_to_be_tried_again(begun: Drained, tmp_
     try:
         wait_until(lambda: begun.active_pid() is not None)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lakeproof.drain.supervisor.FOLLOW_TIMEOUT_S", 0.5)
+            patch.setattr("lakeproof.drain.supervisor.FOLLOW_TIMEOUT_S", 0.5)  # inside: a minute's wait
             with pytest.raises(TransientError, match=f"in use by process {begun.active_pid()}") as raised:
                 drain(begun.config(progress_interval_s=0.1), SOURCE, Until.caught_up())
         assert raised.value.exit_status == 3

@@ -25,10 +25,11 @@ def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     private.mkdir(mode=0o700)
     for folder in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(folder, private / folder.name, symlinks=True)
+    # inside: the installation is everybody's
     monkeypatch.setattr(module, "_installed", lambda: private / package.name / installed.name)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # inside: Python keeps the folder that it has found first
     return private
 
 

@@ -20,6 +20,7 @@ from lakeproof.names import TableName
 from lakeproof.postgres.check_findings import Severity
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from tests.fix_drain import SOURCE, Drained
+from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database, new_database
 from tests.snapshot_rows import copied_and_landed
 
@@ -31,7 +32,9 @@ _OCTETS = "convert_from('\\x636166e9', 'SQL_ASCII')"
 
 def make_config(database: Database, folder: Path) -> Config:
     """A source on this database."""
-    return Config(path=folder / "lakeproof.yaml", lake=str(folder / "lake"), sources={"shop": database.source()})
+    return Config(
+        path=folder / "lakeproof.yaml", lake=str(folder / "lake"), sources={"shop": database.source(buckets=16)}
+    )
 
 
 @pytest.mark.parametrize(("encoding", "text"), [("LATIN1", "Ünï ÿ"), ("LATIN2", "łódź")])
@@ -88,7 +91,7 @@ def test_what_the_server_converts_is_exact(
                 conn.execute("DELETE FROM bag WHERE v = %s AND e IS NULL", (texts[1],))
             if round_ == 0:
                 assert not bootstrap(config, "shop").failed
-        proof = prove(config, "shop", None, spark)
+        proof = prove(config, "shop", None, spark, request=TABLES_ALONE)
         assert {str(t): p.status for t, p in proof.tables.items()} == {"public.keyed": "equal", "public.bag": "equal"}
 
 
@@ -121,7 +124,7 @@ def test_a_text_that_is_not_utf8_holds_its_table_alone(
             SQL("INSERT INTO bad VALUES (2, {}, 3)").format(SQL(_OCTETS)),
             "INSERT INTO good VALUES (3, 'after it')",
         )
-        proof = prove(config, "shop", None, spark)
+        proof = prove(config, "shop", None, spark, request=TABLES_ALONE)
         assert proof.tables[GOOD].status == "equal"
         assert proof.tables[GOOD].lake_rows == 3
         held = proof.tables[BAD]
@@ -131,6 +134,6 @@ def test_a_text_that_is_not_utf8_holds_its_table_alone(
 
         database.execute("UPDATE bad SET v = 'cafe' WHERE id = 2", "UPDATE worse SET v = NULL")
         assert not bootstrap(config, "shop", [BAD, WORSE]).failed
-        proof = prove(config, "shop", None, spark)
+        proof = prove(config, "shop", None, spark, request=TABLES_ALONE)
         assert {t: (p.status, p.reason) for t, p in proof.tables.items() if p.status != "equal"} == {}
         assert proof.tables[BAD].lake_rows == 2

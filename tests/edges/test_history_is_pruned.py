@@ -86,6 +86,7 @@ def test_packed_files_of_history_are_read_by_pruning(
         return open_lake(spark, config).table(SOURCE, name, layer="history", hidden=True)
 
     sizes = [row[0] for row in history().selectExpr("_metadata.file_size").collect()]
+    # inside: its real files have 128 MB
     monkeypatch.setattr(optimize, "TARGET_BYTES", 2 * sum(sizes) // 6 + min(sizes))
     before = history().orderBy("_lp_ord").collect()
     maintain(config, SOURCE, spark, silent)

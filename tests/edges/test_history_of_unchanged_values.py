@@ -33,7 +33,7 @@ from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, current_lsn, source_rows
-from tests.fix_lake import into_the_lake
+from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 from tests.lake_steps import make_config, run_compact
 from tests.maintain_steps import policy
@@ -68,7 +68,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
         "INSERT INTO docs SELECT i, 0, repeat(md5(i::text), 9375) FROM generate_series(1, 3) i",
         "CREATE PUBLICATION pub FOR TABLE docs",
     )
-    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path), sources={"shop": database.source()})
+    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path), sources={"shop": database.source(buckets=16)})
     bootstrap(config, "shop", None, silent, Stop())
     into_the_lake(config, spark)
     states: dict[Lsn, Rows] = {}
@@ -80,7 +80,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
         states[Lsn.parse(current_lsn(database.dsn))] = source_rows(database.dsn, (DOCS,))[DOCS]
 
     for rows_max in (in_memory.SMALL_ROWS_MAX, 0):
-        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", rows_max)
+        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", rows_max)  # inside: the other road takes over at 20,000 rows
         before = files_of(config, "shop", DOCS)
         update(UPDATES // 2)
         # Its own value, a key move that leaves it alone, a row that is new.
@@ -133,7 +133,7 @@ def test_values_are_known_by_their_column_after_any_change_of_the_table(
         database.execute(*statements)
         with database.connect() as connection:
             connection.execute("UPDATE docs SET n = %s WHERE id < 3", [number])
-        (proof,) = prove(config, "shop", None, spark).tables.values()
+        (proof,) = prove(config, "shop", None, spark, request=TABLES_ALONE).tables.values()
         assert (proof.status, proof.reason) == ("equal", None), statements
     history = lakeproof.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
     (away,) = (name for name in history.columns if name.startswith("_lp_dropped_"))
@@ -213,7 +213,7 @@ def test_more_holders_than_the_driver_takes_are_joined(
         change(simulated, key, ..., n, ..., ...)
     run_compact(spark, config)
     expected = _images(spark, config)
-    monkeypatch.setattr(holders, "HOLDERS_MAX", 1)
+    monkeypatch.setattr(holders, "HOLDERS_MAX", 1)  # inside: its real limit takes 10,000 rows that hold values
     assert _images(spark, config) == expected
     assert expected["update", 1, 3, "a1", "b1"] == expected["update", 2, 2, "a2", None] == 1
 
@@ -334,5 +334,5 @@ def test_ordinals_are_looked_for_in_few_ranges(monkeypatch: pytest.MonkeyPatch) 
     """The widest gaps are left out."""
     assert ranges_of([5]) == [(5, 5)]
     assert ranges_of([1, 2, 9]) == [(1, 1), (2, 2), (9, 9)]
-    monkeypatch.setattr(holders, "RANGES_MAX", 2)
+    monkeypatch.setattr(holders, "RANGES_MAX", 2)  # inside: the same list with its real limit would be a page
     assert ranges_of([1, 2, 9, 12]) == [(1, 2), (9, 12)]

@@ -25,6 +25,7 @@ from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
+from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -41,7 +42,9 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
         database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(Identifier(name)))
         database.execute(SQL("INSERT INTO {} VALUES (1, 'copied')").format(Identifier(name)))
     database.execute("CREATE PUBLICATION pub FOR TABLE items, others")
-    config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source()})
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
     bootstrap(config, "shop")
     database.execute("INSERT INTO items VALUES (2, 'streamed')", "INSERT INTO others VALUES (2, 'streamed')")
     drain(config, "shop", Until.caught_up())
@@ -66,7 +69,7 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     drain(config, "shop", Until.caught_up())
     (*_, done) = compact(config, "shop", spark, silent, Stop())
     assert not done.held
-    assert prove(config, "shop", None, spark).equal
+    assert prove(config, "shop", None, spark, request=TABLES_ALONE).equal
     assert _rows(spark, config, "items") == {(1, "copied"), (2, "streamed")}
 
 

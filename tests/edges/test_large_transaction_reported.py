@@ -18,7 +18,9 @@ def test_a_large_transaction_is_reported_before_it_is_durable(
     drained: Drained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes are reported while they arrive or are decoded; all of it lands."""
-    monkeypatch.setattr(large, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(
+        large, "INTERVAL_S", 0.0
+    )  # inside: a fast machine needs less than the second after which one is due
     drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
     drained.begin()
     # Large enough to be decoded for longer than the drain waits between two looks.

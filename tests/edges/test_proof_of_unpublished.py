@@ -11,6 +11,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
+from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -32,10 +33,10 @@ def test_a_table_taken_out_of_its_publication_is_held_and_not_passed_over(
     bootstrap(config, "shop")
     assert prove(config, "shop", None, spark).equal
     database.execute("ALTER PUBLICATION pub DROP TABLE left_out", "INSERT INTO left_out VALUES (1)")
-    actual = prove(config, "shop", None, spark)
+    actual = prove(config, "shop", None, spark, request=TABLES_ALONE)
     kept, left_out = TableName("public", "kept"), TableName("public", "left_out")
     assert (actual.tables[kept].status, actual.tables[left_out].status) == ("equal", "held")
     assert "it is not published any more (noticed at" in (actual.tables[left_out].reason or "")
     assert not actual.equal
-    named = prove(config, "shop", [left_out], spark).tables[left_out]
+    named = prove(config, "shop", [left_out], spark, request=TABLES_ALONE).tables[left_out]
     assert (named.status, named.reason) == ("held", actual.tables[left_out].reason)

@@ -38,6 +38,7 @@ def test_a_row_too_large_holds_its_table_alone(
     source.flush()
     with monkeypatch.context() as small:
         # As if the heap were the size of some hundred of these rows.
+        # inside: a row that is too large for a real driver takes its memory
         small.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
         for number in (2, 3):
             (held,) = run_compact(spark, config)[-1].held.values()

@@ -50,6 +50,7 @@ def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     old = _schema(source)
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
     source.notice("a", Difference.COLUMN_RENAMED, source.chain.end, position, version=new)
+    # inside: a row that is too large for a real driver takes its memory
     monkeypatch.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
     (held,) = run_compact(spark, config)[-1].held.values()
     assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
@@ -75,6 +76,7 @@ def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
             stranger.submit(strange).result()
         return look(*given)
 
+    # inside: no failpoint lies between Delta's look and its commit
     monkeypatch.setattr(delta_schema, "_change", meanwhile)
     change = ColumnChanges(renamed={"v": "w"}, order=("id", "w"))
     with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):

@@ -78,6 +78,7 @@ def test_a_source_whose_server_is_silent_holds_up_no_other(
 ) -> None:
     """A port that accepts and says nothing, one that nobody listens on, and a server that is stopped: three problems."""
     bootstrap(two, "one")
+    # inside: the real limit is a wait of half a minute
     monkeypatch.setattr(concurrently.run_concurrently, "__defaults__", (3.0,))
     with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]

@@ -63,6 +63,7 @@ def test_a_slot_moved_while_a_lasting_drain_waits_for_it_is_a_gap(
             close_quietly(stranger)
             return opened(*given, **named)
 
+        # inside: between two calls, where the slot changes hands
         monkeypatch.setattr(ReplicationStream, "open", stranger_goes_first)
         with pytest.raises(GapError, match="advanced elsewhere"):
             drained.drain(Until.seconds(120))

@@ -151,6 +151,7 @@ def test_a_drain_does_not_pause_for_each_message(tls: Tls, tmp_path: Path, monke
         bootstrap(config, "many")
         admin.execute("INSERT INTO many SELECT generate_series(1, %s)", [rows])
         sleep = time.sleep
+        # inside: pauses are counted, since a time would depend on the machine
         monkeypatch.setattr(time, "sleep", counted)
         done = drain(config, "many", Until.caught_up())
     assert sum(counts.inserts for counts in done.tables.values()) == rows

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, TransientError
-from lakeproof.lake.cycle import steps
+from lakeproof.failpoints import watched
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log import newest_version, read_commit
 from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
@@ -180,10 +180,8 @@ def _interrupted(place: Shop, failpoint: str) -> None:
         if name == failpoint:
             raise KeyboardInterrupt(name)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "failpoint", interrupt)
-        with pytest.raises(KeyboardInterrupt, match=failpoint):
-            place.refresh(sales(("a", 1.0), ("b", 2.0)))
+    with watched(interrupt), pytest.raises(KeyboardInterrupt, match=failpoint):
+        place.refresh(sales(("a", 1.0), ("b", 2.0)))
     place.cuts -= 1
 
 
@@ -344,18 +342,17 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     assert shop.rows() == Counter({("a", "1.0"): 1, ("z", "2.0"): 1})
 
 
-def test_putting_together_that_was_killed_is_made_good(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_putting_together_that_was_killed_is_made_good(shop: Shop) -> None:
     """The kill comes after the commit: the next run commits again; the refresh deals with foreign commits."""
     last = _fragments(shop)
     store = open_store(shop.lake)
 
     def killed(name: str) -> None:
-        raise KeyboardInterrupt(name)
+        if name == "cycle.after_tables":
+            raise KeyboardInterrupt(name)
 
-    monkeypatch.setattr(steps, "failpoint", killed)
-    with pytest.raises(KeyboardInterrupt, match=r"cycle.after_tables"):
+    with watched(killed), pytest.raises(KeyboardInterrupt, match=r"cycle.after_tables"):
         optimize_view(shop.spark, store, last, 2)
-    monkeypatch.undo()
     assert (newest_version(shop.path), newest_cut(store, "revenue")) == (3, last)
     result = optimize_view(shop.spark, store, last, 2)
     assert result is not None

@@ -96,7 +96,7 @@ def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.Mon
 
     with pytest.raises(LakeError, match="no refresh that is kept"):
         shop.opened()
-    monkeypatch.setattr(step, "refresh_view", cut_after)
+    monkeypatch.setattr(step, "refresh_view", cut_after)  # inside: a compaction between two views of one refresh
     shop.refresh()
     assert shop.opened() == ({"shop": 1}, [1, 1])
     shop.refresh("a")

@@ -23,6 +23,7 @@ def pipeline_config(database: Database, lake: Path) -> Config:
     """Return a configuration of small segments and chunks."""
     source = database.source(
         name=_SOURCE,
+        buckets=16,
         # Small, so that a run has many segments, chunks and ends of cycles inside of segments.
         drain=DrainConfig(flush_interval_s=0.2, flush_rows=150, progress_interval_s=0.5),
         snapshot=SnapshotConfig(chunk_pages=1),

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_left_to_spark(
     pieces = list(slices(source.chain, Lsn(START), end, table.version.table))
     for limit in ("SMALL_ROWS_MAX", "SMALL_BYTES_MAX"):
         with monkeypatch.context() as patched:
-            patched.setattr(in_memory, limit, 1)
+            patched.setattr(in_memory, limit, 1)  # inside: its real limits take 20,000 rows
             counts = count_changes(pieces, Lsn(START), end)
             bases = {piece.number: 1000 * piece.number for piece in pieces}
             schema = in_lake(table.version)

@@ -38,9 +38,9 @@ STEPS = (
     "cycle.after_sync",
     "cycle.after_cut",
 )
-# Each is a JVM more: the one that leaves most behind, and the one that leaves nothing to do. Crashes without a process of
-# their own are in test_cycle_crashes.py.
-SOME_STEPS = ("cycle.after_current:2", "cycle.after_cut")
+# Each is a JVM more: the one that leaves most behind. Crashes at each step without a process of their own are in
+# test_cycle_crashes.py.
+SOME_STEPS = ("cycle.after_current:2",)
 TABLES = ("order lines", "bag", "log")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -79,7 +79,7 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
 
     for step in steps:
         assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
-    assert run_compact(spark, config) == []
+    assert (run_compact(spark, config) == []) is (steps[-1] == "cycle.after_cut")
 
     assert (
         newest_number(source.lake.store, source.lake.paths.intents)

@@ -17,15 +17,15 @@ from lakeproof.commands.prove import prove
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
+from lakeproof.failpoints import watched
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.cycle import foreign_commits as foreign_commits_module
-from lakeproof.lake.cycle import history_commit
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.crashing_delta import Crash
+from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 from tests.foreign_commits import NAMES, begun, foreign_commit, place, write
 from tests.lake_steps import check, run_compact
@@ -104,9 +104,7 @@ def _history_adds_up(spark: SparkSession, source: SimulatedSource, config: Confi
 
 
 @pytest.mark.parametrize("layer", [pytest.param("history", marks=pytest.mark.full), "current"])
-def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
-) -> None:
+def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(spark: SparkSession, tmp_path: Path, layer: str) -> None:
     """The commit comes after the check: no cut names what the cycle had written of the table, and it is taken back later."""
     source, config = begun(tmp_path, TWO)
     run_compact(spark, config)
@@ -123,8 +121,8 @@ def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(
                 done.append(name)
                 foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id < 5", place(source, layer, "deleted"))
 
-    monkeypatch.setattr(history_commit, "failpoint", pass_by)
-    (report,) = run_compact(spark, config)
+    with watched(pass_by):
+        (report,) = run_compact(spark, config)
     assert done
     if layer == "current":
         message = "its current table: version 1 was committed by someone else"
@@ -143,9 +141,7 @@ def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(
 
 @pytest.mark.full
 @pytest.mark.parametrize("again", [False, True])
-def test_a_repair_that_is_killed_is_finished(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, again: bool
-) -> None:
+def test_a_repair_that_is_killed_is_finished(spark: SparkSession, tmp_path: Path, *, again: bool) -> None:
     """After either RESTORE; if the stranger commits `again` meanwhile, that is taken back too."""
     source, config = begun(tmp_path, ("bag", "good"))
     run_compact(spark, config)
@@ -160,13 +156,11 @@ def test_a_repair_that_is_killed_is_finished(
         if name == "cycle.after_restore":
             raise Crash(name)
 
-    monkeypatch.setattr(foreign_commits_module, "failpoint", crash)
     for _ in ("history", "current"):
-        with pytest.raises(Crash):
+        with watched(crash), pytest.raises(Crash):
             run_compact(spark, config)
         if again:
             foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id > 5", place(source, "current", "bag"))
-    monkeypatch.undo()
     run_compact(spark, config)
     assert not open_lake(spark, config).cuts[SOURCE].held
     _history_adds_up(spark, source, config, ("bag", "good"))
@@ -255,7 +249,9 @@ def test_foreign_rows_under_a_real_server(database: Database, tmp_path: Path, sp
     for name in names:
         database.execute(SQL("UPDATE {} SET v = 'w' WHERE id < 9").format(Identifier(name)))
 
-    actual = {t.name: (p.status, p.reason) for t, p in prove(config, "shop", None, spark).tables.items()}
+    actual = {
+        t.name: (p.status, p.reason) for t, p in prove(config, "shop", None, spark, request=TABLES_ALONE).tables.items()
+    }
     assert actual["good"][0] == "equal"
     assert {name: message[0] for name, message in actual.items() if name != "good"} == {
         "cut": "held",

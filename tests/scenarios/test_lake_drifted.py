@@ -171,7 +171,7 @@ def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
     strategy: Literal["auto", "merge"] = "merge" if road == "merge" else "auto"
     source, config = _begun(tmp_path, names), make_config(tmp_path, strategy=strategy)
     if road == "spark":
-        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)
+        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)  # inside: the other road takes over at 20,000 rows
     if road != "entering":
         run_compact(spark, config)
     _changed(source)

@@ -11,15 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakeproof
-from lakeproof.commands import maintain as pipeline
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.config.model import Config
 from lakeproof.events import silent
-from lakeproof.lake.cycle import maintenance, steps
-from lakeproof.lake.delta import vectors
+from lakeproof.failpoints import watched
 from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.records.store import newest_number
-from lakeproof.landing import retention
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
 from tests.crashing_delta import Crash
@@ -60,14 +57,10 @@ class Armed:
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(len(STEPS), marks=pytest.mark.full)])
-def test_an_interrupted_maintenance_is_made_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, count: int
-) -> None:
+def test_an_interrupted_maintenance_is_made_good(tmp_path: Path, spark: SparkSession, count: int) -> None:
     """Steps by chance, or all of them, on one lake whose history is trimmed and archived, whose files are put together."""
     unsupported_reason(spark)  # its own commit passes a step too
     armed = Armed()
-    for module in (vectors, maintenance, steps, retention, pipeline):
-        monkeypatch.setattr(module, "failpoint", armed)
     rng, source = begun(tmp_path)
     config = policy(tmp_path, cuts_s=0, landing_s=0, small_files=2, history_s=1.0, archive=str(tmp_path / "archive"))
     run_transactions(rng, source, 4)
@@ -75,7 +68,7 @@ def test_an_interrupted_maintenance_is_made_good(
     for step in rng.sample(STEPS, count):
         run_transactions(rng, source, 6)
         armed.step = step
-        with pytest.raises(Crash, match=step):
+        with watched(armed), pytest.raises(Crash, match=step):
             _compact_and_maintain(spark, config)
         if rng.random() < 0.5:
             run_transactions(rng, source, 2)

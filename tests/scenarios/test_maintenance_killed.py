@@ -59,7 +59,6 @@ STEPS = (
 ONE_STEP = (random.Random(SEED).choice(STEPS[:-1]),)
 LONG_AGO = datetime.now(timezone.utc) - timedelta(days=9)
 VIEW = "notes"
-OPTIONS = "spark.driver.extraJavaOptions"
 CONFIGURATION = f"""
 lake: lake
 sources:
@@ -75,7 +74,7 @@ views:
 spark:
   master: "local[2]"
   driver_memory: 1g
-  conf: {{spark.sql.shuffle.partitions: "2", {OPTIONS}: {SPARK.conf[OPTIONS]}}}
+  conf: {json.dumps(SPARK.conf)}
 """
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -105,10 +105,11 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark:
     check(spark, config, source, list(NAMES))
 
 
+@pytest.mark.full
 def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Maintenance finds the damage, and maintains the other tables."""
+    """Maintenance finds the damage, and maintains the other tables. One that is gone is in `test_history_unreadable.py`."""
     source, _ = begun(tmp_path, NAMES)
     config = policy(tmp_path, small_files=2)
     run_compact(spark, config)
@@ -134,7 +135,7 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     replays(spark, config, source)
 
 
-@pytest.mark.parametrize("left", [0, 100])
+@pytest.mark.parametrize("left", [pytest.param(0, marks=pytest.mark.full), 100])
 def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_path: Path, left: int) -> None:
     """Empty or cut short: a copy at a later place does not need it; the range may end inside its segment."""
     source, config = begun(tmp_path, NAMES)
@@ -159,7 +160,10 @@ def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_
 def test_what_no_table_is_to_blame_for_holds_none(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A passing error is tried again at once; a full disk, a lost race and an interruption end the run, count nothing."""
+    """A passing error is tried again at once; a full disk, a lost race and an interruption end the run, count nothing.
+
+    One that counted would hold the table: two are enough, and three come one after the other.
+    """
     source, config = begun(tmp_path, NAMES)
     run_compact(spark, config)
     write(source, range(10, 20))
@@ -172,12 +176,12 @@ def test_what_no_table_is_to_blame_for_holds_none(
             raise failures.pop(0)
         return written
 
+    # inside: no disk fills, and no JVM ends, in one table's write alone
     monkeypatch.setattr(cycle, "_write_table_once", write_once)
     for error in (OSError(28, "No space left on device"), TransientError("t", "lost", "again"), KeyboardInterrupt()):
-        for _ in range(2):
-            failures.append(error)
-            with pytest.raises(type(error)):
-                run_compact(spark, config)
+        failures.append(error)
+        with pytest.raises(type(error)):
+            run_compact(spark, config)
     failures.append(RuntimeError("passing"))
     run_compact(spark, config)
     assert failures == []
@@ -202,12 +206,14 @@ def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
             raise ConnectionRefusedError
         return once(session, context, task)
 
+    # inside: no disk fills, and no JVM ends, in one table's write alone
     monkeypatch.setattr(cycle, "_write_table_once", write_once)
-    monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)
+    monkeypatch.setattr(attempts, "jvm_is_gone", lambda *_: True)  # inside: the JVM is the one of all other tests
     ends = {BAD, GOOD}
     with pytest.raises(TransientError, match="the JVM ended"):
         run_compact(spark, config)
-    assert sorted(order) == ["bag", "deleted", "good"]
+    # The third begins if a thread is free before the first failure is seen.
+    assert set(order) >= ends
     order.clear()
     ends = {BAD}
     with pytest.raises(TransientError, match=r"spark\.driver_memory"):
@@ -232,7 +238,7 @@ def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkS
     source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
     source.snapshot(["t"])
     rng, table = random.Random(1), source.table("t")
-    for number in range(3):
+    for number in range(2):
         source.insert(table, (number, "a", "b", "c", "d"))
         source.update(table, (number, "a", "b", "c", "d"), (number, "a2", "b2", "c2", "d2"))
         source.commit(rng)
@@ -252,7 +258,7 @@ def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkS
         "#5#__lp_first",
     ]
     actual = sorted(map(tuple, open_lake(spark, config).table(SOURCE, TableName("app", "t")).collect()))
-    assert actual == [(number, "a3", "b3", None, "d3") for number in range(3)]
+    assert actual == [(number, "a3", "b3", None, "d3") for number in range(2)]
 
 
 def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from lakeproof.commands.maintain import maintain
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.events import silent
+from lakeproof.failpoints import watched
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.cycle import steps as cycle
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
@@ -125,7 +125,7 @@ def _check_view(spark: SparkSession, config: Config) -> None:
 
 @pytest.mark.parametrize("lost", ["commits", pytest.param("data", marks=pytest.mark.full)])
 def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+    spark: SparkSession, tmp_path: Path, lost: str
 ) -> None:
     """The power goes before the sync: rows came twice for good, and history that could never be read was in the cut."""
     rng = random.Random(SEED)
@@ -141,10 +141,8 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
         if name == "cycle.after_tables":
             raise Crash(name)
 
-    monkeypatch.setattr(cycle, "failpoint", crash)
-    with pytest.raises(Crash):
+    with watched(crash), pytest.raises(Crash):
         run_compact(spark, config)
-    monkeypatch.undo()
     for layer in ("history", "current"):
         for file in (tmp_path / SOURCE / layer).rglob("*"):
             if file in whole or not file.is_file():

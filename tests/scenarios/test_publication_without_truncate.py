@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
+from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -30,7 +32,10 @@ def _renamed(rows: pa.Table) -> pa.Table:
 
 
 def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path: Path) -> None:
-    """Without `truncate`, as many publish: damage differs and is repaired, before a TRUNCATE and after it."""
+    """Without `truncate`, as many publish: what a TRUNCATE left is excused, damage beside it differs and is repaired.
+
+    Damage alone is in `tests/edges/test_proof_corruptions.py`.
+    """
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 9) i",
@@ -41,17 +46,10 @@ def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path
     current = Path(lake.url(lake.paths.current(_T)))
 
     def proven(*, repair: bool = False) -> TableProof:
-        return prove(config, "shop", None, spark, request=ProofRequest(repair=repair)).tables[_T]
+        return prove(config, "shop", None, spark, request=replace(TABLES_ALONE, repair=repair)).tables[_T]
 
     bootstrap(config, "shop")
-    assert proven().status == "equal"
-    (first,) = data_files(current)
-    alter(first, _renamed)
-    damaged = proven()
-    assert (damaged.status, [dict(k.key) for k in damaged.differing_keys]) == ("differs", [{"id": "1"}])
-    assert "accounts for no row, and not for 1 row with other values" in (damaged.reason or "")
-    assert proven(repair=True).status == "equal"
-
+    into_the_lake(config, spark)
     database.execute("TRUNCATE t", "INSERT INTO t VALUES (20, 'after')")
     truncated = proven()
     assert (truncated.status, truncated.source_rows, truncated.lake_rows) == ("not applicable", 1, 10)

@@ -13,7 +13,8 @@ from assets.checks.expectations import Expectation, validate
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# A run that Dagster starts evaluates one in `test_proofs_stay.py`, too.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 
 
 def _in_a_worker(answers: Any) -> None:
@@ -37,7 +38,7 @@ def test_an_expectation_is_evaluated_in_a_spawned_process() -> None:
     answers = spawn.Queue()
     with pytest.MonkeyPatch.context() as patch:
         # As `python -m dagster` has it: multiprocessing then runs no main module in the child.
-        patch.setattr(main, "__spec__", None)
+        patch.setattr(main, "__spec__", None)  # inside: a spawned process would import pytest's main module
         patch.delattr(main, "__file__", raising=False)
         worker = spawn.Process(target=_in_a_worker, args=(answers,))
         worker.start()

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 _REST = """\
     proof_rows: 200
+    buckets: 16
     tables: [shop.orders, 'shop."order lines"']
     table:
       shop.orders:
@@ -160,10 +161,17 @@ def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location
     assert (row["orders"], row["amount"]) == expected
 
 
-def test_verification_proves_tables_and_checks_expectations(journey: Location) -> None:
+@pytest.fixture(scope="module")
+def verification(journey: Location) -> dg.ExecuteInProcessResult:
+    """The first proof of everything."""
+    return journey.run("shop_verification")
+
+
+def test_verification_proves_tables_and_checks_expectations(
+    journey: Location, verification: dg.ExecuteInProcessResult
+) -> None:
     """Equal is equal, of tables, histories and views; a broken expectation warns, one that can't be computed fails."""
-    result = journey.run("shop_verification")
-    actual = {(e.asset_key.path[-1], e.check_name): e for e in result.get_asset_check_evaluations()}
+    actual = {(e.asset_key.path[-1], e.check_name): e for e in verification.get_asset_check_evaluations()}
     for table, rows in (("orders", 100), ("order-20lines", 300)):
         proof, history = actual[table, "proved_equal"], actual[table, "proved_intact"]
         assert history.passed, history.description
@@ -183,10 +191,10 @@ def test_verification_proves_tables_and_checks_expectations(journey: Location) -
     assert journey.metadata("proof/views/total")["status"] == "equal"
 
 
+@pytest.mark.usefixtures("verification")
 def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
     """One of the two tables exceeds a run's limit; a requested table is proved by itself."""
     schedule = journey.defs.resolve_schedule_def("shop_verification_schedule")
-    journey.run("shop_verification")
     turns = []
     for _ in range(2):
         with dg.build_schedule_context(instance=journey.instance, resources={"settings": journey.settings}) as context:
@@ -225,7 +233,7 @@ def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> 
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection={key})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LP_SHELL_PASSWORD", "wrong")
-        patch.setattr("assets.support.engine_call._RETRIES_MAX", 0)
+        patch.setattr("assets.support.engine_call._RETRIES_MAX", 0)  # inside: it would be tried for ten minutes
         result = job.execute_in_process(
             instance=journey.instance, resources={"lake_spark": journey.spark}, raise_on_error=False
         )

@@ -71,7 +71,7 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
 @pytest.mark.slow
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Age does not matter: both runs are older than a run that has not reached its lock may be."""
-    monkeypatch.setattr(run_policy, "UNLOCKED_S_MAX", 0.0)
+    monkeypatch.setattr(run_policy, "UNLOCKED_S_MAX", 0.0)  # inside: three minutes have not passed
     monkeypatch.setenv("LP_SHELL_PASSWORD", "-")
     monkeypatch.setenv("LP_SHELL_CRM", "host=127.0.0.1 port=1")
     monkeypatch.setenv("LP_SHELL_UNLISTED", "host=127.0.0.1 port=1")
@@ -96,7 +96,7 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
 
 def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody who may read the lake's folder can take it; the run goes on, and says so."""
-    monkeypatch.setattr(run_lock, "_ATTEMPT_S", 0.1)
+    monkeypatch.setattr(run_lock, "_ATTEMPT_S", 0.1)  # inside: a wait of seconds
     place = tmp_path / LakePaths.run_lock(JOB)
     place.parent.mkdir()
     with place.open("w") as kept:
