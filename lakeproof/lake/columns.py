@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.schema import Identity, SchemaVersion, lake_names
+from lakeproof.storage.parquet import REFUSED_IN_NAMES
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
 from lakeproof.values.types import spark_type
 
@@ -18,9 +19,6 @@ _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", 
 
 
 STATISTICS_COLUMNS = 32
-
-
-_REFUSED_BY_PARQUET = frozenset(" ,;{}()\n\t=")
 
 
 def in_lake(version: SchemaVersion) -> SchemaVersion:
@@ -116,7 +114,7 @@ def placed(schema: SchemaVersion) -> list[str]:
 
 def needs_mapping(names: Iterable[str]) -> bool:
     """True if a name has a character that Parquet refuses, so that the Delta table needs column mapping."""
-    return any(not _REFUSED_BY_PARQUET.isdisjoint(n) for n in names)
+    return any(not REFUSED_IN_NAMES.isdisjoint(n) for n in names)
 
 
 def quoted(name: str) -> str:

@@ -9,5 +9,6 @@ Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind a
     incarnation_record.py  an incarnation about to begin    timelines.py         the server's later timelines
     retention.py           removes old manifests            chain_start.py       where the chain begins then
     sweep.py               removes files nobody names       inspect.py           shows a file to a person
-    ownership.py           whose lake this is
+    ownership.py           whose lake this is      row_order.py          the ordinals of rows
+    row_sums.py            the sum of rows, for a cut
 """

@@ -18,6 +18,12 @@ import pyarrow.parquet as pq
 
 from lakeproof.storage.store import NewFile, Store
 
+# Characters that Spark refuses in the names of a Parquet file's columns.
+REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
+# A reader of Spark's then takes dates and times as they are; without it, it takes those before 1582 for days of another
+# calendar, or refuses them. Any version from 3.0 on means the same.
+SPARK_VERSION_KEY = "org.apache.spark.version"
+_SPARK_VERSION = "4.2.0"
 _DIFFERENCES, _LENGTHS_APART = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"
 # A decimal with more digits does not fit 64 bits and is stored as bytes of a fixed length.
 _INTEGER_DIGITS_MAX = 18
@@ -30,7 +36,7 @@ def open_parquet(
     encodings = {field.name: encoding(field.type) for field in schema if field.name not in dictionaries}
     return pq.ParquetWriter(
         file,
-        schema,
+        schema.with_metadata({SPARK_VERSION_KEY: _SPARK_VERSION}),
         compression="zstd",
         use_dictionary=list(dictionaries) or False,
         write_statistics=list(statistics) or False,
@@ -44,6 +50,14 @@ def parquet_file(store: Store, key: str) -> Iterator[pq.ParquetFile]:
     """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged."""
     with store.open(key) as opened, pq.ParquetFile(opened) as file:
         yield file
+
+
+def bounded(schema: pa.Schema) -> list[str]:
+    """Return the columns that may have statistics in a file that others read.
+
+    Arrow leaves NaN out of the bounds of floats, and readers who order NaN above all numbers would lose rows by them.
+    """
+    return [f.name for f in schema if not pa.types.is_floating(f.type) and not pa.types.is_nested(f.type)]
 
 
 def encoding(arrow: pa.DataType) -> str | None:

@@ -62,7 +62,7 @@ def run_killed(lease: Lease) -> None:
     """The same, killed while it writes: its documents are what they were then."""
     left: dict[str, bytes] = {}
 
-    def once(*, anew: bool) -> str:
+    def once(*, from_scratch: bool) -> str:
         left.update({key: lease.lake.store.get(key) for key in lease.lake.store.list(lease.lake.paths.attempts)})
         raise Killed
 

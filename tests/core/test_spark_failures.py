@@ -81,7 +81,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
         check_history(session(), PATHS, TABLE, AT)
     assert raised.value is error
     monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: the same
-    monkeypatch.setattr(histories, "_is_small", lambda *_: False)
+    monkeypatch.setattr(histories, "_is_small", lambda *_: False)  # inside: the same
     monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)  # inside: the same
     monkeypatch.setattr(histories, "rows_of_state", lambda *_: None)  # inside: the same
     monkeypatch.setattr(histories, "lake_buckets", raising(error))  # inside: the same

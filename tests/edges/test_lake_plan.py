@@ -170,7 +170,7 @@ def test_rows_of_an_older_schema_are_read_though_the_link_that_named_it_is_gone(
     source: SimulatedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A drain names a schema once, and may outlive the links: a cut's schemas know it, or the table is held."""
-    # Another test of this process may have read the same schema: no lake but this one is to know it.
+    # inside: another test of this process may have read the same schema: no lake but this one is to know it.
     monkeypatch.setattr(cut_documents, "_schemas", {})
     source.snapshot(["a", "b"])
     for _ in range(10):

@@ -34,11 +34,11 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedSource:
     columns = {"id": "int8", "v": "text"}
     tables = [SimulatedTable(schema(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
     source, lake = SimulatedSource(tmp_path, tables), StandIn(rng, chance=0)
-    monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)
-    monkeypatch.setattr(cycle, "sync_commits", lambda *_: None)
-    monkeypatch.setattr("lakeproof.commands.compact.driver_lives", lambda _: nullcontext())
+    monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)  # inside: reads are counted, whatever Spark does
+    monkeypatch.setattr(cycle, "sync_commits", lambda *_: None)  # inside: the same
+    monkeypatch.setattr("lakeproof.commands.compact.driver_lives", lambda _: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit"):
-        monkeypatch.setattr(apply_cycle, name, lambda *_: None)
+        monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     source.snapshot(TABLES)
     compacted(source, tmp_path)
     for number in range(SEGMENTS):
@@ -70,7 +70,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             counted[key.rpartition("/")[2]] += 1
         return get(store, key)
 
-    monkeypatch.setattr(LocalStore, "get", counting)
+    monkeypatch.setattr(LocalStore, "get", counting)  # inside: it counts
     return counted
 
 
@@ -92,7 +92,7 @@ def test_what_is_not_kept_is_read_again(
     """The number of manifests that are kept has a limit, and the result is the same."""
     chain = Chain.open(source.lake, source.chain.incarnation)
     expected = list(chain.manifests())
-    monkeypatch.setattr(chains, "KEPT_NAMES_MAX", 20)
+    monkeypatch.setattr(chains, "KEPT_NAMES_MAX", 20)  # inside: 100,000 names take minutes to make
     reads.clear()
     with chain.read_once():
         assert [list(chain.manifests()), list(chain.manifests())] == [expected, expected]

@@ -57,7 +57,7 @@ def test_a_small_history_is_read_once(spark: SparkSession, tmp_path: Path, monke
         run_transactions(rng, source, 6)
         run_compact(spark, config)
     proofs = Proofs(spark, source)
-    monkeypatch.setattr(histories, "KEPT_ROWS_MAX", 0)
+    monkeypatch.setattr(histories, "KEPT_ROWS_MAX", 0)  # inside: 500,000 rows take minutes to make
     proofs.run(shared=True)  # reads the tables' logs, once
     every_time, most = proofs.run(shared=False)
     kept = len(spark.sparkContext._jsc.getPersistentRDDs())  # Delta's own states of logs
@@ -72,7 +72,7 @@ def test_a_small_history_is_read_once(spark: SparkSession, tmp_path: Path, monke
 
 
 def test_a_current_that_is_not_the_sum_of_history_differs(spark: SparkSession, tmp_path: Path) -> None:
-    """Also when its buckets come from the comparison with the source."""
+    """The same holds if its buckets come from the comparison with the source."""
     rng, source = begun(tmp_path)
     run_transactions(rng, source, 6)
     run_compact(spark, policy(tmp_path))

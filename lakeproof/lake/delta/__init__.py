@@ -5,6 +5,8 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
 
     apply.py       one commit, once: the contract      commit.py           the request and the result
     vectors.py     ... by deletion vectors             merge.py            ... by MERGE
+    link_commit.py ... by linking landed files
+    links.py       a landed file's second name         file_statistics.py  statistics from a footer
     schema.py      a change of columns                 optimize.py         small files compacted
     jvm.py         the names inside Delta              self_test.py        the gate before them
     log.py         reading commits                     unnamed_commits.py  removing commits that no cut names

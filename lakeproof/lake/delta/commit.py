@@ -41,6 +41,8 @@ class WriteStrategy(Enum):
     OVERWRITE = "overwrite"
     DELETION_VECTORS = "vectors"
     MERGE = "merge"
+    # Files that exist become the table's; their rows are not read.
+    LINK = "link"
     # Nothing to delete or to insert: no commit.
     NONE = "none"
 

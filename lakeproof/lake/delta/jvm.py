@@ -110,6 +110,14 @@ class TableFile:
         return None if low is None or high is None else (low, high)
 
 
+@dataclass(frozen=True, slots=True)
+class ExistingFile:
+    """A data file to add as it is: its `entry` in the log, and the numbers of rows in it that are not the table's."""
+
+    entry: Mapping[str, Any]
+    left_out: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+
 class Transaction:
     """One optimistic transaction on the newest version of the table at `path`."""
 
@@ -210,13 +218,16 @@ class Transaction:
             else:
                 bitmap.runOptimize()
                 vectors.append((action, bitmap.serializeAsByteArray(portable), deleted))
-        self._write_vectors(store, root, vectors)
+        for changed in self._with_vectors(vectors):
+            self._actions += [changed._1(), changed._2()]
         return sum(len(rows) for rows in hits.values())
 
-    def _write_vectors(self, store: Any, root: Any, vectors: list[tuple[Any, bytes, int]]) -> None:
+    def _with_vectors(self, vectors: list[tuple[Any, bytes, int]]) -> list[Any]:
+        """Write bitmaps; return each file's action with its vector, and that of removing the file as it was."""
         if not vectors:
-            return
-        jvm = self.jvm
+            return []
+        jvm, root, result = self.jvm, self._log.dataPath(), []
+        store = jvm.delta.storage.dv.HadoopFileSystemDVStore(self._log.newDeltaHadoopConf())
         opened = jvm.delta.commands.DeletionVectorWriter.createWriter(store, store.pathWithFileSystem(root), "")
         writer, file_id = opened._1(), opened._2()
         try:
@@ -225,10 +236,10 @@ class Transaction:
                 place = jvm.delta.actions.DeletionVectorDescriptor.onDiskWithRelativePath(
                     file_id, "", len(data), cardinality, jvm.some(offset), jvm.none
                 )
-                changed = action.removeRows(place, True, True)
-                self._actions += [changed._1(), changed._2()]
+                result.append(action.removeRows(place, True, True))
         finally:
             writer.close()
+        return result
 
     def add_rows(self, rows: DataFrame) -> int:
         """Write the rows' files; evaluates them. Returns the count."""
@@ -236,6 +247,21 @@ class Transaction:
         self._actions += actions
         counts = [_known(action.numPhysicalRecords()) for action in actions]
         return sum(c for c in counts if c is not None)
+
+    def add_files(self, files: Iterable[ExistingFile]) -> None:
+        """Add data files that are in the table's folder already."""
+        from_json = _module(self.jvm.delta.actions, "Action$").fromJson
+        portable = self.jvm.delta.deletionvectors.RoaringBitmapArrayFormat.Portable()
+        vectors = []
+        for file in files:
+            action = from_json(json.dumps({"add": dict(file.entry)}))
+            if file.left_out is None:
+                self._actions.append(action)
+                continue
+            bitmap = self.jvm.delta.deletionvectors.RoaringBitmapArray.apply(self.jvm.longs(file.left_out))
+            bitmap.runOptimize()
+            vectors.append((action, bitmap.serializeAsByteArray(portable), int(bitmap.cardinality())))
+        self._actions += [changed._1() for changed in self._with_vectors(vectors)]
 
     def rewrite(self, files: Sequence[TableFile], order: str) -> None:
         """Replace some files by one with the same rows, sorted by the column `order`; evaluates them."""
@@ -287,9 +313,6 @@ class Transaction:
 
     def commit(self, app_id: str, number: int, *, inserted: int, deleted: int) -> int:
         """Commit everything together; returns the version. The table's history shows a MERGE with these counts."""
-        jvm = self.jvm
-        context = jvm.jsession.sparkContext()
-        measured = {}
         counts = {
             "numTargetRowsInserted": inserted,
             "numTargetRowsDeleted": deleted,
@@ -297,11 +320,8 @@ class Transaction:
             # Delta reads this one under its inner name.
             "operationNumSourceRows": inserted + deleted,
         }
-        for name, value in counts.items():
-            metric = jvm.java.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(context, name)
-            metric.set(value)
-            measured[name] = metric
-        self._txn.registerSQLMetrics(jvm.jsession, jvm.mapping(measured))
+        self.measure(counts)
+        jvm = self.jvm
         predicate = getattr(jvm.delta, "DeltaOperations$MergePredicate")
         matched, unmatched = predicate(jvm.none, "delete"), predicate(jvm.none, "insert")
         nothing = jvm.seq(())
@@ -309,6 +329,17 @@ class Transaction:
             jvm.none, jvm.none, jvm.none, jvm.none, jvm.seq([matched]), jvm.seq([unmatched]), nothing
         )
         return self._commit(app_id, number, operation)
+
+    def measure(self, counts: Mapping[str, int]) -> None:
+        """Set the operation's metrics, which the table's history shows."""
+        jvm, metrics = self.jvm, {}
+        for name, value in counts.items():
+            metric = jvm.java.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
+                jvm.jsession.sparkContext(), name
+            )
+            metric.set(value)
+            metrics[name] = metric
+        self._txn.registerSQLMetrics(jvm.jsession, jvm.mapping(metrics))
 
     def _commit(self, app_id: str, number: int, operation: Any) -> int:
         jvm = self.jvm

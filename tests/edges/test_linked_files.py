@@ -1,0 +1,331 @@
+"""A landed file becomes a table's file by a link and a commit: every reader reads it, and Delta's commands work on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta.tables import DeltaTable as DeltaCommands
+from deltalake import DeltaTable, QueryBuilder
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.file_statistics import statistics_text
+from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.delta.fsync import sync_commits
+from lakeproof.lake.delta.jvm import forget
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links, rows_outside
+from lakeproof.lake.delta.links import LandedFile
+from lakeproof.lake.delta.log import NO_VERSION, commit_file, newest_version, read_commit
+from lakeproof.lake.delta.unnamed_commits import clean_log
+from lakeproof.lake.delta.vectors import Unsupported
+from lakeproof.lake.rows.change import NetChange
+from tests.linkable_rows import SPARK_TYPES, as_numbers, land, landed, random_rows
+
+pytestmark = pytest.mark.spark
+APP = "lakeproof/shop/1/current/shop.t"
+ROWS = 300
+
+
+def info(number: int) -> CommitInfo:
+    """The identity of a cycle's commit."""
+    return CommitInfo(APP, number, json.dumps({"cycle": number, "incarnation": 1, "position": "0/1"}))
+
+
+def request(table: Path, number: int, links: Sequence[Link], columns: dict[str, str] = SPARK_TYPES) -> LinkRequest:
+    """A commit on top of whatever the table has; the first makes it."""
+    new = NewTable(columns, TableSpec())
+    version = newest_version(str(table))
+    create = new if version == NO_VERSION else None
+    return LinkRequest(str(table), info(number), links, tuple(columns), version, create=create)
+
+
+def read(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
+    """The table's rows, from a fresh log."""
+    forget(spark, str(table))
+    reader = spark.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(str(table))
+
+
+def expected(*tables: pa.Table) -> list[dict[str, Any]]:
+    """The rows of these."""
+    return as_numbers(pa.concat_tables(tables))
+
+
+@pytest.fixture
+def rows() -> list[pa.Table]:
+    """Three files' rows of every type."""
+    return [random_rows(random.Random(5 + n), ROWS, n * ROWS) for n in range(3)]
+
+
+@pytest.fixture
+def files(rows: list[pa.Table], tmp_path: Path) -> list[LandedFile]:
+    """The files, in several row groups."""
+    return [land(tmp_path / "landing", f"{n:06d}-ab.parquet", part, 120) for n, part in enumerate(rows)]
+
+
+def test_every_type_is_read_back_and_the_file_is_the_landed_one(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
+) -> None:
+    """Made in one commit that carries its identity, read by Spark and delta-rs; two tables have the same bytes on disk."""
+    layers = [tmp_path / "history", tmp_path / "current"]
+    prepared = [prepare_links(spark, request(table, 7, [Link(f) for f in files])) for table in layers]
+    assert [newest_version(str(table)) for table in layers] == [NO_VERSION, NO_VERSION]
+    for table, one in zip(layers, prepared, strict=True):
+        applied = one.commit()
+        assert (applied.version, applied.inserted, applied.strategy) == (0, 3 * ROWS, WriteStrategy.LINK)
+        assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
+        assert read(spark, table).count() == 3 * ROWS  # from the statistics alone
+        commit = read_commit(str(table), 0)
+        assert commit is not None
+        assert (commit.txns, commit.user_metadata) == ({APP: 7}, info(7).user_metadata)
+        assert commit.metric("numOutputRows") == 3 * ROWS
+        others = (
+            QueryBuilder().register("t", DeltaTable(str(table))).execute("SELECT id, note, money FROM t").read_all()
+        )
+        assert sorted(others["id"].to_pylist()) == [row["id"] for row in expected(*rows)]
+    assert {f.place.stat().st_nlink for f in files} == {3}
+    assert sync_commits({str(table): NO_VERSION for table in layers}, str(tmp_path)) >= 2 * len(files)
+
+
+def _same_bounds(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name, spark_type in SPARK_TYPES.items():
+        if spark_type.startswith("array") or spark_type in {"float", "double"}:
+            continue
+        assert ours["nullCount"][name] == theirs["nullCount"][name]
+        assert ours["minValues"].get(name) == theirs["minValues"].get(name)
+        if spark_type.startswith("timestamp"):
+            # Ours is rounded up, theirs down; the last millisecond of 9999 has no successor.
+            assert name not in ours["maxValues"] or ours["maxValues"][name] >= theirs["maxValues"][name]
+        elif name in ours["maxValues"]:
+            assert ours["maxValues"][name] == theirs["maxValues"][name]
+        elif name in theirs["maxValues"]:
+            # Delta looks for a character that can be raised behind the 32nd, too.
+            assert theirs["maxValues"][name].startswith("x" * 32)
+
+
+def test_the_statistics_are_those_that_spark_writes_for_the_same_rows(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
+) -> None:
+    """Exactly, but for floats and lists, which have none, and the upper bound of times."""
+    for n, file in enumerate(files):
+        table = tmp_path / f"spark{n}"
+        spark.read.parquet(str(file.place)).coalesce(1).write.format("delta").save(str(table))
+        add = next(
+            json.loads(line)["add"] for line in commit_file(str(table), 0).read_bytes().split(b"\n") if b'"add"' in line
+        )
+        ours = json.loads(statistics_text(pq.read_metadata(file.place), SPARK_TYPES), parse_float=Decimal)
+        theirs = json.loads(add["stats"], parse_float=Decimal)
+        assert ours["numRecords"] == theirs["numRecords"] == rows[n].num_rows
+        _same_bounds(ours, theirs)
+
+
+CONDITIONS = (
+    "id = 17", f"id >= {2 * ROWS}", "small = 0", "whole < 0", "money > 9999998", "finer = 0", "widest < 0", "note = ''",
+    "note > 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'", "note = concat(repeat('x', 32), 'a')", "day = date'9999-12-31'",
+    "day < date'1582-10-04'", "at = timestamp_ntz'1969-12-31 23:59:59.9985'",
+    "instant >= timestamp'9999-12-31 23:59:59.9999Z'",
+    "instant = timestamp'1970-01-01 00:00:00.000999Z'", "ratio8 > 1e300", "ratio8 = double('NaN')", "isnan(ratio4)",
+    "ratio4 > 100", "nothing is null", "nothing is not null", "note is null",
+    "numbers is null", "flag", "octets is not null",
+)  # fmt: skip
+
+
+def test_skipping_files_loses_no_row(spark: SparkSession, tmp_path: Path, files: list[LandedFile]) -> None:
+    """Each condition as a filter, which leaves out files and row groups, and as a count over all rows."""
+    table = tmp_path / "t"
+    prepare_links(spark, request(table, 1, [Link(f) for f in files])).commit()
+    truth = read(spark, table).selectExpr(*(f"count_if({c}) AS c{i}" for i, c in enumerate(CONDITIONS))).collect()[0]
+    frame = read(spark, table)
+    counted = [frame.where(condition).count() for condition in CONDITIONS]
+    assert dict(zip(CONDITIONS, counted, strict=True)) == dict(zip(CONDITIONS, truth, strict=True))
+    assert len(frame.where("id = 17").inputFiles()) == 1
+    assert frame.where("nothing is not null").inputFiles() == []
+
+
+def test_deltas_commands_are_right_on_linked_files(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
+) -> None:
+    """DELETE by a vector, our vectors, MERGE, OPTIMIZE, RESTORE, VACUUM, a checkpoint; the landed files stay."""
+    table, sql_name = tmp_path / "t", f"delta.`{tmp_path / 't'}`"
+    prepare_links(spark, request(table, 1, [Link(f) for f in files])).commit()
+    target = DeltaCommands.forPath(spark, str(table))
+    target.delete("id % 10 = 3")
+    assert table_files(str(table), 1).vectors == 3
+    left = [row for row in expected(*rows) if row["id"] % 10 != 3]
+    assert as_numbers(read(spark, table).toArrow()) == left
+    for number, strategy in ((2, WriteStrategy.AUTO), (3, WriteStrategy.MERGE)):
+        gone = spark.createDataFrame([(number,), (number + ROWS,)], "id bigint")
+        images = read(spark, table).where(f"id = {number}")
+        change = NetChange(("id",), gone, images)
+        applied = apply(spark, CommitRequest(str(table), change, info(number), Hints(max_keys=2), strategy=strategy))
+        assert applied.strategy is (WriteStrategy.DELETION_VECTORS if number == 2 else WriteStrategy.MERGE)
+    left = [row for row in left if row["id"] not in {2 + ROWS, 3 + ROWS}]
+    assert as_numbers(read(spark, table).toArrow()) == left
+    spark.sql(f"OPTIMIZE {sql_name}")
+    assert as_numbers(read(spark, table).toArrow()) == left
+    assert len(read(spark, table).inputFiles()) == 1
+    spark.sql(f"RESTORE TABLE {sql_name} TO VERSION AS OF 0")
+    assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table)).checkpoint()
+    assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
+    assert as_numbers(read(spark, table, 1).toArrow()) == [r for r in expected(*rows) if r["id"] % 10 != 3]
+    target.delete()
+    spark.sql(f"ALTER TABLE {sql_name} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"VACUUM {sql_name} RETAIN 0 HOURS")
+    assert not list(table.glob("cycle-*.parquet"))
+    assert {f.place.stat().st_nlink for f in files} == {1}
+    assert [landed(f.place) for f in files] == files
+
+
+def test_a_range_that_ends_inside_a_file_takes_it_in_two_parts(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
+) -> None:
+    """Under two names, each without the other's rows; a file may have a vector from its first commit on."""
+    table = tmp_path / "t"
+    first, second = rows_outside(0, 200, ROWS), rows_outside(200, ROWS, ROWS)
+    assert prepare_links(spark, request(table, 1, [Link(files[0], first)])).commit().inserted == 200
+    assert as_numbers(read(spark, table).toArrow()) == expected(rows[0].slice(0, 200))
+    beside = read(spark, table).where("id = 5").withColumn("id", F.lit(5 + 2 * ROWS).cast("bigint"))
+    both = [Link(files[0], second), Link(files[1])]
+    applied = prepare_links(spark, replace(request(table, 2, both), rows=beside)).commit()
+    assert applied.inserted == 100 + ROWS + 1
+    of_spark = next(row for row in expected(rows[0]) if row["id"] == 5) | {"id": 5 + 2 * ROWS}
+    assert as_numbers(read(spark, table).toArrow()) == [*expected(*rows[:2]), of_spark]
+    assert rows_outside(0, ROWS, ROWS) is None
+
+
+def test_killed_between_link_and_commit_it_is_run_again(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
+) -> None:
+    """Links that no commit names are found again, taken away by maintenance, or made anew after half a copy."""
+    table, links = tmp_path / "t", [Link(f) for f in files[:2]]
+    prepare_links(spark, request(table, 1, links))
+    (table / linked_name(info(1), files[1])).unlink()
+    (table / linked_name(info(1), files[1])).write_bytes(b"half")
+    prepare_links(spark, request(table, 1, links)).commit()
+    assert as_numbers(read(spark, table).toArrow()) == expected(*rows[:2])
+    # Commit made and cut not: the log is cleared of it, and the next attempt makes it again.
+    prepare_links(spark, request(table, 2, [Link(files[2])])).commit()
+    assert clean_log(spark, str(table), 0, info(2).is_in).base == 0
+    assert as_numbers(read(spark, table).toArrow()) == expected(*rows[:2])
+    left = {path.rpartition("/")[2] for path, _ in unneeded(str(table), table_files(str(table), 0))}
+    assert left == {name for n in (linked_name(info(2), files[2]),) for name in (n, f".{n}.crc")}
+    prepare_links(spark, request(table, 2, [Link(files[2])])).commit()
+    assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
+
+
+def test_a_file_on_another_file_system_is_copied(
+    spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`link()` refuses; the copy is verified like a link, and found again."""
+
+    def refused(source: Path, target: Path) -> None:
+        if target.exists():
+            raise FileExistsError(17, "there", str(source))
+        raise OSError(18, "Invalid cross-device link", str(source))
+
+    # inside: no second file system that a test may write to is sure to be there
+    monkeypatch.setattr(os, "link", refused)
+    table = tmp_path / "t"
+    prepare_links(spark, request(table, 1, [Link(files[0])]))
+    prepare_links(spark, request(table, 1, [Link(files[0])])).commit()
+    assert files[0].place.stat().st_nlink == 1
+    files[0].place.unlink()
+    assert as_numbers(read(spark, table).toArrow()) == expected(rows[0])
+
+
+def _flip(place: Path) -> None:
+    data = bytearray(place.read_bytes())
+    data[len(data) // 2] ^= 4
+    place.write_bytes(data)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": _flip,
+    "cut short": lambda place: os.truncate(place, place.stat().st_size - 1),
+    "missing": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_refused_before_anything_is_committed(
+    spark: SparkSession, tmp_path: Path, files: list[LandedFile], kind: str
+) -> None:
+    """The files beside it are taken away again."""
+    DAMAGE[kind](files[1].place)
+    with pytest.raises(LakeError, match="landed file"):
+        prepare_links(spark, request(tmp_path / "t", 1, [Link(f) for f in files]))
+    assert not list((tmp_path / "t").iterdir())
+
+
+def test_damage_after_the_commit_is_seen_by_spark(spark: SparkSession, tmp_path: Path, files: list[LandedFile]) -> None:
+    """Hadoop's checksums are beside a linked file, as beside Spark's own."""
+    table = tmp_path / "t"
+    prepare_links(spark, request(table, 1, [Link(files[0])])).commit()
+    _flip(files[0].place)
+    with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
+        read(spark, table).collect()
+
+
+def _renamed(spark: SparkSession, table: Path) -> None:
+    name = f"delta.`{table}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN whole TO entire")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMN (whole int)")
+
+
+def test_what_does_not_fit_is_left_to_spark(spark: SparkSession, tmp_path: Path, files: list[LandedFile]) -> None:
+    """Another type, a missing column, physical names after a rename, odd names, bounds of floats, no calendar."""
+    table, link = tmp_path / "t", Link(files[0])
+    wider, fewer = SPARK_TYPES | {"whole": "bigint"}, {"id": "bigint"}
+    other = {"and the table has none": fewer, "whole is": wider, "more": SPARK_TYPES | {"more": "int"}}
+    for reason, columns in (other | {"letter": {"a b": "int"}}).items():
+        with pytest.raises(Unsupported, match=reason):
+            prepare_links(spark, request(table, 1, [link], columns))
+    bare = tmp_path / "bare.parquet"
+    pq.write_table(pa.table({"day": pa.array([-200_000], pa.int32()).cast(pa.date32())}), bare)
+    with pytest.raises(Unsupported, match="Spark's version"):
+        prepare_links(spark, request(table, 1, [Link(landed(bare))], {"day": "date"}))
+    pq.write_table(pa.table({"ratio": [1.0, float("nan")]}), bare)
+    with pytest.raises(Unsupported, match="bounds of floats"):
+        prepare_links(spark, request(table, 1, [Link(landed(bare))], {"ratio": "double"}))
+    prepare_links(spark, request(table, 1, [link])).commit()
+    _renamed(spark, table)
+    with pytest.raises(Unsupported, match=r"whole has another name|is the table's entire"):
+        prepare_links(spark, request(table, 2, [Link(files[1])]))
+    assert not [p for p in table.glob("cycle-*") if "000000000001" not in p.name]
+
+
+def test_columns_that_a_file_lacks_are_null(spark: SparkSession, tmp_path: Path) -> None:
+    """As history's hidden columns are in a snapshot's files; columns of the file that a table lacks are not read."""
+    place = land(
+        tmp_path, "a.parquet", pa.table({"id": pa.array([1, 2]), "_lp_ord": pa.array([5, 6]), "_lp_row": ["a", "b"]})
+    )
+    table, columns = (
+        tmp_path / "t",
+        {"id": "bigint", "_lp_ord": "bigint", "_lp_seq": "bigint", "_lp_commit_time": "timestamp"},
+    )
+    link_request = replace(request(table, 1, [Link(place)], columns), required=("id", "_lp_ord"))
+    prepare_links(spark, link_request).commit()
+    assert [tuple(row) for row in read(spark, table).orderBy("id").collect()] == [
+        (1, 5, None, None),
+        (2, 6, None, None),
+    ]
+    assert read(spark, table).where("_lp_seq is not null").inputFiles() == []

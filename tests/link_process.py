@@ -1,0 +1,34 @@
+"""A commit by links in a process of its own, to be killed: `python -m tests.link_process TABLE FILE`.
+
+The failpoint comes from the environment.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.spark.session import build_session
+from tests.fix_lake import SPARK
+from tests.linkable_rows import SPARK_TYPES, landed
+
+
+def link_request(table: Path, file: Path) -> LinkRequest:
+    """The first commit of a table, of one file."""
+    new = NewTable(SPARK_TYPES, TableSpec())
+    info = CommitInfo("lakeproof/shop/1/current/app.t", 1, "{}")
+    return LinkRequest(str(table), info, [Link(landed(file))], tuple(SPARK_TYPES), NO_VERSION, create=new)
+
+
+def main(table: Path, file: Path) -> None:
+    """Link it."""
+    session = build_session(SPARK, "lakeproof killed link")
+    prepare_links(session, link_request(table, file)).commit()
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
