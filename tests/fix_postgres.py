@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,14 @@ class Database:
         """All rows of a query."""
         with self.connect() as conn:
             return conn.execute(query, values).fetchall()
+
+    def drop_slot(self, slot: str) -> None:
+        """Drop a slot as soon as it is free: a walsender may outlive its client for a moment."""
+        active = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND active"
+        deadline = time.monotonic() + 90
+        while self.value(active, [slot]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.value("SELECT pg_drop_replication_slot(%s)::text", [slot])
 
     def value(self, query: LiteralString | SQL | Composed, values: Any = None) -> Any:
         """The first column of the first row; raises IndexError if there is none."""

@@ -237,7 +237,7 @@ def test_a_slot_that_was_dropped_is_seen_by_status_and_drain(place: Place) -> No
     """Changes are lost, so nothing goes on as if they were not."""
     begun(place)
     place.database.execute("INSERT INTO items VALUES (11, 'x')")
-    place.database.value("SELECT pg_drop_replication_slot(%s)::text", (place.slot,))
+    place.database.drop_slot(place.slot)
     status, document = place.document("status")
     assert status == 2
     assert any("does not exist" in p["reason"] for p in document["sources"]["shop"]["problems"])

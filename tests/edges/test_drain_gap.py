@@ -39,7 +39,7 @@ def begun(drained: Drained) -> Drained:
 
 
 def _drop_slot(begun: Drained) -> None:
-    begun.database.value("SELECT pg_drop_replication_slot(%s)::text", [begun.slot])
+    begun.database.drop_slot(begun.slot)
 
 
 def _make_slot_again(begun: Drained) -> None:

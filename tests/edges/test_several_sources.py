@@ -63,7 +63,7 @@ def test_two_slots_of_one_database_each_with_its_tables(two: Config, database: D
         drain(two, name, Until.caught_up())
     assert landed(two, "one") == {A: 1, BOTH: 1}
     assert landed(two, "two") == {B: 2, BOTH: 1}
-    database.value("SELECT pg_drop_replication_slot(%s)::text", [two.sources["one"].slot])
+    database.drop_slot(two.sources["one"].slot)
     database.execute("INSERT INTO shared VALUES (2)")
     with pytest.raises(GapError):
         drain(two, "one", Until.caught_up())

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 
 
 def _lose_slot(database: Database) -> None:
-    database.value("SELECT pg_drop_replication_slot(%s)::text", [database.name])
+    database.drop_slot(database.name)
 
 
 def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Database, tmp_path: Path) -> None:

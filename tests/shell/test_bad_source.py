@@ -85,7 +85,7 @@ def place(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             patch.setenv("LP_SHELL_PASSWORD", password_of(database))
             for source in ("well", "lost", "damaged"):
                 bootstrap(load(path), source)
-            database.value("SELECT pg_drop_replication_slot(%s)::text", [f"{database.name}_lost"])
+            database.drop_slot(f"{database.name}_lost")
             (head,) = (folder / "lake" / "damaged" / "landing").rglob("*0.json")
             head.write_bytes(head.read_bytes()[:-20])
             yield Place(path, instance, SharedSpark(config_path=str(path)))
