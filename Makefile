@@ -34,7 +34,7 @@ help:
 	@echo 'make ui            start Dagster on PORT with the configuration LAKEPROOF_CONFIG (lakeproof.yaml)'
 	@echo 'make bench         run the benchmarks of docs/benchmarks.md'
 	@echo 'make setup         create the environment only: .venv and .cache'
-	@echo 'make lock          update requirements.lock from pyproject.toml'
+	@echo 'make lock          update requirements.lock from pyproject.toml, and the locks in scripts'
 	@echo 'make sbom          write sbom.json: locked packages and jars, in CycloneDX'
 	@echo 'make format        format all code with ruff'
 	@echo 'make clean         delete everything that the targets above have created'
@@ -68,7 +68,8 @@ bench:
 
 lock: setup
 	$(VENV) -m uv pip compile scripts/installer.in $(LOCK) -o scripts/installer.lock
-	$(VENV) -m uv pip compile pyproject.toml --group dev $(LOCK) -o requirements.lock
+	$(VENV) -m uv pip compile scripts/readers.in $(LOCK) -o scripts/readers.lock
+	$(VENV) -m uv pip compile pyproject.toml --extra spark --group dev $(LOCK) -o requirements.lock
 
 sbom: setup
 	@$(VENV) scripts/sbom.py sbom.json

@@ -12,7 +12,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
-from assets.support.snapshot_progress import SnapshotProgress
+from assets.support.snapshot_progress import SnapshotObservations
 from assets.support.specs import LayerTable, table_spec
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SourceConfig
@@ -22,7 +22,7 @@ from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from resources import Settings
 
 
-class SnapshotRun(dg.Config):
+class SnapshotOptions(dg.Config):
     """Options for launching a snapshot; kept in the run, and the reason in each table's metadata."""
 
     reason: str = ""
@@ -39,10 +39,10 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         can_subset=True,
     )
     def snapshot(
-        context: dg.AssetExecutionContext, config: SnapshotRun, settings: Settings
+        context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
         selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
-        progress = SnapshotProgress(source.name, set(selected), context.log_event)
+        progress = SnapshotObservations(source.name, set(selected), context.log_event)
         log = to_run_log(context.log.info)
 
         def report(event: Event) -> None:

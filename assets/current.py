@@ -1,15 +1,16 @@
 """Compaction: numbered cycles write every table's history and current, each up to one position.
 
 The cycle does not belong here (`lakeproof.commands.compact`). One multi-asset per source, not per table: a cut covers all of
-a source's tables.
+a source's tables. The sources of a group have one multi-asset together, since they are compacted as one.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import dagster as dg
 from pydantic import Field
+from pyspark.sql import SparkSession
 
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine_in_turn
@@ -17,7 +18,9 @@ from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
 from lakeproof.commands.compact import compact
+from lakeproof.commands.compact_group import compact_group
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.events import Report, Stop
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import describe
@@ -39,7 +42,8 @@ class TableTotals:
     """The sum of a run's `cycles` that wrote a table.
 
     `rows` is the table's row count, if known; `schema_changes` describes each schema change, or why it was not applied;
-    `fallback_reason` is why its changes were written to current with the slower MERGE.
+    `fallback_reason` is why its changes were written to current with the slower MERGE, `not_linked` why Spark has read and
+    written rows of landed files; `features` are those of Delta's that its readers need since, each with its reason.
     """
 
     cycles: int = 0
@@ -49,6 +53,8 @@ class TableTotals:
     rows: int | None = None
     schema_changes: tuple[str, ...] = ()
     fallback_reason: str | None = None
+    not_linked: str | None = None
+    features: Mapping[str, str] = field(default_factory=dict)
 
 
 def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
@@ -64,36 +70,70 @@ def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
         deleted=sum(part.deleted for part in parts),
         rows=parts[-1].rows if parts else None,
         schema_changes=schema_changes,
-        fallback_reason=next(
-            (part.fallback_reason for part in reversed(parts) if part.fallback_reason is not None), None
-        ),
+        fallback_reason=_newest(part.fallback_reason for part in parts),
+        not_linked=_newest(part.not_linked for part in parts),
+        features={name: reason for part in parts for name, reason in part.features.items()},
     )
 
 
-def compaction_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
-    """Return the asset that brings history and current of every table of one source to the end of the landing."""
+def _newest(reasons: Iterable[str | None]) -> str | None:
+    return next((reason for reason in reversed([*reasons]) if reason is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionUnit:
+    """What one run compacts: a source, or all sources of a group; `name` is that of the source or group.
+
+    `sources` are those with tables that Dagster shows.
+    """
+
+    name: str
+    sources: tuple[SourceConfig, ...]
+    is_group: bool = False
+
+
+def compaction_units(config: Config) -> list[CompactionUnit]:
+    """Return a unit for each group, and for each source that is in none, if it has tables."""
+    groups = [
+        CompactionUnit(group, tuple(s for name in names if (s := config.sources[name]).tables), is_group=True)
+        for group, names in config.groups.items()
+    ]
+    alone = [CompactionUnit(s.name, (s,)) for s in config.sources.values() if config.group_of(s.name) is None]
+    return [unit for unit in [*alone, *groups] if any(source.tables for source in unit.sources)]
+
+
+def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinition:
+    """Return the asset that brings history and current of every table of a unit to the end of the landing."""
 
     @dg.multi_asset(
-        name=f"compact_{source.name}",
-        specs=[spec for table in source.tables for spec in _specs(config, source, table)],
+        name=f"compact_{unit.name}",
+        specs=[spec for s in unit.sources for table in s.tables for spec in _specs(config, s, table)],
         can_subset=False,
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
-        cuts = run_engine_in_turn(
-            lambda stop: compact(settings.config(), source.name, lake_spark.session, report, stop)
-        )
-        newest = settings.newest_cut(source.name)
-        if newest is None:
-            return
-        for table in source.tables:
-            table_totals = totals(cuts, table)
-            if table_totals is not None or config.report == "all":
-                yield from _results(source.name, table, newest, table_totals or TableTotals())
+        cuts = run_engine_in_turn(lambda stop: _compact(unit, settings.config(), lake_spark.session, report, stop))
+        for source in unit.sources:
+            newest = settings.newest_cut(source.name)
+            if newest is None:
+                continue
+            for table in source.tables:
+                table_totals = totals(cuts.get(source.name, ()), table)
+                if table_totals is not None or config.report == "all":
+                    yield from _results(source.name, table, newest, table_totals or TableTotals())
 
     return compaction
+
+
+def _compact(
+    unit: CompactionUnit, config: Config, session: SparkSession, report: Report, stop: Stop
+) -> Mapping[str, Sequence[CutReport]]:
+    """Return the cycles of each source."""
+    if unit.is_group:
+        return compact_group(config, unit.name, session, report, stop).cuts
+    return {unit.name: compact(config, unit.name, session, report, stop)}
 
 
 def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.AssetSpec]:
@@ -129,7 +169,9 @@ def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iter
         md.column_schema(state.version),
         {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
         md.optional(
-            held=held and f"{held.reason}; {held.remedy}", schema_change="; ".join(done.schema_changes) or None
+            held=held and f"{held.reason}; {held.remedy}",
+            schema_change="; ".join(done.schema_changes) or None,
+            readers_need="; ".join(f"{name}: {reason}" for name, reason in done.features.items()) or None,
         ),
     )
     yield dg.MaterializeResult(
@@ -141,5 +183,10 @@ def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iter
     yield dg.MaterializeResult(
         asset_key=table_key(Layer.CURRENT, source, table),
         data_version=md.data_version(state.at_lsn),
-        metadata=md.merged(common, rows, md.row_count(done.rows), md.optional(fallback_reason=done.fallback_reason)),
+        metadata=md.merged(
+            common,
+            rows,
+            md.row_count(done.rows),
+            md.optional(fallback_reason=done.fallback_reason, not_linked=done.not_linked),
+        ),
     )

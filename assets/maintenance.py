@@ -27,7 +27,7 @@ class MaintenanceRun(dg.Config):
 
 def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset that applies the retention to the lake of one source."""
-    uri = open_store(config.lake).url(source.name)
+    uri = open_store(config.location).url(source.name)
 
     @dg.asset(
         key=maintenance_key(source.name),
@@ -54,10 +54,12 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
                 {
                     "kept_cuts": sizes.cuts,
                     "landing_size_bytes": sizes.landing.bytes,
+                    "snapshots_size_bytes": sizes.snapshots.bytes,
                     "current_size_bytes": sizes.current.bytes,
                     "current_files": sizes.current.files,
                     "history_size_bytes": sizes.history.bytes,
                     "history_files": sizes.history.files,
+                    "counted_again_bytes": sizes.counted_again,
                 },
                 {
                     "optimized": ", ".join(map(str, result.optimized)),

@@ -29,7 +29,10 @@ def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         group_name=Layer.SLOTS.value,
         kinds={"postgres"},
         description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
-        metadata={"dagster/table_name": f"slots.{source.name}", "dagster/uri": open_store(config.lake).url(landings)},
+        metadata={
+            "dagster/table_name": f"slots.{source.name}",
+            "dagster/uri": open_store(config.location).url(landings),
+        },
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
         output_required=False,
     )

@@ -39,7 +39,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         op_tags={"lakeproof/view": view.name},
         metadata={
             "dagster/table_name": f"views.{view.name}",
-            "dagster/uri": open_store(config.lake).url(LakePaths.view(view.name)),
+            "dagster/uri": open_store(config.location).url(LakePaths.view(view.name)),
             "sql_file": dg.MetadataValue.path(str(view.sql_file)),
         },
     )

@@ -37,6 +37,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.events import Stop, silent
+from lakeproof.landing import row_sums
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.postgres import connection_framing as framing
 from lakeproof.postgres import copy_text
@@ -72,6 +73,16 @@ class Run:
     peak_rss_mb: float
 
 
+def fill(server: EmbeddedPostgres, rows: int) -> None:
+    """Create the table with so many rows, all visible and on disk, and its publication."""
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(TABLE)
+        admin.execute(SQL(FILL).format(rows))
+        admin.execute("VACUUM (ANALYZE, FREEZE) rows")
+        admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
+        admin.execute("CHECKPOINT")
+
+
 def main() -> None:
     """Print one line per contender and number of connections, with its ratio to bare COPY."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,12 +97,7 @@ def main() -> None:
         return
     peers = None if options.no_peers else _environment()
     with EmbeddedPostgres(conf={"shared_buffers": "1GB", "max_wal_size": "8GB"}) as server:
-        with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            admin.execute(TABLE)
-            admin.execute(SQL(FILL).format(options.rows))
-            admin.execute("VACUUM (ANALYZE, FREEZE) rows")
-            admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
-            admin.execute("CHECKPOINT")
+        fill(server, options.rows)
         print(f"{options.rows:,} rows, median of {options.rounds}; ratio: bare COPY's time / the contender's")
         heads = (
             ("wall s", 8),
@@ -148,6 +154,7 @@ def _child(given: dict[str, Any]) -> None:
     run = _bare if given["kind"] == "bare COPY" else _bootstrap
     if run is _bootstrap:
         warm_up()
+        row_sums.warm_up()
         copy_text.warm_up()
         framing.warm_up()
     started = time.monotonic()

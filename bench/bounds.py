@@ -273,7 +273,7 @@ def _child(given: dict[str, Any]) -> None:
     head = ChainSource(
         server.system_id, server.timeline, server.database, server.database_oid, source.slot, NAME, server.version
     )
-    lake = SourceLake.open(config.lake, NAME)
+    lake = SourceLake.open(config.location, NAME)
     start = Lsn.parse(given["start"])
     Chain.create(lake, Incarnation(1), NewHead(start, head, secrets.token_hex(16)))
     spilled = 0

@@ -34,6 +34,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
+from lakeproof.landing import row_sums
 from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.lsn import Lsn
@@ -108,7 +109,23 @@ CASES = {
         100,
         0.1,
     ),
+    # EXTERNAL: the server would spend its time on decompressing.
+    "values": Case(
+        "id bigint PRIMARY KEY, body text STORAGE EXTERNAL",
+        "INSERT INTO {table} SELECT t, string_agg(md5((t * 32768 + i)::text), '') FROM generate_series(1, 32768) i;",
+        1,
+        0.0001,
+    ),
 }
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a slot has to send: changes, megabytes of messages, and the position at which it ends."""
+
+    changes: int
+    megabytes: float
+    end: Lsn
 
 
 @dataclass(frozen=True)
@@ -136,22 +153,31 @@ def main() -> None:
         return
     with EmbeddedPostgres(conf={"shared_buffers": "256MB", "max_wal_size": "4GB", "fsync": "off"}) as server:
         print(f"median of {options.rounds} rounds; ratios are pg_recvlogical / lakeproof, above 1: lakeproof is better")
-        heads = ("wall s", 8), ("changes/s", 11), ("client CPU s", 14), ("walsender CPU s", 17), ("peak MB", 9)
+        heads = (
+            ("wall s", 8),
+            ("changes/s", 11),
+            ("MB/s", 7),
+            ("client CPU s", 14),
+            ("walsender CPU s", 17),
+            ("peak MB", 9),
+        )
         print(f"{'case':8}{'changes':>9}  {'reader':16}" + "".join(f"{head:>{width}}" for head, width in heads))
         for name in options.case:
             _run_case(server, name, options.changes, options.rounds)
 
 
 def _run_case(server: EmbeddedPostgres, name: str, mixed_changes: int, rounds: int) -> None:
-    changes, end = load(server, name, mixed_changes)
+    backlog = load(server, name, mixed_changes)
+    changes, end = backlog.changes, backlog.end
     pairs = [
         (recvlogical(server, name, f"{name}_r{i}", end), ours(server, name, f"{name}_w{i}", end)) for i in range(rounds)
     ]
     for index, reader in enumerate(("pg_recvlogical", "lakeproof")):
         run = _median([pair[index] for pair in pairs])
         print(
-            f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}{changes / run.wall_s:11,.0f}{run.client_cpu_s:14.2f}"
-            f"{run.walsender_cpu_s:17.2f}{run.peak_rss_mb:9.0f}"
+            f"{name:8}{changes:>9}  {reader:16}{run.wall_s:8.2f}"
+            f"{changes / run.wall_s:11,.0f}{backlog.megabytes / run.wall_s:7,.0f}"
+            f"{run.client_cpu_s:14.2f}{run.walsender_cpu_s:17.2f}{run.peak_rss_mb:9.0f}"
         )
     wall = statistics.median(theirs.wall_s / own.wall_s for theirs, own in pairs)
     sender = statistics.median(own.walsender_cpu_s / theirs.walsender_cpu_s for theirs, own in pairs)
@@ -171,8 +197,8 @@ def _median(runs: list[Run]) -> Run:
     )
 
 
-def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, Lsn]:
-    """Create a slot and a publication with the case's name, write its backlog; return its number of changes and its end."""
+def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> Backlog:
+    """Create a slot and a publication with the case's name, write its backlog."""
     case = CASES[name]
     transactions = case.transactions(mixed_changes)
     changes = transactions * case.per_transaction or mixed_changes
@@ -187,18 +213,32 @@ def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> tuple[int, 
         conn.execute(SQL("CREATE PUBLICATION {name} FOR TABLE {name}").format(name=Identifier(name)))
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
         conn.execute(SQL("CALL {}({})").format(Identifier(f"load_{name}"), Literal(transactions)))
-        row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        size = conn.execute(
+            "SELECT sum(length(data)) FROM pg_logical_slot_peek_binary_changes"
+            "(%s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)",
+            [name, name],
+        ).fetchone()
         conn.execute("CHECKPOINT")
-    if row is None:
+    if end is None or size is None:
         raise RuntimeError("the server returned no position")
-    return changes, Lsn.parse(row[0])
+    return Backlog(changes, float(size[0]) / 1e6, Lsn.parse(end[0]))
 
 
-def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
-    """Read the backlog of a case with `pg_recvlogical`, from a copy of its slot."""
+def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn, program: Path | None = None) -> Run:
+    """Read the backlog of a case with `pg_recvlogical`, the server's own or this program, from a copy of its slot."""
     _copy_slot(server, name, slot)
     options = ["proto_version=1", f"publication_names={name}"]
-    command = [str(server.program("pg_recvlogical")), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null"]
+    command = [
+        str(program or server.program("pg_recvlogical")),
+        "-d",
+        server.dsn(),
+        "-S",
+        slot,
+        "--start",
+        "-f",
+        "/dev/null",
+    ]
     command += ["--endpos", str(end), "--no-loop", *(part for option in options for part in ("-o", option))]
     started = time.monotonic()
     run, _ = _measured(server, slot, command)
@@ -221,6 +261,7 @@ def _child(given: dict[str, Any]) -> None:
     config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={name: source})
     create_chain(config, source, Lsn.parse(given["start"]))
     warm_up()
+    row_sums.warm_up()
     started = time.monotonic()
     report = drain(config, name, Until.lsn(Lsn.parse(given["end"])))
     print(json.dumps({"wall_s": time.monotonic() - started, "rows": report.rows, "segments": report.segments}))
@@ -240,7 +281,7 @@ def create_chain(config: Config, source: SourceConfig, start: Lsn) -> None:
         server.version,
     )
     Chain.create(
-        SourceLake.open(config.lake, source.name),
+        SourceLake.open(config.location, source.name),
         Incarnation(1),
         NewHead(start, head, secrets.token_hex(16)),
     )

@@ -23,14 +23,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import psycopg
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from bench.freshness import freshness
 from bench.resnapshot import wal_end
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
@@ -40,12 +40,9 @@ from lakeproof.config.model import CompactionConfig, Config, SourceConfig, Spark
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.lake.spark.session import build_session
-from lakeproof.landing.chain import Chain
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import time_of
 
 NAME = "lake"
 _TABLES = 5
@@ -126,12 +123,12 @@ def _visible(config: Config, server: EmbeddedPostgres, spark: SparkSession, per_
         stop.request()
         for thread in threads:
             thread.join()
-    latencies = _latencies(config, started, end)
-    cuts = statistics.quantiles(latencies, n=100)
+    _, latencies = freshness(SourceLake.open(config.location, NAME), started, end)
+    p50, p99 = np.percentile(latencies, [50, 99])
     print(
         f"{len(latencies):,} changes at {per_second:,}/s over {_TABLES} tables, the writer at most {late_s:.2f} s behind"
     )
-    print(f"commit to a cut that shows it: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, most {max(latencies):.2f} s")
+    print(f"commit to a cut that shows it: p50 {p50:.2f} s, p99 {p99:.2f} s, most {latencies.max():.2f} s")
     print(f"{len(cycles)} cycles, each {statistics.median(cycles):.2f} s (median)")
 
 
@@ -155,27 +152,6 @@ def _write(server: EmbeddedPostgres, per_second: int, seconds: int, each: int = 
                 )
                 next_id[table] += each
     return late_s
-
-
-def _latencies(config: Config, since: float, until: float) -> list[float]:
-    """Return, for each change committed in that time, the seconds to the first cut at or past it."""
-    lake = SourceLake.open(config.lake, NAME)
-    chain = Chain.open_newest(lake)
-    if chain is None:
-        raise SystemExit("there is no landing; the drain has written nothing")
-    numbers = range(1, newest_number(lake.store, lake.paths.cuts) + 1)
-    cuts = [read_cut(lake, CycleNumber(number)) for number in numbers]
-    shown = [(int(cut.position), time_of(cut.created_at).timestamp()) for cut in cuts]
-    latencies: list[float] = []
-    for manifest in chain.manifests():
-        for file in manifest.files:
-            url = lake.store.url(f"{lake.paths.landing(chain.incarnation)}/{file.path}")
-            rows = pq.read_table(url, columns=["_lp_lsn", "_lp_commit_time"])
-            times = pc.divide(pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").cast("float64"), 1e6)
-            for lsn, commit in zip(rows.column(0).to_pylist(), times.to_pylist(), strict=True):
-                if since <= commit <= until:
-                    latencies.append(next(shown_at for position, shown_at in shown if position >= lsn) - commit)
-    return latencies
 
 
 def _catch_up(config: Config, server: EmbeddedPostgres, spark: SparkSession, changes: int) -> None:

@@ -100,7 +100,7 @@ def _write(dsn: str, per_second: int, seconds: int, per_transaction: int) -> flo
 
 def _latencies(config: Config, durable_at: dict[int, float], since: float) -> list[float]:
     """Return the seconds of each change committed after `since`."""
-    lake = SourceLake.open(config.lake, NAME)
+    lake = SourceLake.open(config.location, NAME)
     chain = Chain.open_newest(lake)
     if chain is None:
         raise RuntimeError("the landing has no chain")

@@ -119,8 +119,8 @@ class Lake:
         self, version: SchemaVersion, lsn: int, rng: np.random.Generator, first: int
     ) -> tuple[pa.RecordBatch, ChangeCounts]:
         changes = self.options.changes
-        # An update of a deleted key has the effect of an insert; an update that omits a value needs its row.
-        keys = rng.choice(self.options.rows, changes, replace=False)
+        # Each round has keys of its own: a table is held if it lacks a row that its source updates.
+        keys = np.random.default_rng(int(version.oid)).permutation(self.options.rows)[changes * self.number :][:changes]
         alive = rng.random(changes) >= DELETES if not self.options.toast else np.ones(changes, bool)
         left_out = alive & self.options.toast
         texts = [pa.array([f"new {i} {k}" if a else None for k, a in zip(keys, alive, strict=True)]) for i in range(5)]

@@ -63,7 +63,7 @@ def _run(server: EmbeddedPostgres, lake: Path, rows: int, rounds: int) -> None:
         bootstrap(config, "bench", None, silent, Stop())
         drain(config, "bench", Until.lsn(wal_end(server)))
         compact(config, "bench", spark, silent, Stop())
-        rows_lake = SourceLake.open(config.lake, "bench")
+        rows_lake = SourceLake.open(config.location, "bench")
         cut = newest_cut(rows_lake)
         if cut is None:
             raise SystemExit("there is no cut; the compaction has written nothing")

@@ -94,7 +94,7 @@ def _copy(
 
 def _written(config: Config, spark: SparkSession) -> dict[str, int]:
     """Return the rows that all commits of history and current have written, according to Delta's metrics."""
-    lake = SourceLake.open(config.lake, "bench")
+    lake = SourceLake.open(config.location, "bench")
     written = {}
     for name, key in (("history", lake.paths.history(ROWS)), ("current", lake.paths.current(ROWS))):
         commits = DeltaTable.forPath(spark, lake.url(key)).history().select("operationMetrics").collect()

@@ -16,6 +16,8 @@ _BENCHMARKS = (
     ("bench.resnapshot",),
     ("bench.cycle", "--rows", "100000", "10000000"),
     ("bench.schema_change", "--rows", "100000"),
+    ("bench.entry",),
+    ("bench.load", "--bare"),
 )
 
 

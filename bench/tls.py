@@ -1,10 +1,10 @@
 """Times drain, copy and a bare COPY over TLS, against the same without encryption, in one run.
 
-The drained backlog is the mixed case of `bench.drain`, the copied table that of `bench.bootstrap`; neither is defined here.
-The embedded PostgreSQL 18 has no TLS, so the server is 17, on the loopback address, with a self-signed certificate; its
-pg_recvlogical has no TLS.
+The drained backlogs are cases of `bench.drain`, the copied table is that of `bench.bootstrap`; neither is defined here. The
+embedded PostgreSQL 18 has no TLS, so the server is 17, on the loopback address, with a self-signed certificate; its
+pg_recvlogical has no TLS, so `--recvlogical` names another.
 
-    python -m bench.tls [--changes N] [--rows N] [--rounds N]
+    python -m bench.tls [--case mixed ...] [--changes N] [--rows N] [--rounds N] [--recvlogical PROGRAM]
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import psycopg
-from psycopg.sql import SQL
 
 from bench import bootstrap, drain
 from demo.server import EmbeddedPostgres, unprivileged_user
@@ -47,6 +44,8 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--case", nargs="*", choices=list(drain.CASES), default=["mixed"])
+    parser.add_argument("--recvlogical", type=Path, help="a pg_recvlogical with TLS; without it, none is compared")
     options = parser.parse_args()
     server = _Server(conf=_CONF, install=fetch(17))
     server.start()
@@ -54,19 +53,28 @@ def main() -> None:
     _certify(server.data)
     server.conf = {**_CONF, **_SSL}
     with server:
-        _, end = drain.load(server, "mixed", options.changes)
-        with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            admin.execute(bootstrap.TABLE)
-            admin.execute(SQL(bootstrap.FILL).format(options.rows))
-            admin.execute("VACUUM (ANALYZE, FREEZE) rows")
-            admin.execute("CREATE PUBLICATION bench FOR TABLE rows")
-            admin.execute("CHECKPOINT")
-        print(f"{'reader':18}{'clear s':>9}{'TLS s':>9}{'ratio':>7}{'CPU ratio':>11}")
-        _compare(
-            server, "lakeproof drain", lambda slot: _seconds(drain.ours(server, "mixed", slot, end)), options.rounds
+        print(f"{'reader':24}{'clear s':>9}{'TLS s':>9}{'ratio':>7}{'CPU ratio':>11}")
+        for case in options.case:
+            _compare_drains(server, case, options)
+        if not options.rows:
+            return
+        bootstrap.fill(server, options.rows)
+        copies = {f"copy, {kind}": partial(_copied, server, kind, options.rows) for kind in ("bare COPY", "lakeproof")}
+        _compare(server, copies, options.rounds)
+
+
+def _compare_drains(server: _Server, case: str, options: argparse.Namespace) -> None:
+    """Compare a backlog's readers in the clear and under TLS."""
+    server.sslmode = "disable"
+    end = drain.load(server, case, options.changes).end
+    readers: dict[str, Callable[[str], tuple[float, float]]] = {
+        f"{case}, lakeproof": lambda slot: _seconds(drain.ours(server, case, f"{case}_ours_{slot}", end))
+    }
+    if options.recvlogical:
+        readers[f"{case}, pg_recvlogical"] = lambda slot: _seconds(
+            drain.recvlogical(server, case, f"{case}_theirs_{slot}", end, options.recvlogical)
         )
-        for kind in ("bare COPY", "lakeproof"):
-            _compare(server, f"{kind}, copy", partial(_copied, server, kind, options.rows), options.rounds)
+    _compare(server, readers, options.rounds)
 
 
 def _seconds(run: drain.Run) -> tuple[float, float]:
@@ -79,16 +87,19 @@ def _copied(server: EmbeddedPostgres, kind: str, rows: int, _slot: str) -> tuple
     return run.wall_s, run.client_cpu_s
 
 
-def _compare(server: _Server, name: str, read: Callable[[str], tuple[float, float]], rounds: int) -> None:
-    runs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in _MODES}
+def _compare(server: _Server, readers: Mapping[str, Callable[[str], tuple[float, float]]], rounds: int) -> None:
+    """Let the readers take turns in both modes; print one line for each."""
+    runs: dict[tuple[str, str], list[tuple[float, float]]] = {(name, mode): [] for name in readers for mode in _MODES}
     for number in range(rounds):
         for mode, sslmode in _MODES.items():
             server.sslmode = sslmode
-            runs[mode].append(read(f"{name.split(maxsplit=1)[0]}_{mode}_{number}".lower()))
-    pairs = list(zip(runs["clear"], runs["TLS"], strict=True))
-    wall, cpu = (statistics.median(tls[i] / clear[i] for clear, tls in pairs) for i in (0, 1))
-    seconds = (statistics.median(run[0] for run in runs[mode]) for mode in _MODES)
-    print(f"{name:18}" + "".join(f"{s:9.2f}" for s in seconds) + f"{wall:7.2f}{cpu:11.2f}", flush=True)
+            for name, read in readers.items():
+                runs[name, mode].append(read(f"{mode}_{number}".lower()))
+    for name in readers:
+        pairs = list(zip(runs[name, "clear"], runs[name, "TLS"], strict=True))
+        wall, cpu = (statistics.median(tls[i] / clear[i] for clear, tls in pairs) for i in (0, 1))
+        seconds = (statistics.median(run[0] for run in runs[name, mode]) for mode in _MODES)
+        print(f"{name:24}" + "".join(f"{s:9.2f}" for s in seconds) + f"{wall:7.2f}{cpu:11.2f}", flush=True)
 
 
 def _certify(data: Path) -> None:

@@ -40,7 +40,7 @@ def main() -> int:
     arguments = parser.parse_args()
     config = load(arguments.config)
     job = build(config).resolve_job_def(drain_job_name(arguments.source))
-    lake = SourceLake.open(config.lake, arguments.source)
+    lake = SourceLake.open(config.location, arguments.source)
     deadline = time.monotonic() + _WAIT_S
     while newest_incarnation(lake) is None:
         if time.monotonic() > deadline:

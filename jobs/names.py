@@ -24,7 +24,7 @@ def drain_job_name(source: str) -> str:
 
 
 def compaction_job_name(source: str) -> str:
-    """Return `<source>_compaction`."""
+    """Return `<source>_compaction`; the sources of a group have one, by the group's name."""
     return f"{source}_compaction"
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a source: bootstrap, drain, compaction, maintenance, verification, slot.
+"""The jobs of a source: bootstrap, drain, compaction (or that of its group), maintenance, verification, slot.
 
 Each job runs in one process: a process per step would start a JVM per step, and the drain needs none. Asset implementations
 do not belong here.
@@ -6,11 +6,15 @@ do not belong here.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
+from assets.current import CompactionUnit
 from assets.support.keys import Layer, maintenance_key, slot_key, table_key
 from jobs.names import (
     SLOT_TAG,
@@ -29,11 +33,10 @@ Job = UnresolvedAssetJobDefinition
 
 
 def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
-    """Return the jobs of one source with at least one table."""
+    """Return the jobs of one source with at least one table, but not the one that compacts."""
     return [
         _bootstrap(source),
         _drain(source),
-        _compaction(source),
         _maintenance(source),
         _verification(config, source),
         _slot(source),
@@ -64,13 +67,17 @@ def _drain(source: SourceConfig) -> Job:
     )
 
 
-def _compaction(source: SourceConfig) -> Job:
+def compaction_job(unit: CompactionUnit) -> Job:
+    """Return the job that compacts a source, or all sources of a group."""
+    ends = "one position, then puts a cut of the group" if unit.is_group else "the end of the landing"
+    tags = {SOURCE_TAG: unit.name} if unit.is_group else _tags(unit.sources[0])
+    selections = [_tables(source, Layer.HISTORY, Layer.CURRENT) for source in unit.sources]
     return dg.define_asset_job(
-        compaction_job_name(source.name),
-        selection=_tables(source, Layer.HISTORY, Layer.CURRENT),
+        compaction_job_name(unit.name),
+        selection=reduce(or_, selections),
         executor_def=dg.in_process_executor,
-        tags=_tags(source),
-        description=f"Brings history and current of every table of {source.name} up to the end of the landing.",
+        tags=tags,
+        description=f"Brings history and current of every table of {unit.name} up to {ends}.",
     )
 
 

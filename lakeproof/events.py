@@ -26,6 +26,11 @@ class Event:
 Report: TypeAlias = Callable[[Event], None]
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun for a message: `1 file`, `2,500 files`; `plural` if that is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def silent(_event: Event) -> None:
     """A `Report` that shows nothing."""
 

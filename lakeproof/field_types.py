@@ -61,6 +61,8 @@ _FROM_0 = Field(ge=0, lt=1 << 63)
 _PATH = r"^[A-Za-z0-9_%-][A-Za-z0-9._%-]*(/[A-Za-z0-9_%-][A-Za-z0-9._%-]*)*$"
 
 Count = Annotated[int, _FROM_0]
+# An `_lp_ord`: a snapshot's rows are below 0.
+Ordinal = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 OidField = Annotated[Oid, _FROM_0]
 XidField = Annotated[Xid, _FROM_0]
 IncarnationField = Annotated[Incarnation, _FROM_0]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeproof.events import Event, Report
+from lakeproof.events import Event, Report, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Progress:
         fraction = share.begin + (share.end - share.begin) * (done / total if total else 1.0)
         seconds = self._clock() - self._began
         left = seconds * (1 - fraction) / fraction if fraction else None
-        message = f"{self._work.name}: {done:,} of {total:,} tables, {rows:,} rows"
+        message = f"{self._work.name}: {done:,} of {counted(total, 'table')}, {counted(rows, 'row')}"
         message += "" if left is None else f", about {left:,.0f} s left"
         fields = {
             "tables": total,

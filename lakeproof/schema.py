@@ -80,9 +80,8 @@ class Column:
 class SchemaVersion:
     """One schema of one table, in force from a place in the stream until the next.
 
-    `columns` are in the order of the Relation message; landing files name them `c0`, `c1`, … in that order. `key` lists the
-    names of the columns that identify rows: the identity index's, or the configured ones under identity FULL; empty for a
-    bag.
+    `columns` are in the order of the Relation message. `key` lists the names of the columns that identify rows: the identity
+    index's, or the configured ones under identity FULL; empty for a bag.
     """
 
     table: TableName
@@ -159,8 +158,11 @@ def lake_names(columns: Iterable[Column]) -> dict[str, str]:
     for column in columns:
         name = column.name
         folded = name.casefold()
-        if folded in seen | _TAKEN or folded.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX, _TAKEN_PREFIX)):
+        if folded in seen or folded in _TAKEN or folded.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX, _TAKEN_PREFIX)):
             name = f"#{column.attnum}#{name}"
+        while name.casefold() in seen:
+            # A column that is called that comes before.
+            name = f"#{name}"
         seen.add(name.casefold())
         names[column.name] = name
     return names

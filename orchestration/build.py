@@ -15,12 +15,12 @@ from assets.bootstrap import snapshot_asset
 from assets.changes import changes_asset
 from assets.checks.expectations import expectations_asset
 from assets.checks.proof import proof_asset
-from assets.current import compaction_asset
+from assets.current import compaction_asset, compaction_units
 from assets.maintenance import maintenance_asset
 from assets.postgres import postgres_specs
 from assets.slots import slot_asset
 from assets.views import view_asset
-from jobs.source import source_jobs
+from jobs.source import compaction_job, source_jobs
 from jobs.views import views_refresh_job
 from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.load import load
@@ -61,15 +61,21 @@ def build(file: Config) -> dg.Definitions:
             _log.warning("sources.%s lists no tables, so Dagster shows nothing of it", source.name)
         elif not source.tables:
             _log.warning("sources.%s: %s", source.name, _UNKNOWN)
+    units = compaction_units(config)
     views_job = views_refresh_job(config)
     path = str(config.path)
     return dg.Definitions(
         assets=[
             *postgres_specs(config),
             *(asset for source in sources for asset in _assets(config, source)),
+            *(compaction_asset(config, unit) for unit in units),
             *(view_asset(config, view) for view in config.views.values()),
         ],
-        jobs=[*(job for source in sources for job in source_jobs(config, source)), *([views_job] if views_job else [])],
+        jobs=[
+            *(job for source in sources for job in source_jobs(config, source)),
+            *(compaction_job(unit) for unit in units),
+            *([views_job] if views_job else []),
+        ],
         sensors=[
             *(slot_drain_sensor(source) for source in sources),
             *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
@@ -94,7 +100,6 @@ def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
     return [
         snapshot_asset(config, source),
         changes_asset(config, source),
-        compaction_asset(config, source),
         proof_asset(config, source),
         *([expectations] if expectations else []),
         maintenance_asset(config, source),

@@ -12,7 +12,7 @@ import dagster as dg
 
 from assets.checks.expectations import expectation_keys
 from assets.checks.proof import due_proofs
-from assets.current import CompactionRun
+from assets.current import CompactionRun, CompactionUnit, compaction_units
 from jobs.names import (
     VIEWS_REFRESH,
     bootstrap_job_name,
@@ -44,7 +44,7 @@ BuildRequest = Callable[[Settings], dg.RunRequest]
 def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
-    all_schedules = [_compaction(source) for source in sources]
+    all_schedules = [_compaction(unit) for unit in compaction_units(config)]
     all_schedules += [_maintenance(source) for source in sources]
     all_schedules += [_slot(source) for source in sources]
     if config.proof_interval != "off":
@@ -67,29 +67,32 @@ def cron_every(interval_s: float) -> str:
     return f"0 */{hours} * * *" if hours < 24 else "0 0 * * *"
 
 
-def _compaction(source: SourceConfig) -> dg.ScheduleDefinition:
-    name = source.name
-    job, proof, maintenance = compaction_job_name(name), verification_job_name(name), maintenance_job_name(name)
+def _compaction(unit: CompactionUnit) -> dg.ScheduleDefinition:
+    job, names = compaction_job_name(unit.name), [source.name for source in unit.sources]
+    writers = [job, *map(verification_job_name, names), *map(maintenance_job_name, names)]
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        state = settings.lake_status(source.name).sources[source.name]
+        states = [settings.lake_status(name).sources[name] for name in names]
         # Proof and maintenance hold the same lease, so a compaction beside them could only fail.
-        for writer in (job, proof, maintenance):
+        for writer in writers:
             busy = _in_progress(context, settings, writer)
             if busy is not None:
                 return f"{writer}: {busy}"
         # Compaction does not wait for these, but their dead runs would fill Dagster's queue.
-        for other in (bootstrap_job_name(name), slot_job_name(name)):
+        for other in (*map(bootstrap_job_name, names), *map(slot_job_name, names)):
             _in_progress(context, settings, other)
-        return compaction_is_pointless(state, has_work=bool(state.landing) and settings.has_work(source.name))
+        landed = all(state.landing for state in states)
+        has_work = landed and (settings.group_has_work(unit.name) if unit.is_group else settings.has_work(unit.name))
+        return next((why for state in states if (why := compaction_is_pointless(state, has_work=has_work))), None)
 
     def request(settings: Settings) -> dg.RunRequest:
         del settings
-        config = dg.RunConfig(ops={f"compact_{source.name}": CompactionRun(report="changed")})
+        config = dg.RunConfig(ops={f"compact_{unit.name}": CompactionRun(report="changed")})
         return dg.RunRequest(run_config=config)
 
-    description = f"Compacts {source.name} if something has landed, unless another writer of its lake is running."
-    return _schedule(job, cron_every(source.compaction.interval_s), description, skip_reason, request)
+    description = f"Compacts {unit.name} if something has landed, unless another writer of its lake is running."
+    interval_s = min(source.compaction.interval_s for source in unit.sources)
+    return _schedule(job, cron_every(interval_s), description, skip_reason, request)
 
 
 def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from assets.bootstrap import SnapshotRun
+from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
@@ -150,7 +150,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
             job_name=job,
             asset_selection=[table_key(Layer.SNAPSHOT, source.name, table) for table in decision.tables],
             run_config=dg.RunConfig(
-                ops={f"snapshot_{source.name}": SnapshotRun(reason=f"automatic: {decision.reason}", again=True)}
+                ops={f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", again=True)}
             ),
         )
         return dg.SensorResult(run_requests=[request])

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 
+from lakeproof.config.location import LakeLocation
+from lakeproof.errors import LakeproofError
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Lock
@@ -24,7 +26,7 @@ _ATTEMPT_S = 5.0
 _held: dict[str, Lock] = {}
 
 
-def hold_run_lock(lake: str, job: str) -> None:
+def hold_run_lock(lake: LakeLocation | str, job: str) -> None:
     """Hold the lock of `job`'s runs until this process ends; raise OSError if the lake can't be written to."""
     store, key = open_store(lake), LakePaths.run_lock(job)
     place = store.url(key)
@@ -37,10 +39,10 @@ def hold_run_lock(lake: str, job: str) -> None:
     _held[place] = lock
 
 
-def has_live_process(lake: str, job: str) -> bool | None:
+def has_live_process(lake: LakeLocation | str, job: str) -> bool | None:
     """True if a run of `job` has a process; None if that is unknown, as before its first run."""
     store, key = open_store(lake), LakePaths.run_lock(job)
     try:
         return store.is_locked(key) if store.exists(key) else None
-    except OSError:
+    except (OSError, LakeproofError):
         return None

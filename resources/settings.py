@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from lakeproof.commands.due_copies import Recopy, recopy
-from lakeproof.commands.pending_work import compaction_has_work
+from lakeproof.commands.pending_work import compaction_has_work, group_has_work
 from lakeproof.commands.status import StatusReport, slot_gap, status
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
@@ -79,7 +79,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
         if context.run is None:
             return
         try:
-            hold_run_lock(self.config().lake, context.run.job_name)
+            hold_run_lock(self.config().location, context.run.job_name)
         except (LakeproofError, OSError) as error:
             # The run itself will report a wrong configuration, or a lake that can't be written to, more clearly.
             _LOG.warning("run %s may be taken for dead: %s", context.run.run_id, error)
@@ -96,7 +96,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
         config = self.config()
         settings = config.sources[source]
         with use_timeout(Timeout(TIMEOUT_S)), connect(settings.dsn, "lakeproof dagster") as connection:
-            chain = Chain.open_newest(SourceLake.open(config.lake, source))
+            chain = Chain.open_newest(SourceLake.open(config.location, source))
             server, state = identify(connection), read_slot(connection, settings.slot)
         gap = None if chain is None else slot_gap(settings, state, chain)
         health = None if state is None else slot_health(state, server.current_lsn, chain, settings.health)
@@ -108,12 +108,12 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def newest_cut(self, source: str) -> Cut | None:
         """Return the newest cut of a source, None if there is none."""
-        lake = self.config().lake
+        lake = self.config().location
         return newest_cut(SourceLake.open(lake, source))
 
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""
-        return has_live_process(self.config().lake, job)
+        return has_live_process(self.config().location, job)
 
     def due_copies(self, source: str) -> Recopy:
         """Return the tables that may be copied automatically; connects to no server."""
@@ -121,7 +121,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def last_proofs(self, source: str) -> LastProofs:
         """Return the lake's record of the last proofs; connects to no server."""
-        lake = self.config().lake
+        lake = self.config().location
         source_lake = SourceLake.open(lake, source)
         return LastProofs(read_proved(source_lake), read_views(source_lake))
 
@@ -139,3 +139,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
     def has_work(self, source: str) -> bool:
         """Return True if a compaction would write something, or finish an interrupted cycle."""
         return compaction_has_work(self.config(), source)
+
+    def group_has_work(self, group: str) -> bool:
+        """Return True if a compaction of a group would; raises LakeproofError if one of its sources has to wait."""
+        return group_has_work(self.config(), group)

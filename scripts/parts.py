@@ -1,8 +1,8 @@
 """Runs the parts of `make check`, `make test` and `make test-all`, and prints how long each took.
 
 The settings of the tools do not belong here (pyproject.toml). A part that fails does not stop the next part; the time limit
-does. Tests with servers and Spark spend nearly half of their time waiting, so two such parts run at once, and the output of
-each is shown when it has ended.
+does. Tests with servers spend most of their time waiting, so they run beside those with Spark, and the output of each of the
+two parts is shown when it has ended.
 If a few tests of `make test` fail while another part runs beside them, they run once more, alone and with the same seed
 (`_again`): tests that then pass are named at the end, to be fixed. `make test-all` has no such second run.
 A run of all parts of `make test-all` writes its result into docs/testing.md.
@@ -38,7 +38,7 @@ _PYTEST = ("-m", "pytest", "-q", "--durations=25")
 _RULES = ("tests/test_tidy.py", "tests/test_tidy_files.py", "tests/test_prose.py")
 _PAGE = ROOT / "docs" / "testing.md"
 _SECTION = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
-# More JVMs at once would need more than 8 GB.
+# The part with Spark has two JVMs; more at once would need more than 8 GB.
 _AT_ONCE = 2
 # A folder in memory for the files of `make test`: the engine waits for the disk after each file that it writes, 8 ms for a
 # file and its folder on a usual disk, and the tests' lakes are gone at the end. `make test-all` is on the disk.
@@ -87,9 +87,18 @@ CHECK = (
         beside=True,
     ),
 )
-# The longest first, so that none runs alone at the end.
-_FOLDERS = ("edges", "scenarios", "properties", "shell")
-TESTS = tuple(Part(name, (*_PYTEST, f"tests/{name}"), beside=True) for name in _FOLDERS)
+_FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell", "edges"))
+TESTS = (
+    # A JVM gets faster with each test, so there is one per core and no more. Each takes the next file when it has ended one:
+    # both end at about the same time. Files with many short tests are last.
+    Part(
+        "with Spark",
+        (*_PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "spark", *_FOLDERS),
+        beside=True,
+    ),
+    # These mostly wait: for a server, a network that is down, a process that is to be killed.
+    Part("without Spark", (*_PYTEST, "-m", "not spark", *_FOLDERS), beside=True),
+)
 # Every random suite in full on the newest server, then all tests with a server on each older version.
 WHOLE = tuple(
     replace(part, arguments=(*part.arguments, "--full")) if _PYTEST[1] in part.arguments else part

@@ -1,4 +1,4 @@
-"""Writes a CycloneDX bill of materials: the locked Python packages that this interpreter installs, and Delta's jars.
+"""Writes a CycloneDX bill of materials: the locked Python packages that this interpreter installs, and the jars.
 
 The versions do not belong here: `requirements.lock` and `lakeproof/lake/spark/jars.py` have them.
 
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lakeproof import __version__  # noqa: E402  the checkout's own, after it is on the path
-from lakeproof.lake.spark.jars import JARS  # noqa: E402  the same
+from lakeproof.lake.spark.jars import DELTA  # noqa: E402  the same
+from lakeproof.lake.spark.s3_jars import S3  # noqa: E402  the same
 
 LOCK = ROOT / "requirements.lock"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -71,7 +72,7 @@ def _packages() -> Iterator[Component]:
 
 
 def _jars() -> Iterator[Component]:
-    for coordinate, sha256 in JARS.items():
+    for coordinate, sha256 in {**DELTA.checksums, **S3.checksums}.items():
         group, artifact, version = coordinate.split(":")
         yield Component(
             name=artifact,

@@ -1,4 +1,4 @@
-"""Creates .venv from the lock file and fetches Delta's jars; returns at once if nothing has changed since the last time.
+"""Creates .venv from the lock file and fetches the jars; returns at once if nothing has changed since the last time.
 
 Standard library only: this runs before anything is installed. Checking the machine does not belong here (`preflight.py`).
 """
@@ -23,7 +23,7 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from lakeproof.lake.spark.jars import jars; jars()"
+_FETCH_JARS = "from lakeproof.lake.spark.log_store import jars_with_s3; jars_with_s3()"
 
 
 class SetupError(Exception):
@@ -31,9 +31,11 @@ class SetupError(Exception):
 
 
 _COMPILE = """
+from lakeproof.landing import row_sums
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.postgres import connection_framing, copy_text
 warm_up()
+row_sums.warm_up()
 copy_text.warm_up()
 connection_framing.warm_up()
 """
@@ -93,8 +95,8 @@ def create_environment() -> None:
 
 
 def fetch_jars() -> None:
-    """Fetch Delta's jars into .cache/jars, checksums compared."""
-    with step("Delta's jars (3 files, 12 MB), checksums compared"):
+    """Fetch the jars for Delta and S3 into .cache/jars, checksums compared."""
+    with step("jars for Delta and S3 (40 files, 25 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
         run([str(PYTHON), "-c", _FETCH_JARS], reason)
 

@@ -48,9 +48,14 @@ def current_lsn(dsn: str) -> str:
         return str(row[0])
 
 
-def lake_rows(path: Path, version: int, columns: list[str], attnums: list[int]) -> Rows:
-    """Every row of a current table at a Delta version, read by delta-rs, as PostgreSQL would print it."""
-    table = deltalake.DeltaTable(str(path), version=version)
+def lake_rows(
+    path: Path | str, version: int, columns: list[str], attnums: list[int], options: dict[str, str] | None = None
+) -> Rows:
+    """Every row of a current table at a Delta version, read by delta-rs, as PostgreSQL would print it.
+
+    `options` are delta-rs's own for an object store.
+    """
+    table = deltalake.DeltaTable(str(path), version=version, storage_options=options)
     batches = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     data = pa.table(batches)
     texts = data.column("_lp_text").to_pylist()

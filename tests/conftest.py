@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.fix_postgres", "tests.fix_proxy", "tests.fix_drain", "tests.fix_lake"]
+pytest_plugins = [
+    "tests.fix_postgres",
+    "tests.fix_proxy",
+    "tests.fix_drain",
+    "tests.fix_object_store",
+    "tests.fix_lake",
+]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.
 os.environ.setdefault("LAKEPROOF_JARS", str(Path(__file__).resolve().parent.parent / ".cache" / "jars"))

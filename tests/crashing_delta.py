@@ -80,7 +80,7 @@ class StandIn:
             raise Crash(name)
 
     def write_table(self, _session: None, context: CycleContext, task: TableTask) -> TableResult:
-        """History, then current, as `table_cycle` does."""
+        """History, then current, as a cycle writes them."""
         before, end = task.before, context.intent.end_lsn
         self.step("before history")
         if task.entry is None:
@@ -122,7 +122,7 @@ def _snapshot(context: CycleContext, task: TableTask) -> State:
     assert task.entry.key is not None
     folder = context.lease.lake.url(task.entry.key)
     return {
-        row["c0"]: row["c1"]
+        row["id"]: row["v"]
         for chunk in task.entry.table.chunks
         for row in pq.read_table(f"{folder}/{chunk.path}").to_pylist()
     }
@@ -130,9 +130,9 @@ def _snapshot(context: CycleContext, task: TableTask) -> State:
 
 def _events(pieces: list[Slice], start: Lsn, end: Lsn) -> Iterator[tuple[Any, ...]]:
     for piece in sorted(pieces, key=lambda p: p.number):
-        for row in sorted(pq.read_table(piece.url).to_pylist(), key=lambda r: int(r["_lp_row"])):
+        for row in sorted(pq.read_table(piece.url).to_pylist(), key=lambda r: int(r["_lp_ord"])):
             if int(start) < row["_lp_lsn"] <= int(end):
-                yield row["_lp_lsn"], row["_lp_row"], row["_lp_op"], row["c0"], row["c1"]
+                yield row["_lp_lsn"], row["_lp_ord"], row["_lp_op"], row["id"], row["v"]
 
 
 def _fold(state: State, events: list[tuple[Any, ...]]) -> State:

@@ -14,13 +14,18 @@ import pyarrow.parquet as pq
 
 def data_files(table: Path) -> list[Path]:
     """The data files of a Delta table, oldest first."""
-    return sorted(table.rglob("part-*.parquet"), key=lambda place: place.stat().st_mtime)
+    files = (place for place in table.rglob("*.parquet") if "_delta_log" not in place.parts)
+    return sorted(files, key=lambda place: place.stat().st_mtime)
 
 
 def alter(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Write other rows into a data file, of the same length; its checksum goes, as with a copy by other tools."""
+    """Put other rows in a data file's place, of the same length; its checksum goes, as with a copy by other tools.
+
+    Another table that has linked the same file keeps it as it was.
+    """
     length = file.stat().st_size
     rows = change(pq.read_table(file)).replace_schema_metadata(None)
+    file.unlink()
     missing = length - _write(rows, file, 0)
     for pad in range(missing - 8, missing + 1):
         if pad >= 0 and _write(rows, file, pad) == length:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeproof.commands.drain import drain
+from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Stop
@@ -23,7 +24,10 @@ from tests.fix_drain import SOURCE, make_config
 def main() -> int:
     """Run one drain; the exit status is that of its error."""
     given: dict[str, Any] = json.load(sys.stdin)
-    config = make_config(given["dsn"], Path(given["lake"]), given["slot"], **given["drain"])
+    lake: Path | LakeLocation = Path(given["lake"])
+    if "storage" in given:
+        lake = LakeLocation(given["lake"], StorageConfig.model_validate(given["storage"]))
+    config = make_config(given["dsn"], lake, given["slot"], **given["drain"])
     # For a test whose patience is over: where each thread stands.
     faulthandler.register(signal.SIGUSR1)
     stop = Stop()

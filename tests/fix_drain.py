@@ -20,21 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow.parquet as pq
 import pytest
 from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import LiteralString
 
 from lakeproof.commands.drain import drain
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, DrainConfig, SourceConfig
 from lakeproof.drain.counts import DrainReport
 from lakeproof.drain.until import Until
 from lakeproof.landing.catalog_history import first_reading
 from lakeproof.landing.catalog_record import FirstReading
 from lakeproof.landing.chain import Chain, NewHead
+from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.reader import open_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
@@ -50,10 +51,12 @@ REPOSITORY = Path(__file__).parents[1]
 Row = tuple[Any, ...]
 
 
-def make_config(dsn: str, lake: Path, slot: str, **drain: Any) -> Config:
+def make_config(dsn: str, lake: Path | LakeLocation, slot: str, **drain: Any) -> Config:
     """A configuration with one source, called `shop`, whose publication has that name too."""
     source = SourceConfig(name=SOURCE, dsn=SecretStr(dsn), publication=SOURCE, slot=slot, drain=DrainConfig(**drain))
-    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
+    folder = lake if isinstance(lake, Path) else Path.cwd()
+    place = LakeLocation.of(lake)
+    return Config(path=folder / "lakeproof.yaml", lake=place.url, storage=place.storage, sources={SOURCE: source})
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Drained:
 
     database: Database
     lake: Path
+    # An object store in place of the folder.
+    location: LakeLocation | None = None
 
     @property
     def dsn(self) -> str:
@@ -75,7 +80,7 @@ class Drained:
 
     def config(self, **limits: Any) -> Config:
         """The configuration, with other limits if given."""
-        return make_config(self.dsn, self.lake, self.slot, **limits)
+        return make_config(self.dsn, self.location or self.lake, self.slot, **limits)
 
     def drain(self, until: Until | None = None, **limits: Any) -> DrainReport:
         """Drain in this process; up to now, if nothing else is given."""
@@ -128,7 +133,15 @@ class Drained:
 
     def start_process(self, until: str, failpoint: str = "", **limits: Any) -> subprocess.Popen[str]:
         """A drain in its own process, by `tests/drain_process.py`; its result is the last line of its output."""
-        given = {"dsn": self.dsn, "lake": str(self.lake), "slot": self.slot, "drain": limits, "until": until}
+        given: dict[str, Any] = {
+            "dsn": self.dsn,
+            "lake": str(self.lake),
+            "slot": self.slot,
+            "drain": limits,
+            "until": until,
+        }
+        if self.location is not None:
+            given |= {"lake": self.location.url, "storage": self.location.storage.model_dump()}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.drain_process"],
             cwd=REPOSITORY,
@@ -158,7 +171,7 @@ class Drained:
     @property
     def source_lake(self) -> SourceLake:
         """The source's part of the lake."""
-        return SourceLake.open(str(self.lake), SOURCE)
+        return SourceLake.open(self.location or self.lake, SOURCE)
 
 
 @pytest.fixture
@@ -177,16 +190,22 @@ def landed_rows(chain: Chain) -> list[tuple[SchemaVersion, dict[str, Any]]]:
         versions |= {entry.version.id: entry.version for entry in manifest.schemas}
         rows: list[tuple[SchemaVersion, dict[str, Any]]] = []
         for file in manifest.files:
-            table = pq.read_table(file_url(chain, file))
+            with open_file(chain, file) as opened:
+                table = opened.read()
             assert table.num_rows == file.rows
             rows += [(versions[file.schema_id], row) for row in table.to_pylist()]
-        rows.sort(key=lambda r: r[1]["_lp_row"])
-        assert [r["_lp_row"] for _, r in rows] == list(range(manifest.rows))
+        rows.sort(key=lambda r: r[1]["_lp_ord"])
+        assert [r["_lp_ord"] - manifest.first_ordinal for _, r in rows] == list(range(manifest.rows))
         places = [(r["_lp_lsn"], r["_lp_seq"]) for _, r in rows]
         assert places == sorted(places)
         assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for lsn, _ in places)
         actual += rows
     return actual
+
+
+def own_values(version: SchemaVersion, row: dict[str, Any]) -> Row:
+    """Return the values of a landed row's own columns, in order."""
+    return tuple(row[name] for name in file_names(version))
 
 
 def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, list[Row]]:
@@ -195,7 +214,7 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
     moved: dict[TableName, Row] = {}
     for version, row in rows:
         table = tables.setdefault(version.table, {})
-        values = tuple(row[f"c{i}"] for i in range(len(version.columns)))
+        values = own_values(version, row)
         key = tuple(v for c, v in zip(version.columns, values, strict=True) if c.name in version.key)
         match row["_lp_op"]:
             case "insert":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,11 +15,14 @@ from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import ProofRequest
 from lakeproof.commands.prove_lake import LakePart
+from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.model import Config, SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
+from lakeproof.lake.spark.s3_settings import s3_settings
 from lakeproof.lake.spark.session import build_session
+from tests.fix_object_store import S3Server, storage
 
 # `make test-all` is without these, as production is.
 _CHEAP_PLANS = {
@@ -54,9 +61,24 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session; stopped when the run ends."""
     conf = {key: value for key, value in SPARK.conf.items() if key not in _CHEAP_PLANS}
     settings = SPARK.model_copy(update={"conf": conf}) if request.config.getoption("--full") else SPARK
-    session = build_session(settings, "lakeproof tests")
+    # The JVM reads them once, when it starts; a test has its own server and bucket (`s3_lake`).
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ACCESS_KEY_ID", "lake")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        session = build_session(settings, "lakeproof tests", s3=StorageConfig())
     yield session
     session.stop()
+
+
+@pytest.fixture
+def s3_lake(spark: SparkSession, s3_server: S3Server, bucket: str) -> LakeLocation:
+    """The place of a new lake on S3, which the session reaches."""
+    location = LakeLocation(f"s3://{bucket}/data/lake", storage(s3_server.endpoint))
+    hadoop = spark._jsc.hadoopConfiguration()
+    for name, value in s3_settings(location.storage).items():
+        if name.startswith("spark.hadoop."):
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+    return location
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +95,19 @@ def into_the_lake(config: Config, spark: SparkSession, source: str = "shop") -> 
     """Drain what is there now, and compact it."""
     drain(config, source, Until.caught_up())
     return compact(config, source, spark, silent, Stop())
+
+
+@contextmanager
+def other_file_system(place: Path) -> Iterator[Path]:
+    """A new folder below `place`, on another file system, in memory; the test is skipped if there is none."""
+    memory = Path("/dev/shm")  # noqa: S108  a folder of its own in it
+    if not memory.is_dir() or memory.stat().st_dev == place.stat().st_dev:
+        pytest.skip("there is no second file system")
+    folder = Path(tempfile.mkdtemp(prefix="lakeproof-", dir=memory))
+    below = place / folder.name
+    below.symlink_to(folder)
+    try:
+        yield below
+    finally:
+        below.unlink()
+        shutil.rmtree(folder)

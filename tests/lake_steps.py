@@ -47,6 +47,11 @@ def check(spark: SparkSession, config: Config, source: SimulatedSource, names: l
         assert actual == state[table], f"{name} at cut {cut.number}, {cut.position}, seed {SEED}"
 
 
+def jobs_run(spark: SparkSession) -> int:
+    """The number of jobs that the driver has run."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
 def run_compact(spark: SparkSession, config: Config, end: Lsn | None = None) -> list[CutReport]:
     """Compact without progress reports."""
     return compact(config, SOURCE, spark, silent, Stop(), end)

@@ -13,11 +13,12 @@ from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepar
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
-from tests.linkable_rows import SPARK_TYPES, landed
+from tests.linkable_rows import SPARK_TYPES, in_one_store, landed
 
 
 def link_request(table: Path, file: Path) -> LinkRequest:
-    """The first commit of a table, of one file."""
+    """The first commit of a table, of one file, in the store of the folder that the table is in."""
+    in_one_store(table, [landed(file)])
     new = NewTable(SPARK_TYPES, TableSpec())
     info = CommitInfo("lakeproof/shop/1/current/app.t", 1, "{}")
     return LinkRequest(str(table), info, [Link(landed(file))], tuple(SPARK_TYPES), NO_VERSION, create=new)

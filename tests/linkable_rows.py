@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.lake.delta.links import LandedFile
+from lakeproof.storage.local import LocalStore
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
 
@@ -119,18 +121,26 @@ def random_rows(rng: random.Random, rows: int, first: int = 0, nulls: float = 0.
 
 
 def land(folder: Path, name: str, rows: pa.Table, group_rows: int = 1 << 20) -> LandedFile:
-    """Write the rows as a landed file is written, in row groups of this size."""
-    file = open_store(str(folder)).create(name)
+    """Write the rows as a landed file is written, in row groups of this size.
+
+    Whoever links it opens the store that has the folder and the table.
+    """
+    file = LocalStore(folder).create(name)
     with open_parquet(file, rows.schema, statistics=bounded(rows.schema)) as writer:
         writer.write_table(rows, row_group_size=group_rows)
     file.finish()
-    return LandedFile(folder / name, rows.num_rows, file.bytes_written, file.sha256)
+    return LandedFile(str(folder / name), rows.num_rows, file.bytes_written, file.sha256)
+
+
+def in_one_store(table: Path, files: Iterable[LandedFile]) -> None:
+    """Open the store that has a table's folder and the files that are to be linked into it."""
+    open_store(os.path.commonpath([table.parent, *(Path(file.url).parent for file in files)]))
 
 
 def landed(place: Path) -> LandedFile:
     """Return the description of a file that somebody else has written."""
     data = place.read_bytes()
-    return LandedFile(place, pq.read_metadata(place).num_rows, len(data), hashlib.sha256(data).hexdigest())
+    return LandedFile(str(place), pq.read_metadata(place).num_rows, len(data), hashlib.sha256(data).hexdigest())
 
 
 def as_numbers(rows: pa.Table) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ It shares no code with the engine's folding; real servers are in `fix_postgres.p
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeproof.catalog.differences import Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
@@ -30,6 +28,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.snapshot.chunk_rows import ChunkRows
 from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 from lakeproof.storage.source_lake import SourceLake
@@ -198,15 +197,18 @@ class SimulatedSource:
             for number, start in enumerate(range(0, len(table.rows), chunk_rows)):
                 rows = table.rows[start : start + chunk_rows]
                 path = f"{table.version.table.key}/{number:06d}.parquet"
-                place = Path(self.lake.url(f"{folder}/{path}"))
-                place.parent.mkdir(parents=True, exist_ok=True)
+                chunk, file = ChunkRows(table.version, number, point), self.lake.store.create(f"{folder}/{path}")
                 values = self._values(table.version, rows)
-                pq.write_table(values, place, compression="zstd")
+                formed = chunk.in_lake_form(values)
+                with chunk.open(file, formed.schema) as writer:
+                    writer.write_batch(formed)
+                file.finish()
                 decoded = DecodedCount()
                 decoded.add(values)
-                sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
-                pages = (number, number + 1)
-                chunks.append(SnapshotFile(path, len(rows), place.stat().st_size, sha256, decoded.so_far, pages, name))
+                size, pages = file.bytes_written, (number, number + 1)
+                chunks.append(
+                    SnapshotFile(path, len(rows), size, file.sha256, chunk.sum.total, decoded.so_far, pages, name)
+                )
             tables[table.version.table] = SnapshotTable(table.version, len(table.rows), tuple(chunks), fingerprint)
         now = datetime.now(timezone.utc).isoformat()
         doc = SnapshotDoc(Incarnation(1), point, now, now, "shop", tables)
@@ -253,11 +255,11 @@ class SimulatedSource:
             table.images[(event.op, canonical(event.cells))] += 1
         self._row += 1
 
-    def _values(self, version: SchemaVersion, rows: Sequence[Row]) -> pa.Table:
+    def _values(self, version: SchemaVersion, rows: Sequence[Row]) -> pa.RecordBatch:
         names = ["_lp_text", *(f"c{i}" for i in range(len(version.columns)))]
         arrays = [pa.array([text_entries(version, r) for r in rows], pa.string())]
         arrays += [column_array(c, [r[i] for r in rows]) for i, c in enumerate(version.columns)]
-        return pa.table(arrays, names=names)
+        return pa.RecordBatch.from_arrays(arrays, names)
 
     def _batch(self, name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableChanges:
         version = self.tables[name].version

@@ -17,11 +17,10 @@ _LOCAL_FILES = {
     "lakeproof/commands/check_machine.py": "it looks at this machine's disk",
     "lakeproof/drain/transactions/spill.py": "transactions in progress wait in temporary files",
     "lakeproof/failpoints.py": "a test holds a process by a file",
-    "lakeproof/lake/delta/": "Delta's own files, by their URLs",
     "lakeproof/lake/records/outlived_jvm.py": "processes, in /proc",
     "lakeproof/lake/spark/": "jars, Java and the driver's settings",
     "lakeproof/landing/inspect.py": "a person names a file of the disk, in a lake or a copy of one",
-    "lakeproof/storage/": "the store in a local folder",
+    "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",
     "resources/lake_spark.py": "the configuration",
     "resources/settings.py": "the configuration",
 }

@@ -165,7 +165,7 @@ def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetChec
 
 
 def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Iterator[dg.AssetSpec]:
-    lake = SourceLake.open(config.lake, source.name)
+    lake = SourceLake.open(config.location, source.name)
     owners = {key: source.table_config(t).owners for key, t in {**targets.tables, **targets.histories}.items()}
     owners |= {key: config.views[view].owners for key, view in targets.views.items()}
     for key in (*targets.tables, *targets.histories, *targets.views):

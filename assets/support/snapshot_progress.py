@@ -20,7 +20,7 @@ from lakeproof.names import TableName
 INTERVAL_S = 30.0
 
 
-class SnapshotProgress:
+class SnapshotObservations:
     """Takes events from the engine's threads, and logs observations of `tables` from the run's own thread."""
 
     def __init__(

@@ -52,7 +52,7 @@ def table_spec(
         skippable=True,
         metadata={
             "dagster/table_name": f"{layer.value}.{source.name}.{table}",
-            "dagster/uri": SourceLake.open(config.lake, source.name).url(target.store_key),
+            "dagster/uri": SourceLake.open(config.location, source.name).url(target.store_key),
             "source": source.name,
         },
     )

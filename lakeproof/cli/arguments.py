@@ -136,7 +136,9 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     compact = _command(commands, "compact", "bring history and current tables up to the end of the landing")
-    _source(compact)
+    of = compact.add_mutually_exclusive_group()
+    _source(of)
+    of.add_argument("--group", metavar="NAME", help="compact the sources of this group, then make a cut of the group")
     maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
     _source(maintain)
     maintain.add_argument("--plan", action="store_true", help="only show what would be deleted and merged")
@@ -174,6 +176,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="FOLDER",
         help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
     )
+    jars.add_argument("--s3", action="store_true", help="also those for a lake on S3")
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
@@ -207,7 +210,7 @@ def _common(target: argparse.ArgumentParser, *, top_level: bool) -> None:
     )
 
 
-def _source(command: argparse.ArgumentParser) -> None:
+def _source(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "source", nargs="?", metavar="SOURCE", help="the source in the configuration; optional if there is only one"
     )

@@ -26,21 +26,32 @@ _KEYS_SHOWN = 10
 
 
 def compact(context: Context, args: argparse.Namespace) -> Outcome:
-    """Bring history and current up to the end of the landing."""
+    """Bring history and current up to the end of the landing, of a source or of a group."""
+    if args.group is not None:
+        return _compact_group(context, args.group)
     source = context.source(args.source)
+    group = context.config.group_of(source)
+    if group is not None:
+        return _compact_group(context, group)
     from lakeproof.commands import compact as step
-    from lakeproof.commands.due_copies import never_copied
     from lakeproof.commands.pending_work import compaction_has_work
-    from lakeproof.lake.planning.left_behind import left_behind
-    from lakeproof.lake.records.held import describe_all
-    from lakeproof.lake.records.store import newest_cut
-    from lakeproof.landing.chain import Chain
 
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
         with context.spark() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
-    lake = SourceLake.open(context.config.lake, source)
+    return _compacted(context, source, cuts)
+
+
+def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
+    """Return the outcome of a source's cycles, with what is held in its lake now."""
+    from lakeproof.commands.due_copies import never_copied
+    from lakeproof.lake.planning.left_behind import left_behind
+    from lakeproof.lake.records.held import describe_all
+    from lakeproof.lake.records.store import newest_cut
+    from lakeproof.landing.chain import Chain
+
+    lake = SourceLake.open(context.config.location, source)
     newest = newest_cut(lake)
     held = {} if newest is None else newest.held
     text = f"{source}: nothing to do, everything that has landed is in the lake"
@@ -57,6 +68,29 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     waited_for = held.keys() - behind
     result = {"cuts": cuts, "held": reports, "absent": absent}
     return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
+
+
+def _compact_group(context: Context, group: str) -> Outcome:
+    """Bring all sources of a group to one position, and show each of them and the group's cut."""
+    sources = context.config.group(group)
+    from lakeproof.commands import compact_group as step
+    from lakeproof.commands.pending_work import group_has_work
+    from lakeproof.lake.records.group_cuts import newest_group_cut
+    from lakeproof.storage.open import open_store
+
+    report = step.GroupReport(group)
+    if group_has_work(context.config, group):
+        with context.spark() as spark:
+            report = step.compact_group(context.config, group, spark, context.report, context.stop)
+    outcomes = {source: _compacted(context, source, report.cuts.get(source, [])) for source in sources}
+    cut = report.cut or newest_group_cut(open_store(context.config.location), group)
+    pages = []
+    for source, outcome in outcomes.items():
+        pages.append(f"source {source}\n{outcome.text}" if report.cuts.get(source) else outcome.text)
+    stands = "it has no cut yet" if cut is None else f"cut {cut.number} at {cut.position}"
+    result = {"group": group, "cut": cut, "sources": {source: outcome.document for source, outcome in outcomes.items()}}
+    status = max(outcome.status for outcome in outcomes.values())
+    return Outcome(status, result, "\n\n".join([*pages, f"group {group}: {stands}"]))
 
 
 def maintain(context: Context, args: argparse.Namespace) -> Outcome:
@@ -82,7 +116,7 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     tables_by_action = {
         "trimmed": report.trimmed,
         "optimized": report.optimized,
-        "repaired": report.repaired,
+        "rebuilt": report.rebuilt,
         "views": report.views,
     }
     lines = [
@@ -138,20 +172,22 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
             RunControl(context.report, context.stop),
             step.ProofRequest(repair=args.repair, history=args.history),
         )
+    result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
+    return Outcome(result, proof, proof_page(proof))
+
+
+def proof_page(proof: ProofReport) -> str:
+    """Return the result for people: a line for each table, then the reasons, then histories and views."""
     rows = [
         (str(table), t.source_rows, t.lake_rows, proof.position, "yes" if t.status == "equal" else t.status)
         for table, t in proof.tables.items()
     ]
     text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
-    reasons = left_out_lines(proof) + [
-        line for table, result in proof.tables.items() for line in _differences(table, result)
-    ]
-    reasons += _lake(proof)
-    result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
-    return Outcome(result, proof, "\n".join([text, *reasons]))
+    reasons = [line for table, result in proof.tables.items() for line in _differences(table, result)]
+    return "\n".join([text, *_left_out(proof), *reasons, *_lake(proof)])
 
 
-def left_out_lines(proof: ProofReport) -> list[str]:
+def _left_out(proof: ProofReport) -> list[str]:
     """Return a line for each table that has unpublished columns."""
     return [
         printable(
@@ -177,10 +213,6 @@ def _lake(proof: ProofReport) -> Iterator[str]:
 
 
 def _differences(table: TableName, proof: TableProof) -> Iterator[str]:
-    if proof.left_out:
-        yield printable(
-            f"{table}: columns not published, so neither in the lake nor compared: {describe_left_out(proof.left_out)}"
-        )
     if proof.reason:
         yield printable(f"{table}: {proof.reason}")
     for differing in proof.differing_keys[:_KEYS_SHOWN]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DONE, Outcome, counted, printable
+from lakeproof.cli.results import DONE, Outcome, printable
 from lakeproof.config.load import configured_path
-from lakeproof.events import Event
+from lakeproof.events import Event, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,16 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
 def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
     """Download the pinned jars into a folder; existing jars are kept."""
     from lakeproof.lake.spark import jars as step
+    from lakeproof.lake.spark.log_store import jars_with_s3
+    from lakeproof.lake.spark.s3_jars import S3
 
     folder = args.folder.absolute()
-    missing = step.missing(folder)
+    sets = [step.DELTA, S3] if args.s3 else [step.DELTA]
+    missing = step.missing(folder, sets)
     if missing:
         message = f"fetching {', '.join(missing)} from the repositories that Spark's Ivy is configured for"
         context.report(Event("jars.fetch", message, {"jars": missing}))
-    files = tuple(file.name for file in step.jars(folder))
-    text = f"{folder}: {len(files)} jars with the pinned checksums, {len(missing)} of them fetched now"
+    files = tuple(file.name for file in (jars_with_s3(folder) if args.s3 else step.jars(folder)))
+    text = f"{folder}: {counted(len(files), 'jar')} with the pinned checksums, {len(missing)} of them fetched now"
     remedy = f"on the host without a network, copy them to a folder and set {step.VARIABLE} to it"
     return Outcome(DONE, FetchedJars(folder, files, tuple(missing)), "\n".join([printable(text), remedy]))

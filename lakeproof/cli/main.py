@@ -19,8 +19,11 @@ from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.progress import progress
 from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, printable, to_json
 from lakeproof.config.mistakes import ConfigFileError
-from lakeproof.errors import InvariantError, LakeproofError
+from lakeproof.errors import ConfigError, InvariantError, LakeproofError
 from lakeproof.events import Stop
+
+# The packages of the extra `spark`, and what they bring.
+_OF_SPARK = frozenset({"pyspark", "delta", "py4j"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,6 +67,14 @@ def _run(args: argparse.Namespace) -> int:
         with Interruption(stop) as interruption:
             context = Context(args.command, args.config, args.json, shown, stop, interruption)
             outcome = COMMANDS[args.command](context, args)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_SPARK:
+            raise
+        raise ConfigError(
+            f"lakeproof {args.command}",
+            f"it computes with Spark, and {error.name} is not installed",
+            "run `pip install 'lakeproof[spark]'`, or this command on a machine that has it: the lake is the same",
+        ) from None
     finally:
         shown.close()
     _print(outcome, as_json=args.json)

@@ -21,7 +21,7 @@ _BAR_CELLS = 20
 _PROGRESS_S = 10.0
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     """A `Report` with an end."""
 
     def __call__(self, event: Event) -> None:
@@ -31,7 +31,7 @@ class Progress(Protocol):
         """Leave the stream at the beginning of a line."""
 
 
-def progress(stream: TextIO) -> Progress:
+def progress(stream: TextIO) -> ProgressDisplay:
     """Return the form that fits `stream`."""
     return TerminalProgress(stream) if stream.isatty() else JsonProgress(stream)
 

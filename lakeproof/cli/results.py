@@ -91,11 +91,6 @@ def format_bytes(count: int | None) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 file`, `2,500 files`; `plural` if that is not the noun with an s."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -19,18 +19,18 @@ from lakeproof.cli.results import (
     REFUSED,
     TRY_AGAIN,
     Outcome,
-    counted,
     format_bytes,
     format_table,
     printable,
 )
 from lakeproof.errors import ConfigError
+from lakeproof.events import counted
 from lakeproof.schema import describe_left_out
 
 if TYPE_CHECKING:
     from lakeproof.commands.check import CheckReport
     from lakeproof.commands.check_machine import LakeCheck, SparkCheck
-    from lakeproof.commands.publish import Plan
+    from lakeproof.commands.publish import PublicationPlan
     from lakeproof.commands.recover import RecoverPlan
     from lakeproof.postgres.check_findings import Finding
     from lakeproof.snapshot.run import SnapshotReport
@@ -48,10 +48,15 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
     names = context.sources(args.source)
     from lakeproof.commands import check as step
     from lakeproof.commands import check_machine as machine
+    from lakeproof.commands.check_groups import spread_findings
+    from lakeproof.lake.spark.s3_settings import is_on_s3
 
     reports = step.check_sources(context.config, names)
-    lake, spark = machine.check_lake(context.config), machine.check_spark(context.config.spark)
+    lake = machine.check_lake(context.config)
+    spark = machine.check_spark(context.config.spark, s3=is_on_s3(context.config.lake))
+    groups = spread_findings(context.config, reports)
     pages = [_check_page(name, report) for name, report in reports.items()]
+    pages += ["\n".join([f"group {group}:", *_findings([finding])]) for group, finding in groups.items()]
     text = "\n\n".join([*pages, _lake_page(lake), _spark_page(spark)])
     refused = [report for report in reports.values() if report.refused]
     status = DIFFERS if refused else DONE
@@ -59,7 +64,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
         status = REFUSED if any(not r.try_again and not r.single_tables for r in refused) else TRY_AGAIN
     if machine.is_refused((*lake.findings, *spark.findings)):
         status = REFUSED
-    return Outcome(status, {"sources": reports, "lake": lake, "spark": spark}, text)
+    return Outcome(status, {"sources": reports, "groups": groups, "lake": lake, "spark": spark}, text)
 
 
 def plan(context: Context, args: argparse.Namespace) -> Outcome:
@@ -82,7 +87,7 @@ def apply(context: Context, args: argparse.Namespace) -> Outcome:
     return Outcome(_published(planned), planned, "" if planned.empty else "done")
 
 
-def _published(planned: Plan) -> int:
+def _published(planned: PublicationPlan) -> int:
     """Return the exit status: DIFFERS if a table is refused."""
     return DIFFERS if planned.refused else DONE
 
@@ -239,7 +244,7 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _statements(source: str, planned: Plan) -> str:
+def _statements(source: str, planned: PublicationPlan) -> str:
     lines = [printable(f"{statement};") for statement in planned.statements]
     lines = lines or [f"-- {source}: nothing to do, all configured tables are published"]
     refused = [printable(f"-- refused: {reason}") for reason in planned.refused.values()]
@@ -285,9 +290,11 @@ def _lake_page(lake: LakeCheck) -> str:
 
 
 def _spark_page(spark: SparkCheck) -> str:
+    if not spark.installed:
+        return "\n".join(["spark: not installed", *_findings(spark.findings)])
     java = "no suitable Java" if spark.java is None else f"Java {spark.java}"
     memory = "" if spark.memory_bytes is None else f" of this machine's {format_bytes(spark.memory_bytes)}"
-    jars = f"Delta's jars {'in' if spark.jars_present else 'not yet in'} {spark.jars}"
+    jars = f"its jars {'in' if spark.jars_present else 'not yet in'} {spark.jars}"
     line = f"spark: {java}, heap {spark.driver_memory}{memory}, {jars}"
     return "\n".join([printable(line), *_findings(spark.findings)])
 

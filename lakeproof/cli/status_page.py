@@ -1,4 +1,4 @@
-"""The text of `lakeproof status` for people: a block of lines per source, and a table of views.
+"""The text of `lakeproof status` for people: a block of lines per source, and tables of views and groups.
 
 Reading the state does not belong here (`lakeproof.commands.status`).
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.results import counted, format_bytes, format_table, printable
-from lakeproof.commands.status import Problem, SourceStatus, StatusReport, ViewStatus
+from lakeproof.cli.results import format_bytes, format_table, printable
+from lakeproof.commands.status import GroupStatus, Problem, SourceStatus, StatusReport, ViewStatus
 from lakeproof.drain.slot_health import SlotHealth
+from lakeproof.events import counted
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
@@ -18,6 +19,7 @@ from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
 
 if TYPE_CHECKING:
+    from lakeproof.commands.readers import TableReaders
     from lakeproof.commands.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
@@ -31,7 +33,13 @@ def page(report: StatusReport) -> str:
         blocks.append(
             format_table(("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed"), rows)
         )
-    problems = [_problem(problem) for view in report.views.values() for problem in view.problems]
+    if report.groups:
+        rows = [_group_row(group) for group in report.groups.values()]
+        blocks.append(
+            format_table(("group", "cut", "position", "commits up to", "behind its landings", "slowest"), rows)
+        )
+    parts: list[ViewStatus | GroupStatus] = [*report.views.values(), *report.groups.values()]
+    problems = [_problem(problem) for part in parts for problem in part.problems]
     return "\n\n".join(blocks + (["\n".join(problems)] if problems else []))
 
 
@@ -51,6 +59,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
     if status.snapshot is not None:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     yield from _tables(status)
+    yield from _readers(status.readers)
     if status.proved:
         yield f"  proved     {_proved(status.proved)}"
     for table, proved in status.proved.items():
@@ -70,6 +79,22 @@ def _tables(status: SourceStatus) -> Iterator[str]:
         yield printable(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
     if status.unpublished:
         yield printable(f"  new        {_unpublished(status)}")
+
+
+def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
+    """Yield a line for each feature that readers must know, and one for each table that is to need none."""
+    for feature in sorted({name for needs in readers.values() for name in needs.features}):
+        reasons = {table: needs.features[feature] for table, needs in readers.items() if feature in needs.features}
+        same = set(reasons.values())
+        listed = [f"{table} ({reason})" for table, reason in reasons.items()]
+        more = f", and {len(listed) - _TABLES_SHOWN:,} more" if len(listed) > _TABLES_SHOWN else ""
+        named = f"{', '.join(listed[:_TABLES_SHOWN])}{more}"
+        if len(same) == 1 and len(reasons) > 1:
+            named = f"{len(reasons):,} of {counted(len(readers), 'table')} ({same.pop()})"
+        yield printable(f"  readers    must know {feature} for {named}")
+    for table, needs in readers.items():
+        if needs.waits:
+            yield printable(f"  readers    {table}: it is written anew as portable with its next change")
 
 
 def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
@@ -172,11 +197,11 @@ def _lake(status: SourceStatus) -> str:
 
 
 def _sizes(sizes: LakeSizes) -> Iterator[str]:
+    shared = "" if not sizes.counted_again else f" of which {format_bytes(sizes.counted_again)} are shared,"
     reclaimable = "" if sizes.reclaimable is None else f"; maintenance would free {_space(sizes.reclaimable)} now"
-    yield (
-        f"  sizes      landing {_space(sizes.landing)}, current {_space(sizes.current)}, history {_space(sizes.history)},"
-        f" {counted(sizes.cuts, 'cut')} kept{reclaimable}"
-    )
+    parts = {"landing": sizes.landing, "snapshots": sizes.snapshots, "current": sizes.current, "history": sizes.history}
+    spaces = ", ".join(f"{name} {_space(space)}" for name, space in parts.items())
+    yield f"  sizes      {spaces},{shared} {counted(sizes.cuts, 'cut')} kept{reclaimable}"
     for table, size in sizes.tables.items():
         yield printable(f"  size       {table}: current {_space(size.current)}, history {_space(size.history)}")
 
@@ -208,6 +233,14 @@ def _view_row(view: ViewStatus) -> tuple[object, ...]:
     sources = ", ".join(f"{name} {number}" for name, number in sorted(view.cut.sources.items()))
     behind = sum(view.behind.values()) if view.behind.keys() >= view.cut.sources.keys() else None
     return (view.view, int(view.cut.number), view.cut.delta_version, sources, behind, view.cut.created_at)
+
+
+def _group_row(group: GroupStatus) -> tuple[object, ...]:
+    cut = group.cut
+    lag = None if group.lag_bytes is None else format_bytes(group.lag_bytes)
+    if cut is None:
+        return (group.group, None, None, None, None, group.slowest)
+    return (group.group, cut.number, cut.position, cut.commit_time, lag, group.slowest)
 
 
 def _problem(problem: Problem) -> str:

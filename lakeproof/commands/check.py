@@ -17,6 +17,7 @@ from lakeproof.postgres.catalog_published import publications_of, read_tables
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, Severity, from_error
 from lakeproof.postgres.check_source import examine
+from lakeproof.postgres.check_write_rates import changes_of
 from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
@@ -29,7 +30,8 @@ from lakeproof.storage.source_lake import SourceLake
 class TableSummary:
     """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
 
-    `pages` is the catalog's estimate of its size; `left_out` are the columns that the publication does not send.
+    `pages` is the catalog's estimate of its size; `left_out` are the columns that the publication does not send;
+    `changes` are the rows written since the server's statistics began.
     """
 
     name: TableName
@@ -41,6 +43,7 @@ class TableSummary:
     pages: int
     kept: str
     left_out: tuple[LeftOutColumn, ...] = ()
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
 
 def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
     try:
-        check_lake_is_ours(SourceLake.open(config.lake, source.name), server)
+        check_lake_is_ours(SourceLake.open(config.location, source.name), server)
     except (LakeError, ConfigError) as refusal:
         return [from_error(refusal)]
     return []
@@ -123,13 +126,15 @@ def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Seque
 
 def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
     try:
-        return tuple(_summary(table) for table in read_tables(conn, source, refused={}).values())
+        published = read_tables(conn, source, refused={}).values()
+        changes = changes_of(conn, published)
+        return tuple(_summary(table, changes[table.table]) for table in published)
     except DefiniteError:
         # The findings say why.
         return ()
 
 
-def _summary(table: PublishedTable) -> TableSummary:
+def _summary(table: PublishedTable, changes: int) -> TableSummary:
     version = table.version
     return TableSummary(
         name=table.table,
@@ -141,4 +146,5 @@ def _summary(table: PublishedTable) -> TableSummary:
         pages=table.pages,
         kept=table.kept,
         left_out=table.left_out,
+        changes=changes,
     )

@@ -12,14 +12,16 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from lakeproof.config.model import Config, SparkConfig
-from lakeproof.errors import ConfigError, DefiniteError
+from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
 from lakeproof.lake.spark.java import check_java
+from lakeproof.lake.spark.s3_jars import S3
 from lakeproof.postgres.check_findings import Finding, Severity, error, from_error, note, warning
-from lakeproof.storage.open import folder_to_check
+from lakeproof.storage.open import folder_to_check, open_store
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # The kernel shows these as files and keeps nothing in them.
@@ -48,8 +50,12 @@ class LakeCheck:
 
 @dataclass(frozen=True, slots=True)
 class SparkCheck:
-    """The Java, heap and jars that Spark would start with; `java` is a major version, None if no Java fits."""
+    """The Java, heap and jars that Spark would start with; `java` is a major version, None if no Java fits.
 
+    Nothing of it matters, and nothing is an error, if Spark is not installed.
+    """
+
+    installed: bool
     java: int | None
     driver_memory: str
     memory_bytes: int | None
@@ -66,9 +72,11 @@ def is_refused(findings: tuple[Finding, ...]) -> bool:
 def check_lake(config: Config) -> LakeCheck:
     """Look at the lake's folder, or the nearest one above it that exists."""
     try:
-        folder = folder_to_check(config.lake)
+        folder = folder_to_check(config.location)
     except ConfigError as refusal:
         return LakeCheck(config.lake, False, None, None, None, None, (from_error(refusal),))
+    if folder is None:
+        return _object_store_check(config)
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     mounted_at, kind = _mount(nearest)
     try:
@@ -78,6 +86,20 @@ def check_lake(config: Config) -> LakeCheck:
         free, total = None, None
     findings = tuple(_lake_findings(folder, nearest, kind, free, total))
     return LakeCheck(str(folder), nearest == folder, mounted_at, kind, free, total, findings)
+
+
+def _object_store_check(config: Config) -> LakeCheck:
+    """Ask an object store whether it can be listed; what else is needed is tried before the first write."""
+    thing = f"lake {config.lake}"
+    try:
+        exists = bool(open_store(config.location).folders(""))
+    except LakeproofError as refusal:
+        return LakeCheck(config.lake, False, None, None, None, None, (from_error(refusal),))
+    findings = [] if exists else [note(thing, "it does not exist yet", "`lakeproof bootstrap` makes it")]
+    if config.storage.allow_http and (config.storage.endpoint or "").startswith("http://"):
+        reason = "its endpoint has no TLS: rows and requests can be read on their way"
+        findings.append(warning(thing, reason, "give `storage.endpoint` with https://"))
+    return LakeCheck(config.lake, exists, None, None, None, None, tuple(findings))
 
 
 def _lake_findings(
@@ -128,10 +150,14 @@ def _mount(place: Path) -> tuple[str | None, str | None]:
     return best
 
 
-def check_spark(spark: SparkConfig) -> SparkCheck:
-    """Ask Java for its version and look at the heap and the jars; Spark is not started."""
+def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
+    """Ask Java for its version and look at the heap and the jars; Spark is not started. `s3`: the lake is there."""
     findings: list[Finding] = []
     java = None
+    if find_spec("pyspark") is None:
+        reason = "it is not installed, so this machine can copy and drain, and another one has to compact"
+        only = note("Spark", reason, "or run `pip install 'lakeproof[spark]'` here")
+        return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.folder()), False, (only,))
     try:
         java = check_java()
     except DefiniteError as refusal:
@@ -142,16 +168,17 @@ def check_spark(spark: SparkConfig) -> SparkCheck:
         reason = f"its heap of {spark.driver_memory} is more than the {memory / 1e9:.1f} GB that this machine has"
         findings.append(warning("spark.driver_memory", reason, "lower it, or take a larger machine"))
     folder = jars.folder()
-    present = not jars.missing(folder)
+    sets = [jars.DELTA, S3] if s3 else [jars.DELTA]
+    present = not jars.missing(folder, sets)
     if not present:
         remedy = f"the first start of Spark fetches them; or name a folder that has them in {jars.VARIABLE}"
-        findings.append(note("Delta's jars", f"they are not in {folder} yet", remedy))
+        findings.append(note("Spark's jars", f"they are not in {folder} yet", remedy))
     else:
         try:
-            jars.jars()
+            jars.jars(folder, sets)
         except DefiniteError as refusal:
             findings.append(from_error(refusal))
-    return SparkCheck(java, spark.driver_memory, memory, str(folder), present, tuple(findings))
+    return SparkCheck(True, java, spark.driver_memory, memory, str(folder), present, tuple(findings))
 
 
 def _machine_memory() -> int | None:

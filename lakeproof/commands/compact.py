@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.sql_catalog import name_cut
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.cycle.runner import CutReport, Runner, archive_of
-from lakeproof.lake.delta.self_test import unsupported_reason
+from lakeproof.lake.cycle.runner import CutReport, Runner
+from lakeproof.lake.delta.self_test import known_reason
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
@@ -32,7 +33,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     (`lakeproof.lake.planning.next_incarnation`). Returns the cycles that ended here, oldest first. Takes the source's lease.
     Raises LakeError if there is no landing, TransientError if another process holds the lease.
     """
-    lake = SourceLake.open(config.lake, name)
+    lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
         raise _no_landing(name)
     with driver_lives(spark), hold_lease(lake, spark) as lease:
@@ -47,11 +48,12 @@ def compact_under(
     source, newest = config.source(name), newest_incarnation(lake)
     if newest is None:
         raise _no_landing(name)
-    runner = Runner(spark, lease, source.compaction, report, stop, archive_of(source.retention), end)
+    runner = Runner(spark, lease, source, report, stop, end)
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
-    why = unsupported_reason(spark) if done and source.compaction.apply == "auto" else None
+    name_cut(config, name, spark, report)
+    why = known_reason(spark) if done and source.compaction.apply == "auto" else None
     if why is not None:
         message = f"changes are merged, which is slower than deletion vectors: {why}"
         report(Event("compact.apply", message, {"why": why}))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lakeproof.config.model import Config
 from lakeproof.drain.counts import DrainReport, Flush
-from lakeproof.drain.supervisor import _Drain
+from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
 from lakeproof.events import Report, Stop, silent
 from lakeproof.storage.disk import disk_error
@@ -35,6 +35,8 @@ def drain(
     `until` is not `stopped` (such a drain waits for room).
     """
     try:
-        return _Drain(config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush).run()
+        return Supervisor(
+            config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush
+        ).run()
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error

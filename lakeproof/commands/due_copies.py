@@ -56,7 +56,7 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     person begins those copies.
     """
     source = config.source(name)
-    lake = SourceLake.open(config.lake, name)
+    lake = SourceLake.open(config.location, name)
     chain, cut = Chain.open_newest(lake), newest_cut(lake)
     if chain is None or cut is None or cut.incarnation != chain.incarnation:
         return Recopy()
@@ -87,7 +87,7 @@ def never_copied(config: Config, name: str) -> dict[TableName, str]:
     If the configuration names its tables, only those. Raises what a damaged lake raises.
     """
     source = config.source(name)
-    lake = SourceLake.open(config.lake, name)
+    lake = SourceLake.open(config.location, name)
     chain, cut = Chain.open_newest(lake), newest_cut(lake)
     recorded = None if chain is None else newest_catalog(chain)
     if chain is None or cut is None or recorded is None or cut.incarnation != chain.incarnation:

@@ -22,9 +22,10 @@ from lakeproof.config.secret import check_conninfo
 from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.config.values import NAME_PATTERN
 from lakeproof.errors import ConfigError, DefiniteError, manual
+from lakeproof.events import counted
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import as_if_published
-from lakeproof.postgres.catalog_selection import Relation, user_relations
+from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
 from lakeproof.postgres.connection import Connection, close_quietly, connect
@@ -57,7 +58,7 @@ class _Database:
     """The database's tables, as far as they matter here."""
 
     server: ServerIdentity
-    relations: tuple[Relation, ...]
+    relations: tuple[CatalogRelation, ...]
     tables: Mapping[TableName, PublishedTable]
     left_out: Mapping[TableName, str] = field(default_factory=dict)
 
@@ -178,7 +179,7 @@ def _tables(database: _Database) -> Iterator[str]:
 
 def _identity(table: PublishedTable) -> str:
     version = table.version
-    columns = f"{len(version.columns)} columns"
+    columns = counted(len(version.columns), "column")
     if version.identity is Identity.FULL:
         return f"{columns}; identity FULL: name a `key` under `table` if columns tell its rows apart"
     if not table.has_identity:

@@ -33,7 +33,7 @@ def with_known_tables(config: Config, name: str) -> SourceConfig:
 def _known_names(config: Config, source: SourceConfig) -> Iterator[TableName]:
     yield from source.table
     yield from (table for view in config.views.values() for of, table in view.reads.values() if of == source.name)
-    lake = SourceLake.open(config.lake, source.name)
+    lake = SourceLake.open(config.location, source.name)
     chain = Chain.open_newest(lake)
     recorded = None if chain is None else newest_catalog(chain)
     if recorded is not None:

@@ -27,18 +27,26 @@ from itertools import pairwise
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove_lake import refuse_damaged
+from lakeproof.commands.sql_catalog import name_cut, name_views
 from lakeproof.config.model import Config, RetentionConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
-from lakeproof.lake.cycle.table_files import Damaged, first_change_since, fragmented, unneeded_files
+from lakeproof.lake.cycle.table_files import (
+    Damaged,
+    first_change_since,
+    fragmented,
+    tables_with_changes_before,
+    unneeded_files,
+)
 from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
 from lakeproof.lake.records.cut_documents import unneeded_bases
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
+from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
@@ -74,7 +82,7 @@ class Maintained:
     cycles: tuple[CycleNumber, ...] = ()
     trimmed: tuple[TableName, ...] = ()
     optimized: tuple[TableName, ...] = ()
-    repaired: tuple[TableName, ...] = ()
+    rebuilt: tuple[TableName, ...] = ()
     views: tuple[str, ...] = ()
     freed: Mapping[str, SpaceReclaimed] = field(default_factory=dict)
     damaged: Mapping[str, Unread] = field(default_factory=dict)
@@ -119,26 +127,29 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
-    lake = SourceLake.open(config.lake, name)
+    lake = SourceLake.open(config.location, name)
     with driver_lives(spark), hold_lease(lake, spark) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)
-        _check_request(lake, archive_of(source.retention), request)
+        _check_request(lake, archive_of(lake, source.retention), request)
         if request.rebuild:
             refuse_damaged(spark, lake, run.newest(), request.rebuild)
-        repaired = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
-        run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, CycleNumber(0)))
+        rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
+        run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
         trimmed = () if request.restore else run.trim()
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize()))
-        removed = _remove(lake, source.retention, now, stop, damaged)
+        # Before the files of earlier versions go.
+        name_cut(config, name, spark, report)
+        removed = _remove(lake, _kept(config, lake), now, stop, damaged)
     views = maintain_views(config, name, spark, report, stop=stop, now=now)
+    name_views(config, spark, report)
     freed, unread = {**removed, "views": views.freed}, _unread(damaged, views.damaged)
-    done = Maintained(tuple(cycles), trimmed, small, repaired, views.optimized, freed, unread)
+    done = Maintained(tuple(cycles), trimmed, small, rebuilt, views.optimized, freed, unread)
     for thing, why in unread.items():
         report(Event("maintain.damaged", f"{thing}: {why}", {"thing": thing, "reason": why.reason}))
     fields = {"files": done.files, "bytes": done.bytes, "cycles": [int(c) for c in done.cycles]}
-    report(Event("maintain.done", f"removed {done.files} files of {done.bytes} bytes", fields))
+    report(Event("maintain.done", f"removed {counted(done.files, 'file')} of {counted(done.bytes, 'byte')}", fields))
     return done
 
 
@@ -148,14 +159,14 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     Takes no lease. Raises LakeError if there is no cut yet, TransientError if a file goes while it is read.
     """
     source, moment = config.source(name), now or datetime.now(timezone.utc)
-    lake = SourceLake.open(config.lake, name)
+    lake = SourceLake.open(config.location, name)
     cut = newest_cut(lake)
     if cut is None:
         raise _no_cut(name)
     try:
         damaged = Damaged(name)
         small = fragmented(lake, cut, source.retention.small_files, damaged)
-        views, freed = views_plan(config, name, moment), _would_remove(lake, source.retention, moment, damaged)
+        views, freed = views_plan(config, name, moment), _would_remove(lake, _kept(config, lake), moment, damaged)
     except (NotFoundError, FileNotFoundError) as error:
         raise TransientError(
             f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
@@ -184,10 +195,12 @@ class _Run:
     def cycle(
         self,
         kind: CycleKind,
-        tables: Mapping[TableName, CycleNumber | None],
+        tables: Mapping[TableName, int | None],
         held: Mapping[TableName, Held] | None = None,
+        *,
+        restores: bool = False,
     ) -> tuple[TableName, ...]:
-        """Run one cycle over some tables, which holds `held`; the number is the cut up to which their history is trimmed.
+        """Run one cycle over some tables, which holds `held`; the number is the ordinal up to which history is trimmed.
 
         Returns the tables in which it was done: a table that someone else has written is left as it is, and held.
         """
@@ -197,12 +210,14 @@ class _Run:
         cut = self.newest()
         name = self.lease.lake.source
         intents = {
-            t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_through=through)
-            for t, through in tables.items()
+            t: TableIntent(
+                cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_from=ordinal, restores=restores
+            )
+            for t, ordinal in tables.items()
         }
         cycle = begin_maintenance(self.lease, cut, kind, intents, held)
         number = cycle.intent.number
-        archive = archive_of(self.retention)
+        archive = archive_of(self.lease.lake, self.retention)
         between = partial(stop_here, name, self.stop)
         _, refused = finish_maintenance(Maintenance(self.spark, self.lease, archive, between), cycle, cut)
         self.cycles.append(number)
@@ -213,18 +228,18 @@ class _Run:
         return done
 
     def trim(self) -> tuple[TableName, ...]:
-        """Run one cycle over the tables with changes that are too old, all up to one cut. It holds unreadable tables."""
+        """Run one cycle over the tables with changes that are too old, all up to one change. It holds unreadable tables."""
         if self.retention.history_s == 0:
             return ()
         cut, limit = self.newest(), self.now - timedelta(seconds=self.retention.history_s)
         firsts, lost = first_change_since(self.spark, self.lease.lake, cut, limit, self.damaged)
-        through = CycleNumber(
-            min((int(first) for first in firsts.values() if first is not None), default=int(cut.number)) - 1
-        )
-        low = {t: 0 if (history_low := cut.tables[t].history_low) is None else int(history_low.cut) for t in firsts}
+        bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)
+        lows = {t: cut.tables[t].history_low for t in firsts}
         lake = self.lease.lake
-        fit = {t: number for t, number in low.items() if t not in cut.held and not has_changed_schema(lake, t)}
-        return self.cycle(CycleKind.MAINTENANCE, {t: through for t, number in fit.items() if number < through}, lost)
+        fit = {t: bound for t, low in lows.items() if (low is None or low.ordinal < bound) and t not in cut.held}
+        old, lost_too = tables_with_changes_before(self.spark, lake, cut, fit, self.damaged)
+        trimmed = {t: bound for t in fit if t in old and not has_changed_schema(lake, t)}
+        return self.cycle(CycleKind.MAINTENANCE, trimmed, {**lost, **lost_too})
 
     def to_optimize(self) -> tuple[TableName, ...]:
         """Return the tables with too many small files."""
@@ -269,12 +284,24 @@ def _no_cut(source: str) -> LakeError:
     )
 
 
-def _remove(
-    lake: SourceLake, retention: RetentionConfig, now: datetime, stop: Stop, damaged: Damaged
-) -> dict[str, SpaceReclaimed]:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Policy of what is kept: the retention, and the cuts from `pinned` on, which the newest cut of a group names."""
+
+    retention: RetentionConfig
+    pinned: CycleNumber | None
+
+
+def _kept(config: Config, lake: SourceLake) -> _Kept:
+    group = config.group_of(lake.source)
+    pinned = None if group is None else pinned_cut(lake.store, [group], lake.source)
+    return _Kept(config.source(lake.source).retention, pinned)
+
+
+def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: Damaged) -> dict[str, SpaceReclaimed]:
     """Run steps 3 to 6."""
     stop_here(lake.source, stop)
-    total = {"cuts": _delete(lake.store, old_documents(lake, retention, now))}
+    total = {"cuts": _delete(lake.store, old_documents(lake, kept.retention, now, kept.pinned))}
     failpoint("maintain.after_cuts")
     stop_here(lake.source, stop)
     total["tables"] = SpaceReclaimed()
@@ -284,7 +311,7 @@ def _remove(
     failpoint("maintain.after_tables")
     stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
-    for incarnation, number in _landings(lake, retention, now):
+    for incarnation, number in _landings(lake, kept.retention, now):
         put_chain_start(Chain.open(lake, incarnation), number)
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
@@ -294,11 +321,9 @@ def _remove(
     return total
 
 
-def _would_remove(
-    lake: SourceLake, retention: RetentionConfig, now: datetime, damaged: Damaged
-) -> dict[str, SpaceReclaimed]:
-    documents = old_documents(lake, retention, now)
-    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, retention, now)]
+def _would_remove(lake: SourceLake, kept: _Kept, now: datetime, damaged: Damaged) -> dict[str, SpaceReclaimed]:
+    documents = old_documents(lake, kept.retention, now, kept.pinned)
+    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, kept.retention, now)]
     return {
         "cuts": _sizes(lake.store, documents),
         "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
@@ -307,22 +332,28 @@ def _would_remove(
     }
 
 
-def old_documents(lake: SourceLake, retention: RetentionConfig, now: datetime) -> list[str]:
+def old_documents(
+    lake: SourceLake, retention: RetentionConfig, now: datetime, pinned: CycleNumber | None = None
+) -> list[str]:
     """Return the cuts that may go, oldest first, their intents before them, then bases that only they had, and old leases.
 
-    Reads the cuts that go. A cut is kept for its time from when the next one followed it: until then it was the newest.
+    Groups' cuts that name them go before them. Reads the cuts that go. A cut is kept for its time from when the next one
+    followed it: until then it was the newest. From `pinned` on all are kept.
     """
     numbers = cut_numbers(lake)
     limit = now - timedelta(seconds=retention.cuts_s)
     gone: list[str] = []
     for number, following in pairwise(numbers):
-        if time_of(read_cut(lake, following).created_at) >= limit:
+        if number == pinned or time_of(read_cut(lake, following).created_at) >= limit:
             break
         gone += [lake.paths.intent(number), lake.paths.cut(number)]
+    of_groups: list[str] = []
+    if gone:
+        of_groups = group_cuts_before(lake.store, lake.source, numbers[len(gone) // 2])
     gone += unneeded_bases(lake, numbers[len(gone) // 2]) if numbers else []
     epoch = newest_epoch(lake)
     leases = [key for key in lake.store.list(lake.paths.leases) if key < lake.paths.lease(epoch)]
-    return [key for key in gone if lake.store.exists(key)] + leases
+    return of_groups + [key for key in gone if lake.store.exists(key)] + leases
 
 
 def _landings(lake: SourceLake, retention: RetentionConfig, now: datetime) -> Iterable[tuple[Incarnation, int]]:

@@ -15,12 +15,15 @@ from lakeproof.commands.status import SourceStatus, StatusReport, status
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.planning.forecast import after_plan, next_plan
+from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.planning.plan import Plan
+from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.group_cuts import newest_group_cut
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import VIEWS
 from lakeproof.storage.source_lake import SourceLake
@@ -31,41 +34,62 @@ def compaction_has_work(config: Config, name: str) -> bool:
 
     Raises LakeError if there is no landing, or one that is damaged.
     """
-    lake = SourceLake.open(config.lake, name)
-    newest = newest_incarnation(lake)
-    if newest is None:
+    lake = SourceLake.open(config.location, name)
+    if newest_incarnation(lake) is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
-    cut = newest_cut(lake)
-    if newest_number(lake.store, lake.paths.intents) > (0 if cut is None else cut.number):
+    return _is_interrupted(lake) or _has_work_up_to(config, lake)
+
+
+def group_has_work(config: Config, group: str) -> bool:
+    """Return True if a compaction of a group would write more than positions, or end an interrupted cycle.
+
+    Raises as `group_position`.
+    """
+    lakes = [SourceLake.open(config.location, name) for name in config.group(group)]
+    if any(_is_interrupted(lake) for lake in lakes):
         return True
-    rows = config.source(name).compaction.cycle_rows
+    end = group_position(group, lakes).position
+    newest = newest_group_cut(open_store(config.location), group)
+    if newest is None or any(_has_work_up_to(config, lake, end) for lake in lakes):
+        return True
+    # A proof brings one source further than the others.
+    return any(newest.names(lake.source) != newest_number(lake.store, lake.paths.cuts) for lake in lakes)
+
+
+def _is_interrupted(lake: SourceLake) -> bool:
+    return newest_number(lake.store, lake.paths.intents) > newest_number(lake.store, lake.paths.cuts)
+
+
+def _has_work_up_to(config: Config, lake: SourceLake, end: Lsn | None = None) -> bool:
+    cut = newest_cut(lake)
+    rows = config.source(lake.source).compaction.cycle_rows
     for incarnation in to_be_followed(lake, cut):
         chain = Chain.open(lake, incarnation)
         if cut is not None and incarnation != cut.incarnation:
             pending = pending_snapshots(lake, incarnation, cut)
             return plan_switch(chain, cut, pending) is not None
-        if _has_work(chain, cut, rows):
+        if _has_work(chain, cut, rows, chain.end if end is None else end):
             return True
     return False
 
 
-def _has_work(chain: Chain, cut: Cut | None, cycle_rows: int) -> bool:
+def _has_work(chain: Chain, cut: Cut | None, cycle_rows: int, end: Lsn) -> bool:
     start = chain.head.end_lsn if cut is None else cut.position
-    if any(manifest.rows for manifest in chain.between(start, chain.end)):
+    if any(manifest.rows for manifest in chain.between(start, end)):
         return True
-    plan = next_plan(chain, cut, cycle_rows=cycle_rows)
+    plan = next_plan(chain, cut, cycle_rows=cycle_rows, end=end)
     if plan is None or not _only_moves(plan, cut):
         return plan is not None
     # Something ends the range there, and becomes due then.
-    if plan.end < chain.end:
+    if plan.end < end:
         return True
-    return cut is not None and next_plan(chain, after_plan(cut, plan, {}), cycle_rows=cycle_rows) is not None
+    return cut is not None and next_plan(chain, after_plan(cut, plan, {}), cycle_rows=cycle_rows, end=end) is not None
 
 
-def _only_moves(plan: Plan, cut: Cut | None) -> bool:
+def _only_moves(plan: CyclePlan, cut: Cut | None) -> bool:
     """True if the cycle would write another position and nothing else."""
     held = set() if cut is None else cut.held.keys()
-    return plan.kind is CycleKind.APPLY and not plan.tables and not plan.segments and plan.held.keys() == held
+    return plan.kind is CycleKind.APPLY and not plan.tables and not plan.ordinals.segments and plan.held.keys() == held
 
 
 def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | None:
@@ -110,7 +134,7 @@ def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
     except ConfigError:
         # The refresh reports what is wrong with it.
         return True
-    return other or view.name not in open_store(config.lake).folders(VIEWS)
+    return other or view.name not in open_store(config.location).folders(VIEWS)
 
 
 def refresh_is_pointless(

@@ -31,7 +31,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError, manual
-from lakeproof.events import Event, Report, RunControl, Stop
+from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.delta.versions import read_layer
@@ -84,7 +84,7 @@ class _Proof:
 
     @property
     def lake(self) -> SourceLake:
-        return SourceLake.open(self.config.lake, self.source.name)
+        return SourceLake.open(self.config.location, self.source.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     if not request.repair or not wrong or control.stop.requested:
         return proof
     keys = {"tables": [t.key for t in wrong]}
-    control.report(Event("prove.repair", f"snapshotting {len(wrong)} differing tables again", keys))
+    control.report(Event("prove.repair", f"copying {counted(len(wrong), 'differing table')} again", keys))
     bootstrap(config, name, wrong, control.report, control.stop)
     return _prove_once(config, name, tables, spark, control, request)
 
 
 def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
     """Raise errors that need neither Spark nor a row: no landing, an unknown table. Needs the server."""
-    source, lake = config.source(name), SourceLake.open(config.lake, name)
+    source, lake = config.source(name), SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
     if tables is not None:
@@ -161,7 +161,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     request: ProofRequest,
 ) -> ProofReport:
     source = config.source(name)
-    source_lake = SourceLake.open(config.lake, name)
+    source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
     with driver_lives(spark), hold_lease(source_lake, spark) as lease:
@@ -231,7 +231,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
         proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
             proofs[table] = replace(proofs[table], left_out=side.table.left_out)
-        proof.report(_event(table, proofs[table], proof, f"{number} of {len(names)}"))
+        proof.report(_event(table, proofs[table], proof, f"{number:,} of {counted(len(names), 'table')}"))
     return ProofReport(name, point, proofs)
 
 
@@ -344,6 +344,10 @@ def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut 
 
 def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
     """Return the table at the position, or why the lake does not have it there."""
+    begun = newest_incarnation(proof.lake)
+    if cut is not None and begun is not None and cut.incarnation != begun:  # its positions are of another order
+        remedy = f"run `lakeproof recover {proof.source.name}`, then prove again"
+        return TableProof("blocked", reason=f"incarnation {begun} has begun, its recover was not finished; {remedy}")
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
@@ -382,7 +386,7 @@ def _event(table: TableName, table_proof: TableProof, proof: _Proof, number: str
     reason = f": {table_proof.reason}" if table_proof.reason else ""
     return Event(
         "prove.table",
-        f"{number} tables compared: {table} {table_proof.status}{reason}",
+        f"{number} compared: {table} {table_proof.status}{reason}",
         {
             "table": table.key,
             "status": table_proof.status,

@@ -97,7 +97,7 @@ def prove_in_lake(
 
     Raises TransientError if another process holds the lease.
     """
-    source_lake = SourceLake.open(config.lake, name)
+    source_lake = SourceLake.open(config.location, name)
     with driver_lives(spark), hold_lease(source_lake, spark):
         cut = newest_cut(source_lake)
         if cut is None:

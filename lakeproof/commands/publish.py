@@ -46,7 +46,7 @@ _SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = sto
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PublicationPlan:
     """The statements that `apply` would run, in order, in one transaction; `notes` are for people.
 
     `refused` are the tables that can't go on, published or not, each with the reason and the remedy. `lacking` are the
@@ -77,7 +77,7 @@ class _Draft:
     lacking: Sequence[str] = ()
 
 
-def plan(config: Config, name: str) -> Plan:
+def plan(config: Config, name: str) -> PublicationPlan:
     """Return the statements that publish the configured tables of the source `name`; none if all are published.
 
     Raises ConfigError if neither configuration nor publication names tables; SourceError, naming every fault, if no table
@@ -89,12 +89,12 @@ def plan(config: Config, name: str) -> Plan:
         drawn = _draw(conn, source)
         statements = tuple(statement.as_string(conn) for statement in drawn.statements)
         role = role_name(conn)
-        return Plan(name, statements, tuple(drawn.notes), drawn.refused, role, tuple(drawn.lacking))
+        return PublicationPlan(name, statements, tuple(drawn.notes), drawn.refused, role, tuple(drawn.lacking))
     finally:
         close_quietly(conn)
 
 
-def apply(config: Config, name: str, plan: Plan, report: Report = silent) -> Plan:
+def apply(config: Config, name: str, plan: PublicationPlan, report: Report = silent) -> PublicationPlan:
     """Run the statements of `plan` in one transaction and return it.
 
     Raises SourceError if the role may not run them, or the server refuses one (nothing is then changed), TransientError

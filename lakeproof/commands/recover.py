@@ -17,7 +17,7 @@ for, and an incarnation without a snapshot gets one. A slot that is alive and me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
@@ -26,9 +26,11 @@ from lakeproof.continuity.same_history import check_same_history
 from lakeproof.errors import GapError, LakeError, SourceError
 from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
 from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.row_order import later_head
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
@@ -111,7 +113,7 @@ class _Recover:
         self._source = source
         self._report = report
         self._stop = stop
-        self._lake = SourceLake.open(config.lake, source.name)
+        self._lake = SourceLake.open(config.location, source.name)
         self._snapshot = SnapshotRun(config, source, report, stop)
 
     def run(self, *, other_system: bool) -> SnapshotReport:
@@ -130,17 +132,19 @@ class _Recover:
                 raise SourceError(f"source {plan.source}", plan.moved, remedy)
             if plan.resumes:
                 self._report_event(
-                    "recover.goes_on", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
+                    "recover.resume", f"incarnation {plan.incarnation} has begun, its snapshot is not whole yet"
                 )
                 return self._snapshot.copy_into(plan.incarnation, plan.tables)
             self._snapshot.drop_orphan_slot(conn, look.server)
-            follows = Follows(plan.follows, plan.end_lsn, plan.reason)
+            follows = Follows(plan.follows, plan.end_lsn, plan.reason, self._first_ordinal(plan.follows))
             # Before a slot goes: from now on there is a record that this incarnation was asked for, and with which slot.
             self._snapshot.create_incarnation(look.server, creates_slot=not plan.keeps_slot, follows=follows)
             failpoint("recover.after_record")
             for slot in plan.drops:
                 if drop_slot(conn, slot):
-                    self._report_event("recover.dropped", f"slot {slot} is gone: it could not be read on", slot=slot)
+                    self._report_event(
+                        "recover.slot_dropped", f"slot {slot} is gone: it could not be read on", slot=slot
+                    )
             failpoint("recover.after_drop")
         finally:
             close_quietly(conn)
@@ -175,6 +179,17 @@ class _Recover:
             moved=_moved(server, head),
         )
         return _Look(plan, server, slot)
+
+    def _first_ordinal(self, follows: Incarnation) -> int:
+        """Return the first ordinal of the next landing: above all that the one before and the newest cut name."""
+        named = [0]
+        # What can't be read is why somebody recovers. Then the other says enough: a cycle raises ordinals that are too low.
+        with suppress(LakeError):
+            named.append(Chain.open(self._lake, follows).next_ordinal)
+        with suppress(LakeError):
+            cut = newest_cut(self._lake)
+            named.append(0 if cut is None else cut.ordinals.end)
+        return later_head(max(named))
 
     def _landed(self) -> Incarnation:
         incarnation = newest_incarnation(self._lake)

@@ -1,4 +1,4 @@
-"""Refreshes views, all at the same cuts of the sources they read: the newest when the refresh begins.
+"""Refreshes views, all at the same cuts of the sources they read: the newest ones, or those of a group, when it begins.
 
 Computing and committing one view does not belong here but in `lakeproof.views.refresh`.
 """
@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.sql_catalog import name_views
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.events import Event, Report, silent
+from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.view_cuts import newest_number, one_refresh, view_path
+from lakeproof.lake.records.group_cuts import group_cuts
+from lakeproof.lake.records.store import newest_cut, read_cut
+from lakeproof.lake.records.view_cuts import newest_view_cut_number, one_refresh, view_path
 from lakeproof.lake.spark.failures import concerns_all, reading, reason_of, without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.lsn import Lsn
@@ -54,10 +56,10 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
     TransientError if another process refreshes views of this lake.
     """
     views = _chosen(config, view)
-    store = open_store(config.lake)
+    store = open_store(config.location)
     reports = []
     with driver_lives(spark), one_refresh(store):
-        point = _Point(store, int(newest_number(store)) + 1)
+        point = _Point(config, store, int(newest_view_cut_number(store)) + 1)
         for chosen in views:
             try:
                 view_report = _refresh_one(config, chosen, spark.newSession(), point)
@@ -68,6 +70,7 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
                 view_report = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
             reports.append(view_report)
             report(_event(view_report))
+        name_views(config, spark, report)
     return reports
 
 
@@ -82,8 +85,12 @@ def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own."""
+    """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own.
 
+    Of a source in a group it is the cut that the group's newest cut names.
+    """
+
+    config: Config
     store: Store
     number: int
     cuts: dict[str, Cut | None] = field(default_factory=dict)
@@ -91,17 +98,25 @@ class _Point:
     def cut(self, source: str) -> Cut | None:
         """Return the source's cut."""
         if source not in self.cuts:
-            self.cuts[source] = newest_cut(SourceLake(self.store, LakePaths(source)))
+            group = self.config.group_of(source)
+            members = [source] if group is None else self.config.group(group)
+            # Of all its sources at once: the group may get another cut at any time.
+            numbers = {} if group is None else group_cuts(self.store, group)
+            for member in members:
+                lake = SourceLake(self.store, LakePaths(member))
+                number = numbers.get(member)
+                cut = newest_cut(lake) if group is None else None
+                self.cuts[member] = cut if number is None else read_cut(lake, number)
         return self.cuts[source]
 
 
 def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point: _Point) -> ViewReport:
     cuts = {source: point.cut(source) for source, _ in view.reads.values()}
-    held = _why_held(view, cuts)
+    held = _why_held(config, view, cuts)
     if held is not None:
         return ViewReport(view.name, None, None, 0, 0, held=held)
     existing_cuts = {source: cut for source, cut in cuts.items() if cut is not None}
-    tables = view_tables(session, config.lake, view, existing_cuts)
+    tables = view_tables(session, config.location, view, existing_cuts)
     numbers = {source: cut.number for source, cut in existing_cuts.items()}
     with reading(session) as attempt:
         inputs = ViewInputs(tables, numbers, point.number)
@@ -122,9 +137,11 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
     )
 
 
-def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
+def _why_held(config: Config, view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
     for source, table in view.reads.values():
-        cut = cuts[source]
+        cut, group = cuts[source], config.group_of(source)
+        if cut is None and group is not None:
+            return f"group {group} of {source} has no cut yet"
         if cut is None or table not in cut.tables:
             return f"{source}: {table} is not in the lake yet"
         if table in cut.held:
@@ -134,8 +151,10 @@ def _why_held(view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
 
 def held_views(config: Config, view: str | None) -> list[ViewReport]:
     """Return the views (or one) that a refresh would leave alone: they read a table that is held or not in the lake."""
-    point = _Point(open_store(config.lake), 0)
-    reasons = {v.name: _why_held(v, {s: point.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)}
+    point = _Point(config, open_store(config.location), 0)
+    reasons = {
+        v.name: _why_held(config, v, {s: point.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)
+    }
     return [ViewReport(name, None, None, 0, 0, held=held) for name, held in reasons.items() if held is not None]
 
 
@@ -144,7 +163,7 @@ def _event(report: ViewReport) -> Event:
         return Event("view.held", f"view {report.view} stands still: {report.held}", {"view": report.view})
     return Event(
         "view.refreshed",
-        f"view {report.view}: {report.inserted} rows came, {report.retracted} went",
+        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted",
         {
             "view": report.view,
             "cut": report.cut,

@@ -16,12 +16,11 @@ from lakeproof.commands.maintain import maintenance_plan
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.table_files import Damaged
-from lakeproof.lake.delta.files import Unread, table_files
+from lakeproof.lake.delta.files import TableFiles, Unread, counted_again, table_files
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import NotFoundError, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,8 @@ class TableSize:
 class LakeSizes:
     """Files and bytes of a landing and of the tables at the newest cut, how many cuts are kept, and what would go now.
 
-    `damaged` says which tables and views could not be read, and why.
+    `damaged` says which tables and views could not be read, and why. `counted_again` are bytes of files that landing,
+    snapshots, current and history share: they are on the disk once, and in each of these sums.
     """
 
     landing: SpaceReclaimed
@@ -44,6 +44,8 @@ class LakeSizes:
     tables: Mapping[TableName, TableSize] = field(default_factory=dict)
     reclaimable: SpaceReclaimed | None = None
     damaged: Mapping[str, Unread] = field(default_factory=dict)
+    snapshots: SpaceReclaimed = field(default_factory=SpaceReclaimed)
+    counted_again: int = 0
 
     @property
     def current(self) -> SpaceReclaimed:
@@ -61,18 +63,22 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
 
     With `plan` raises TransientError if files go while they are looked at.
     """
-    lake = SourceLake.open(config.lake, name)
-    landing = summed(_size(lake.store, key) for key in lake.store.list(lake.paths.landings))
+    lake = SourceLake.open(config.location, name)
+    landing, snapshots = (
+        summed(SpaceReclaimed(1, file.bytes) for file in lake.store.entries(folder) if not _is_hidden(file.key))
+        for folder in (lake.paths.landings, lake.paths.all_snapshots)
+    )
     cut = newest_cut(lake)
     if cut is None:
-        return LakeSizes(landing, 0)
+        return LakeSizes(landing, 0, snapshots=snapshots)
     tables, damaged = dict[TableName, TableSize](), Damaged(name)
+    files: dict[str, TableFiles] = {}
     for table, cut_table in sorted(cut.tables.items()):
         try:
-            tables[table] = TableSize(
-                _newest(lake.url(lake.paths.current(table)), cut_table.current_version),
-                _newest(lake.url(lake.paths.history(table)), cut_table.history_version),
-            )
+            current, history = lake.url(lake.paths.current(table)), lake.url(lake.paths.history(table))
+            files[current] = table_files(current, cut_table.current_version)
+            files[history] = table_files(history, cut_table.history_version)
+            tables[table] = TableSize(_newest(files[current]), _newest(files[history]))
         except LakeError as error:
             # A held table is known to be unreadable.
             if table not in cut.held:
@@ -80,16 +86,14 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     planned = maintenance_plan(config, name) if plan else None
     unread = {str(table): why for table, why in damaged.items()} | dict({} if planned is None else planned.damaged)
     reclaimable = None if planned is None else summed(planned.freed.values())
-    return LakeSizes(landing, len(cut_numbers(lake)), tables, reclaimable, unread)
+    cuts, again = len(cut_numbers(lake)), counted_again(files)
+    return LakeSizes(landing, cuts, tables, reclaimable, unread, snapshots, again)
 
 
-def _newest(path: str, version: int) -> SpaceReclaimed:
-    return summed(SpaceReclaimed(1, file.bytes) for file in table_files(path, version).newest)
+def _newest(files: TableFiles) -> SpaceReclaimed:
+    return summed(SpaceReclaimed(1, file.bytes) for file in files.newest)
 
 
-def _size(store: Store, key: str) -> SpaceReclaimed:
-    try:
-        return SpaceReclaimed(1, store.size(key))
-    except NotFoundError:
-        # A drain or a removal works beside us.
-        return SpaceReclaimed()
+def _is_hidden(key: str) -> bool:
+    """True for the store's own files."""
+    return key.rpartition("/")[2].startswith(".")

@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.commands.concurrently import run_concurrently
+from lakeproof.commands.readers import TableReaders, table_readers
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, LakeproofError, TransientError, manual
 from lakeproof.lake.planning.forecast import will_be_held
+from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.left_behind import left_behind
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.group_cuts import GroupCut, group_cuts, newest_group_cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.lease import lease_holder
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.view_cuts import ViewCut
-from lakeproof.lake.records.view_cuts import newest_cut as newest_view_cut
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -91,7 +93,7 @@ class SourceStatus:
     another run. Of `held` nobody waits for those in `left_behind`; `coming` are tables that the next compaction will
     hold, as far as the landing says it already (None if nobody asked). `lease_held` is None if the system does not say.
     `proved` is the last proof's result for each configured table. `sizes` is None if nobody asked. `unpublished` are
-    tables that a pattern of the configuration matches and nobody follows.
+    tables that a pattern of the configuration matches and nobody follows. `readers` has each table that can be read.
     """
 
     source: str
@@ -113,6 +115,7 @@ class SourceStatus:
     coming: Mapping[TableName, HeldReport] | None = None
     sizes: LakeSizes | None = None
     unpublished: tuple[TableName, ...] = ()
+    readers: Mapping[TableName, TableReaders] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,23 @@ class ViewStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """One group's newest cut; `lag_bytes` is WAL that the least of its landings has beyond it, of source `slowest`."""
+
+    group: str
+    cut: GroupCut | None
+    slowest: str | None
+    lag_bytes: int | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
-    """Every source and view that the caller asked for."""
+    """Every source, view and group that the caller asked for."""
 
     sources: Mapping[str, SourceStatus]
     views: Mapping[str, ViewStatus]
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -145,8 +160,9 @@ class StatusReport:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems of all sources and views."""
-        parts: list[SourceStatus | ViewStatus] = [*self.sources.values(), *self.views.values()]
+        """Return the problems of all sources, views and groups."""
+        parts: list[SourceStatus | ViewStatus | GroupStatus] = [*self.sources.values(), *self.views.values()]
+        parts += self.groups.values()
         return tuple(problem for part in parts for problem in part.problems)
 
 
@@ -157,20 +173,21 @@ def status(
     servers: bool = True,
     sizes: Callable[[str], LakeSizes] | None = None,
 ) -> StatusReport:
-    """Look at the sources `names` and the views that read them, at all of both by default.
+    """Look at the sources `names`, the views that read them and the groups that they are in, at all of these by default.
 
     Without `servers` only the lake is read: no server can delay the answer, and none is a problem. `sizes` gives those
     of a source, if the caller wants them. Raises ConfigError for a lake of a kind that is not supported; everything
     else becomes a problem in the report.
     """
     chosen = list(config.sources if names is None else names)
-    store = open_store(config.lake)
+    store = open_store(config.location)
     views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
     # All at once: a server that hangs is a problem of its source only.
     looks = run_concurrently(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: _source(config, config.sources[name], looks.get(name), sizes) for name in chosen},
-        views={view.name: _view(store, view) for view in views},
+        views={view.name: _view(config, store, view) for view in views},
+        groups={g: _group(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)},
     )
 
 
@@ -195,7 +212,7 @@ def _source(
     sizes: Callable[[str], LakeSizes] | None,
 ) -> SourceStatus:
     problems = _Problems()
-    lake = SourceLake.open(config.lake, source.name)
+    lake = SourceLake.open(config.location, source.name)
     chain = problems.look(lambda: Chain.open_newest(lake))
     cut = problems.look(lambda: newest_cut(lake))
     server, slot, unpublished = (None if look is None else problems.look(lambda: _of(look))) or (None, None, ())
@@ -239,6 +256,7 @@ def _source(
         sizes=room,
         problems=tuple(problems.problems),
         unpublished=unpublished,
+        readers={} if cut is None else table_readers(lake, cut, source.portable),
     )
 
 
@@ -336,12 +354,30 @@ def _distance(later: Lsn | None, earlier: Lsn | None) -> int | None:
     return None if later is None or earlier is None else max(0, later - earlier)
 
 
-def _view(store: Store, view: ViewConfig) -> ViewStatus:
+def _group(config: Config, store: Store, group: str) -> GroupStatus:
+    problems = _Problems()
+    cut = problems.look(lambda: newest_group_cut(store, group))
+    lakes = [SourceLake(store, LakePaths(source)) for source in config.group(group)]
+    place = problems.look(lambda: group_position(group, lakes))
+    lag = _distance(None if place is None else place.position, None if cut is None else cut.position)
+    return GroupStatus(group, cut, None if place is None else place.slowest, lag, tuple(problems.problems))
+
+
+def _newest_for_views(config: Config, store: Store, source: str) -> CycleNumber | None:
+    """Return the number of the source's cut that a refresh would read now."""
+    group = config.group_of(source)
+    if group is not None:
+        return group_cuts(store, group).get(source)
+    cut = newest_cut(SourceLake(store, LakePaths(source)))
+    return None if cut is None else cut.number
+
+
+def _view(config: Config, store: Store, view: ViewConfig) -> ViewStatus:
     problems = _Problems()
     cut = problems.look(lambda: newest_view_cut(store, view.name))
     behind: dict[str, int] = {}
     for name, number in sorted(cut.sources.items()) if cut is not None else ():
-        newest = problems.look(lambda source=name: newest_cut(SourceLake(store, LakePaths(source))))  # type: ignore[misc]  # a default binds the loop's value
+        newest = problems.look(lambda source=name: _newest_for_views(config, store, source))  # type: ignore[misc]  # a default binds the loop's value
         if newest is not None:
-            behind[name] = int(newest.number) - int(number)
+            behind[name] = int(newest) - int(number)
     return ViewStatus(view.name, cut, behind, tuple(problems.problems))

@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import SourceError, TransientError
-from lakeproof.events import Event, Report, silent
+from lakeproof.events import Event, Report, counted, silent
 from lakeproof.postgres.catalog_published import publications_of
 from lakeproof.postgres.check_privileges import as_identifier, not_owned, role_name
 from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
@@ -46,7 +46,7 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
         _check_owned(conn, name, publications)
         released = _drop_slot(conn, source, end_drain=end_drain)
         if released is not None:
-            message = f"slot {source.slot} is gone; {released:,} bytes of WAL are free to go"
+            message = f"slot {source.slot} is gone; {counted(released, 'byte')} of WAL released"
             report(Event("teardown.slot", message, {"source": name, "slot": source.slot, "released_bytes": released}))
         for publication in publications:
             with source_errors(f"publication {publication}"):

@@ -6,7 +6,8 @@ No server or lake is touched here, and no secret is read while loading.
     document.py  the YAML, with line numbers         mistakes.py     all mistakes as one error
     sections.py  values that need more than a type   values.py       checks of single values
     secret.py    passwords, read when used           selection.py    the tables that are selected
-    table_names.py  names and patterns of tables
+    table_names.py  names and patterns of tables     section.py      the base of every section
+    location.py  where a lake is, and how its store is reached                sql_catalog.py  names in a SQL catalog
 """
 
 from lakeproof.config.load import load

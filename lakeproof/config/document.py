@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """A file's values (`root`) and their lines; `mistakes` are those of the YAML itself."""
 
     root: dict[str, Any] = field(default_factory=dict)
@@ -57,11 +57,11 @@ class Document:
         self.mistakes.append(Mistake(self.line(path), dotted(path), text))
 
 
-def read_document(file: Path) -> Document:
+def read_document(file: Path) -> YamlDocument:
     """Read `file`; raises OSError if it can't be read. Every other error is in `mistakes`."""
     with file.open("rb") as stream:
         data = stream.read(BYTES_MAX + 1)
-    document = Document()
+    document = YamlDocument()
     if len(data) > BYTES_MAX:
         document.mistakes.append(Mistake(0, "", f"is larger than {BYTES_MAX} bytes"))
         return document
@@ -75,7 +75,7 @@ def read_document(file: Path) -> Document:
     return document
 
 
-def _parse(text: str, document: Document) -> None:
+def _parse(text: str, document: YamlDocument) -> None:
     try:
         if not _plain(text, document):
             return
@@ -90,7 +90,7 @@ def _parse(text: str, document: Document) -> None:
     document.root = _mapping(node, (), document)
 
 
-def _plain(text: str, document: Document) -> bool:
+def _plain(text: str, document: YamlDocument) -> bool:
     """Refuse, before anything is built, constructs that could make a small file large or deep."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -120,7 +120,7 @@ def _syntax(error: yaml.YAMLError) -> Mistake:
     return Mistake(0, "", "is not YAML: it holds a character that is not allowed")
 
 
-def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+def _value(node: yaml.Node, path: KeyPath, document: YamlDocument) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
@@ -128,7 +128,7 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     return _scalar(node, path, document)
 
 
-def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
+def _mapping(node: yaml.MappingNode, path: KeyPath, document: YamlDocument) -> dict[str, Any]:
     result: dict[str, Any] = {}
     first: dict[str, int] = {}
     for key_node, value_node in node.value:
@@ -146,14 +146,14 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     return result
 
 
-def _sequence(node: yaml.SequenceNode, path: KeyPath, document: Document) -> list[Any]:
+def _sequence(node: yaml.SequenceNode, path: KeyPath, document: YamlDocument) -> list[Any]:
     for index, child in enumerate(node.value):
         here = (*path, index)
         document.lines[here] = child.start_mark.line + 1
     return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
 
 
-def _scalar(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+def _scalar(node: yaml.Node, path: KeyPath, document: YamlDocument) -> Any:
     tag, text = node.tag.removeprefix(_TAG), str(node.value)
     if tag == "str":
         return text

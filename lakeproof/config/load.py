@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from lakeproof.config.document import Document, read_document
+from lakeproof.config.document import YamlDocument, read_document
+from lakeproof.config.groups import read_groups
+from lakeproof.config.location import StorageConfig, is_secret_key
 from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
-from lakeproof.config.model import Config, Model, SourceConfig, SparkConfig, TableConfig, ViewConfig
+from lakeproof.config.model import Config, SourceConfig, SparkConfig, TableConfig, ViewConfig
 from lakeproof.config.secret import Dsn
-from lakeproof.config.sections import read_dsn, read_lake, read_reads, read_sql_file
+from lakeproof.config.section import Model
+from lakeproof.config.sections import is_inside, read_dsn, read_lake, read_reads, read_sql_file
 from lakeproof.config.selection import Selection
+from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
@@ -26,8 +30,8 @@ from lakeproof.names import TableName
 VARIABLE = "LAKEPROOF_CONFIG"
 DEFAULT_NAME = "lakeproof.yaml"
 
-# Names that `<lake>/views/` and `<lake>/views/cuts/` already use.
-_RESERVED_SOURCE = "views"
+# Names that folders of the lake already have.
+_RESERVED_SOURCES = {"views": "the views'", "groups": "the groups'"}
 _RESERVED_VIEW = "cuts"
 
 _M = TypeVar("_M", bound=Model)
@@ -68,7 +72,7 @@ def load(path: Path | None = None) -> Config:
 class _Reader:
     """Turns one document into a `Config`; every mistake is added to the document, and reading continues."""
 
-    def __init__(self, document: Document, file: Path) -> None:
+    def __init__(self, document: YamlDocument, file: Path) -> None:
         self._document = document
         self._file = file
         # None for a source whose `tables` can't be read, or that selects whatever is published.
@@ -82,21 +86,46 @@ class _Reader:
         if not sources:
             self._document.add(("sources",), "must name at least one source")
         self._shared_slots(sources)
+        self._archives_in_lake(sources, lake)
         views = {n: self._view(n, v) for n, v in self._mapping(root.get("views"), ("views",)).items()}
+        groups = read_groups(self._document, root.get("groups"), sources)
         spark = self._validate(SparkConfig, self._mapping(root.get("spark"), ("spark",)), ("spark",))
+        storage = self._storage(root.get("storage"))
+        catalog = self._catalog(root.get("catalog"), list(sources))
         rest = {k: root[k] for k in ("proof_interval",) if k in root}
         values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
         config = self._validate(Config, values, ())
         if config is None or self._document.mistakes:
             return None
-        return config.model_copy(update={"sources": sources, "views": views, "spark": spark})
+        update = {"sources": sources, "views": views, "groups": groups, "spark": spark, "storage": storage}
+        return config.model_copy(update=update | catalog)
+
+    def _catalog(self, value: Any, sources: list[str]) -> dict[str, CatalogConfig | None]:
+        """Return the section, if there is one; a schema belongs to one source and one layer."""
+        if value is None:
+            return {}
+        catalog = self._validate(CatalogConfig, self._mapping(value, ("catalog",)), ("catalog",))
+        schema = None if catalog is None else catalog.taken_twice(sources)
+        if schema is not None:
+            text = f"{schema} would be the schema of two; write {{source}} in the names, and other names for the layers"
+            self._document.add(("catalog",), text)
+        return {"catalog": catalog}
+
+    def _storage(self, value: Any) -> StorageConfig | None:
+        section = self._mapping(value, ("storage",))
+        for key in section:
+            if key not in StorageConfig.model_fields and is_secret_key(key):
+                text = "would be a secret, which does not stand in this file; the environment, a profile or a role gives it"
+                self._document.add(("storage", key), text)
+        return self._validate(StorageConfig, {k: v for k, v in section.items() if not is_secret_key(k)}, ("storage",))
 
     def _source(self, name: str, value: Any) -> SourceConfig | None:
         path = ("sources", name)
         section = self._mapping(value, path)
         self._refuse_unknown(section, path, SourceConfig, hide=("name", "patterns"), also=("password",))
-        if name == _RESERVED_SOURCE:
-            self._document.add(path, "is taken by the views' folder in the lake; give the source another name")
+        if name in _RESERVED_SOURCES:
+            text = f"is taken by {_RESERVED_SOURCES[name]} folder in the lake; give the source another name"
+            self._document.add(path, text)
         dsn = self._try((*path, "dsn"), lambda: read_dsn(section, ".".join(path), self._file.parent))
         listed = self._selection(name, section)
         values = {
@@ -211,6 +240,14 @@ class _Reader:
             if first != name:
                 text = f"{source.slot} is the slot of sources.{first} on the same server; each source needs its own"
                 self._document.add(("sources", name, "slot"), text)
+
+    def _archives_in_lake(self, sources: dict[str, SourceConfig | None], lake: str | None) -> None:
+        # There an archive's files lie beside history's, and maintenance removes them as files that no cut names.
+        for name, source in sources.items():
+            archive = None if source is None else source.retention.archive
+            if lake is not None and archive is not None and is_inside(archive, lake):
+                text = "is in the lake, whose maintenance would remove it; name a folder outside of it"
+                self._document.add(("sources", name, "retention", "archive"), text)
 
     def _mapping(self, value: Any, path: KeyPath) -> dict[str, Any]:
         if value is None or isinstance(value, dict):

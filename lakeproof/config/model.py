@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -20,7 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from lakeproof.config.location import LakeLocation, StorageConfig
+from lakeproof.config.section import Model
 from lakeproof.config.selection import Selection
+from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern
 from lakeproof.config.values import (
     ColumnName,
@@ -44,11 +45,8 @@ from lakeproof.config.values import (
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
-
-class Model(BaseModel):
-    """The base of every section: unknown keys are mistakes, values don't change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+# 100 years: a time further back than the calendar goes can't be computed.
+_CENTURY_S = 3_155_760_000
 
 
 class DrainConfig(Model):
@@ -174,8 +172,9 @@ class CompactionConfig(Model):
     threads: Whole = Field(2, ge=1, le=64, description="Tables written, or proved, at a time.")
     apply: Literal["auto", "merge"] = Field(
         "auto",
-        description="How a change is written to current: `auto` is one commit with deletion vectors if the installed Delta"
-        " is a version that was tested, else MERGE; `merge` is always MERGE.",
+        description="How a change is written to current: `auto` links landed files and deletes by deletion vectors, in one"
+        " commit, if the installed Delta is a version that was tested, else it takes MERGE; `merge` is always MERGE, and"
+        " links nothing.",
     )
 
 
@@ -185,20 +184,26 @@ class RetentionConfig(Model):
     cuts_s: Seconds = Field(
         604_800.0,
         ge=0,
+        le=_CENTURY_S,
         description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
     )
     landing_s: Seconds = Field(
-        86_400.0, ge=0, description="Landed changes that are in the lake are kept for at least this long, in seconds."
+        86_400.0,
+        ge=0,
+        le=_CENTURY_S,
+        description="Landed changes that are in the lake are kept for at least this long, in seconds.",
     )
     history_s: Seconds = Field(
         0.0,
         ge=0,
+        le=_CENTURY_S,
         description="Changes older than this, in seconds, are removed from history, which keeps the rows as they were then;"
         " 0 keeps all.",
     )
     archive: Text | None = Field(
         None,
-        description="A folder: changes removed from history are first written there as Parquet, and can be restored.",
+        description="A place outside of the lake, as `lake` names one: changes removed from history are first"
+        " written there as Parquet, and can be restored.",
     )
     small_files: Whole = Field(
         32,
@@ -229,6 +234,12 @@ class TableConfig(Model):
         description="`numeric` columns without a precision, and arrays of it, as decimals: `{column: [precision, scale]}`.",
     )
     as_text: ColumnNames = Field((), description="Columns kept as PostgreSQL's exact text.")
+    readers: Literal["features", "portable"] = Field(
+        "features",
+        description="The table's readers: `features` have to know deletion vectors, and column mapping or type widening"
+        " once a change of the source's columns needs them; `portable` have to know none of them, and changes are written by"
+        " rewriting files.",
+    )
     expectations: tuple[Annotated[dict[str, Any], BeforeValidator(valid_expectation)], ...] = Field(
         (), description="Great Expectations: `{type, kwargs, severity}`; `severity` is `error` (default) or `warn`."
     )
@@ -285,6 +296,11 @@ class SourceConfig(Model):
         """The configured selection of tables; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
+    @property
+    def portable(self) -> frozenset[TableName]:
+        """The tables whose readers have to know no feature of Delta's."""
+        return frozenset(table for table, chosen in self.table.items() if chosen.readers == "portable")
+
     def table_config(self, table: TableName) -> TableConfig:
         """Return the configuration of `table`; the defaults if it has none."""
         return self.table.get(table, TableConfig())
@@ -321,13 +337,45 @@ class Config(Model):
     """The whole file, read from `path`; relative paths in it are relative to its folder."""
 
     path: Path
-    lake: str = Field(description="A local folder, or its `file://` URL.")
+    lake: str = Field(
+        description="A local folder or its `file://` URL, or a place in an object store: `s3://bucket/prefix`, `gs://…`,"
+        " `az://…`."
+    )
     sources: dict[str, SourceConfig]
     views: dict[str, ViewConfig] = Field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Sources of one database that are compacted together, so that a cut of the group has each transaction"
+        " over tables of several of them wholly or not at all: `{name: [source, source]}`.",
+    )
     spark: SparkConfig = SparkConfig()
+    storage: StorageConfig = StorageConfig()
+    catalog: CatalogConfig | None = Field(
+        None, description="A SQL catalog that has the lake by name; none: it has no names."
+    )
     proof_interval: Literal["hourly", "daily", "off"] = Field(
         "hourly", description="How often Dagster proves every source."
     )
+
+    @property
+    def location(self) -> LakeLocation:
+        """The lake's place, and how it is reached."""
+        return self.location_of(self.lake)
+
+    def location_of(self, place: str) -> LakeLocation:
+        """Return the place of another store of this configuration (an archive), which is reached in the same way."""
+        return LakeLocation(place, self.storage)
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """Return the sources of the group of that name; raises ConfigError if there is none."""
+        if name not in self.groups:
+            names = f"name one of its groups: {', '.join(sorted(self.groups))}" if self.groups else "it has no groups"
+            raise ConfigError(f"group {name[:80]}", f"it is not in {self.path}", names)
+        return self.groups[name]
+
+    def group_of(self, source: str) -> str | None:
+        """Return the group that a source is in, None if it is in none."""
+        return next((group for group, sources in self.groups.items() if source in sources), None)
 
     def source(self, name: str) -> SourceConfig:
         """Return the source of that name; raises ConfigError if there is none."""
@@ -335,3 +383,8 @@ class Config(Model):
             names = ", ".join(sorted(self.sources))
             raise ConfigError(f"source {name[:80]}", f"it is not in {self.path}", f"name one of its sources: {names}")
         return self.sources[name]
+
+
+def location_of(lake: Config | LakeLocation | str | Path) -> LakeLocation:
+    """Return the place of a configuration's lake, or the one that `lake` is or names."""
+    return lake.location if isinstance(lake, Config) else LakeLocation.of(lake)

@@ -134,6 +134,17 @@ class Dsn(SecretStr):
             return None
         return tuple(str(parts.get(key, "")) for key in ("host", "hostaddr", "port", "service"))
 
+    @property
+    def database(self) -> str | None:
+        """The database's name, None if the text does not say it."""
+        if not isinstance(self._conninfo, str):
+            return None
+        try:
+            name = conninfo_to_dict(self._conninfo).get("dbname")
+        except ProgrammingError:
+            return None
+        return None if name is None else str(name)
+
     def _parts(self) -> tuple[object, ...]:
         return (self._conninfo, self._password)
 

@@ -9,7 +9,9 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+from lakeproof.config.location import SUPPORTED, ObjectPlace
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
 from lakeproof.config.table_names import parse_table
 from lakeproof.names import TableName
@@ -24,11 +26,25 @@ def read_lake(value: Any, folder: Path) -> str:
     if value is None:
         raise ValueError("is missing")
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
-        raise ValueError("must be a folder or a file:// URL")
+        raise ValueError("must be a folder, a file:// URL, or a place in an object store")
+    place = ObjectPlace.parse(value)
+    if place is not None:
+        return value.rstrip("/")
     scheme = _URL.match(value)
     if scheme and scheme[1].lower() != "file":
-        raise ValueError(f"is at {scheme[1]}://, which is not supported; name a local folder, or a file:// URL")
+        raise ValueError(f"is at {scheme[1]}://, which is not supported; name {SUPPORTED}")
     return value if scheme else _absolute(value, folder)
+
+
+def is_inside(place: str, lake: str) -> bool:
+    """True if `place` is the lake's folder or in it, symbolic links followed; both as `read_lake` returns them."""
+    objects = [ObjectPlace.parse(p) for p in (place, lake)]
+    if objects[0] is not None and objects[1] is not None:
+        return f"{objects[0]}/".startswith(f"{objects[1]}/")
+    if any(objects):
+        return False
+    inner, outer = (os.path.realpath(unquote(urlsplit(p).path) if _URL.match(p) else p) for p in (place, lake))
+    return Path(inner).is_relative_to(outer)
 
 
 def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:

@@ -2,8 +2,9 @@
 
 Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats (`lakeproof.landing`) do not belong here.
 
-    main thread                                        worker thread
-    stream.read → buffer (whole transactions) ─queue─► decode → segment → manifest
+    main thread                                        worker thread               writer thread
+    stream.read → buffer (whole transactions) ─queue─► decode → segment ─bounded─► Parquet, synced
+                                                       manifest ◄──────────────────────────┘
          ▲  ticks, answers pings                            │
          └── acknowledge ◄──────── flushed ─────────────────┘
 

@@ -21,7 +21,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.postgres.catalog_fingerprint import Reading
-from lakeproof.postgres.catalog_origins import Origin, never_relabelled, read_origins
+from lakeproof.postgres.catalog_origins import TableOrigin, never_relabelled, read_origins
 from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity
@@ -70,7 +70,7 @@ def _unaltered(
     return {entry: rules[entry] for entry, publication in rules_now.items() if entry in rules and publication in same}
 
 
-def _is_covered(origin: Origin, table: TableFacts, held: Mapping[str, int], now: Fingerprint) -> bool:
+def _is_covered(origin: TableOrigin, table: TableFacts, held: Mapping[str, int], now: Fingerprint) -> bool:
     """True if all that is published of the table was so from its creation on."""
     rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
@@ -78,7 +78,9 @@ def _is_covered(origin: Origin, table: TableFacts, held: Mapping[str, int], now:
     return whole and origin.own_file and bool(origin.anchored)
 
 
-def _with_lasting_types(conn: Connection, proven: Mapping[Oid, Origin], now: Fingerprint) -> dict[Oid, Origin]:
+def _with_lasting_types(
+    conn: Connection, proven: Mapping[Oid, TableOrigin], now: Fingerprint
+) -> dict[Oid, TableOrigin]:
     """Leave out tables with values of a type whose text may have changed since: the stream had the old text."""
     types = {oid: now.types_of(c.type_oid for c in now.sent(now.tables[oid])) for oid in proven}
     enums = {number for used in types.values() for number, facts in used.items() if facts.kind == "e"}
@@ -90,7 +92,7 @@ def _with_lasting_types(conn: Connection, proven: Mapping[Oid, Origin], now: Fin
     }
 
 
-def _is_numbered(origin: Origin, table: TableFacts, now: Fingerprint) -> bool:
+def _is_numbered(origin: TableOrigin, table: TableFacts, now: Fingerprint) -> bool:
     return not origin.has_dropped and len(now.sent(table)) == len(table.columns)
 
 

@@ -5,7 +5,8 @@ thread: the server still gets its answers.
 
 Memory: `drain.queue_bytes` of messages are with the worker or wait for it (or one large transaction, or one message that is
 larger; `drain.spill_bytes` limits what large transactions keep in memory), one unit is decoded at a time, and
-`lakeproof.landing.segment` limits a segment's rows.
+`lakeproof.landing.segment` limits a segment's rows, which a thread of its own writes meanwhile. A unit of large values is
+decoded only when that thread has nothing in hand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.catalog_watch import CatalogWatch
-from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
+from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, LakeproofError, SourceError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
@@ -36,6 +37,8 @@ from lakeproof.storage.disk import disk_error
 # For the last reading of a session; if it takes longer, the next session does it.
 _LOOK_WAIT_S = 10.0
 _LOOK_STEP_S = 0.02
+# A unit has `UNIT_BYTES` and one read more, unless it has a value of megabytes.
+_LARGE_BYTES = 2 * UNIT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,11 @@ class Flusher:
         # While the first messages arrive: loading the loops takes 0.7 s, compiling them on a new machine 5 s.
         try:
             warm_up()
+            from lakeproof.landing import (
+                row_sums,
+            )  # loads the compiler, which a process that never decodes does without
+
+            row_sums.warm_up()
         except BaseException as error:  # noqa: BLE001  as below
             with self._changed:
                 self._failure = _translate(error, self._chain)
@@ -277,6 +285,8 @@ class Flusher:
 
     def _decode(self, work: DecodeUnit, segment: SegmentWriter) -> None:
         if work.buffers:
+            if work.size > _LARGE_BYTES:
+                segment.settle()
             batch = self._decoder.decode(*work.buffers)
             work.buffers.clear()
             failpoint("drain.decoded")
@@ -308,6 +318,8 @@ class Flusher:
             for part in work.parts():
                 relations.arrival = part.arrival
                 size = part.buffer.size
+                if size > _LARGE_BYTES:
+                    segment.settle()
                 batch = decoder.decode_part(part.buffer, info, seq)
                 del part
                 failpoint("drain.decoded")

@@ -24,7 +24,7 @@ from lakeproof.drain.publications import Publications, PublicationsChangedError,
 from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.landing.chain import Chain, FencedError
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
@@ -59,7 +59,7 @@ STOP_GRACE_S = 3.0
 FOLLOWED = "followed"
 
 
-class _Drain:
+class Supervisor:
     """The state of one call of `drain`."""
 
     def __init__(
@@ -88,17 +88,25 @@ class _Drain:
         self._start = self._chain.end
         removed = sweep(self._chain)
         if removed:
-            self._emit("drain.swept", f"removed {len(removed)} data files that no manifest names", files=len(removed))
+            self._emit(
+                "drain.swept",
+                f"removed {counted(len(removed), 'data file')} that no manifest names",
+                files=len(removed),
+            )
 
     def run(self) -> DrainReport:
+        again = False
         while True:
             try:
+                if again:
+                    # Another writer may have appended meanwhile. This can fail, too: a lake may be as far away as a server.
+                    self._chain.refresh()
                 reason = self._attempt_in_room()
             except FencedError:
                 raise
             except PublicationsChangedError as error:
                 self._emit("drain.publications", f"{error.thing}: {error.reason}; connecting again")
-                self._chain.refresh()
+                again = True
             except (TransientError, NoRoomError) as error:
                 if self._goal.stop.requested and isinstance(error, TransientError):
                     return self._result(SessionEnd.STOPPED.value)
@@ -106,7 +114,7 @@ class _Drain:
                     raise
                 if self._goal.stop.requested:
                     return self._result(SessionEnd.STOPPED.value)
-                self._chain.refresh()
+                again = True
             else:
                 if reason is not None:
                     return self._result(reason)
@@ -175,7 +183,11 @@ class _Drain:
             stop=self._goal.stop,
         )
         if compared is not None:
-            self._emit("drain.past", f"{compared} landed commits are the server's, too", transactions=compared)
+            self._emit(
+                "drain.history_checked",
+                f"{counted(compared, 'landed commit')} compared: the server has the same",
+                transactions=compared,
+            )
 
     def _check(self) -> tuple[SlotAndChain, list[str]]:
         with use_timeout(self._timeout()):
@@ -283,9 +295,10 @@ class _Drain:
         manifest = flushed.manifest
         self._report_catalog(watch)
         self._totals.add(manifest)
+        landed = f"{counted(manifest.rows, 'row')} of {counted(manifest.transactions, 'transaction')}"
         self._emit(
             "drain.flush",
-            f"{manifest.rows} rows of {manifest.transactions} transactions are durable up to {manifest.end_lsn}",
+            f"{landed} durable up to {manifest.end_lsn}",
             number=manifest.number,
             start_lsn=str(manifest.start_lsn),
             end_lsn=str(manifest.end_lsn),
@@ -378,7 +391,7 @@ class _Drain:
 
 
 def _open_chain(config: Config, source: SourceConfig) -> Chain:
-    lake = SourceLake.open(config.lake, source.name)
+    lake = SourceLake.open(config.location, source.name)
     chain = Chain.open_newest(lake)
     if chain is None:
         raise LakeError(

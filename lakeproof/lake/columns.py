@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.landing.file_columns import STATISTICS_COLUMNS, file_names
 from lakeproof.schema import Identity, SchemaVersion, lake_names
 from lakeproof.storage.parquet import REFUSED_IN_NAMES
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
@@ -16,9 +17,18 @@ from lakeproof.values.types import spark_type
 
 # The types for which Delta keeps the least and greatest value, and the number of columns unless it is given a list.
 _BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
-
-
-STATISTICS_COLUMNS = 32
+_HIDDEN_TYPES = {
+    ORD: "bigint",
+    LSN: "bigint",
+    SEQ: "bigint",
+    OP: "string",
+    XID: "bigint",
+    COMMIT_TIME: "timestamp",
+    TEXT: "string",
+    KEY: "string",
+    DUP: "bigint",
+    FROM: "string",
+}
 
 
 def in_lake(version: SchemaVersion) -> SchemaVersion:
@@ -79,6 +89,12 @@ def history_columns(schema: SchemaVersion) -> list[str]:
     return [*column_names(schema), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
 
 
+def lake_types(schema: SchemaVersion, names: Iterable[str]) -> dict[str, str]:
+    """Return the Spark types of columns of current or history, in this order."""
+    types = {c.name: spark_type(c) for c in schema.columns} | _HIDDEN_TYPES
+    return {name: types[name] for name in names}
+
+
 def history_statistics(schema: SchemaVersion) -> tuple[str, ...]:
     """Return the columns by which files of history are pruned: a change's position, time and key.
 
@@ -102,8 +118,9 @@ def _bounded(schema: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def landing_schema(schema: SchemaVersion, hidden: Sequence[str]) -> str:
-    """The DDL of a landing or snapshot file: `hidden` columns (with types), then `c0`, `c1`, … ."""
-    return ", ".join([*hidden, *(f"c{i} {spark_type(c)}" for i, c in enumerate(schema.columns))])
+    """The DDL of a landing or snapshot file: `hidden` columns (with types), then the table's own."""
+    own = zip(file_names(schema), schema.columns, strict=True)
+    return ", ".join([*hidden, *(f"{quoted(name)} {spark_type(c)}" for name, c in own)])
 
 
 def placed(schema: SchemaVersion) -> list[str]:

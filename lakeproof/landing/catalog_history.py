@@ -50,6 +50,7 @@ def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_ls
             kind=Kind.CATALOG,
             number=chain.next_number,
             incarnation=chain.incarnation,
+            first_ordinal=chain.next_ordinal,
             start_lsn=chain.end,
             end_lsn=chain.end,
             previous_sha256="",

@@ -45,12 +45,14 @@ class NewHead:
     """The first manifest of a new chain: the slot's consistent point, the source, and the writer's 32 hexadecimal digits.
 
     `catalog` is the first reading, with the position up to which every commit is in it; its file must be durable.
+    `first_ordinal` is above those of earlier incarnations.
     """
 
     start: Lsn
     source: ChainSource
     writer: str
     catalog: tuple[CatalogRecord, Lsn] | None = None
+    first_ordinal: int = 0
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Chain:
         """Write the head at a slot's consistent point; raises LakeError if the incarnation has one."""
         record, read_until = (None, None) if new.catalog is None else new.catalog
         head = Manifest(
-            Kind.HEAD, 0, incarnation, new.start, new.start, None, new.writer, now_text(),
+            Kind.HEAD, 0, incarnation, new.first_ordinal, new.start, new.start, None, new.writer, now_text(),
             source=new.source, catalog=record, catalog_lsn=read_until,
         )  # fmt: skip
         key = lake.paths.manifest(incarnation, 0)
@@ -151,6 +153,11 @@ class Chain:
     def next_number(self) -> int:
         """The number of the next manifest."""
         return self.newest.number + 1
+
+    @property
+    def next_ordinal(self) -> int:
+        """The `first_ordinal` of the next manifest."""
+        return self.newest.next_ordinal
 
     def manifest(self, number: int) -> Manifest:
         """Return one manifest; raises LakeError if it is missing or damaged."""
@@ -229,13 +236,14 @@ class Chain:
         empty = numbered.end_lsn == numbered.start_lsn
         if (
             numbered.number != manifest.number
+            or numbered.first_ordinal != self.next_ordinal
             or numbered.start_lsn != self.end
             or numbered.end_lsn < numbered.start_lsn
             or empty != (numbered.kind is Kind.CATALOG)
         ):
             raise InvariantError(
                 f"manifest {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
-                f"it does not continue the chain at {self.next_number}, {self.end}",
+                f"it does not continue the chain at {self.next_number}, {self.end}, ordinal {self.next_ordinal}",
                 "report this",
             )
         data = numbered.to_bytes()
@@ -314,7 +322,8 @@ class Chain:
         start = self.start
         if start is None or manifest.number != start.number:
             return
-        if (manifest.previous_sha256, manifest.start_lsn) != (start.previous_sha256, start.start_lsn):
+        expected = (start.previous_sha256, start.start_lsn, start.first_ordinal)
+        if (manifest.previous_sha256, manifest.start_lsn, manifest.first_ordinal) != expected:
             raise LakeError(
                 self.lake.url(self.lake.paths.manifest(self.incarnation, manifest.number)),
                 f"it does not follow the manifest that was removed before it (the chain begins at {start.start_lsn})",
@@ -331,6 +340,9 @@ class Chain:
             raise LakeError(
                 thing, f"it starts at {after.start_lsn}, its predecessor ended at {before.end_lsn}", _REMEDY
             )
+        if after.first_ordinal != before.next_ordinal:
+            reason = f"its first ordinal is {after.first_ordinal}, behind its predecessor comes {before.next_ordinal}"
+            raise LakeError(thing, reason, _REMEDY)
 
 
 def newest_incarnation(lake: SourceLake) -> Incarnation | None:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[0-9]{20}\.json")
 
 @dataclass(frozen=True, slots=True)
 class ChainStart(Document):
-    """The first manifest that is kept: its number, its start, and the checksum of its predecessor's stored bytes.
+    """The first manifest that is kept: its number, its start and first ordinal, its predecessor's checksum as stored.
 
     `catalog` is the number of the manifest below it that is kept for its record of the catalog, None if there is none.
     """
@@ -36,6 +36,7 @@ class ChainStart(Document):
     number: Count
     start_lsn: LsnField
     previous_sha256: str
+    first_ordinal: Count
     created_at: str
     catalog: Count | None = None
 

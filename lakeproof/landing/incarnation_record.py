@@ -21,16 +21,20 @@ _NAME_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Follows(Part):
-    """The incarnation before: where its chain ended (None if that could not be read), and why it could not go on."""
+    """The incarnation before: where its chain ended (None if that could not be read), and why it could not go on.
+
+    `first_ordinal` is that of the head that follows, above every ordinal so far.
+    """
 
     incarnation: IncarnationField
     end_lsn: LsnField | None
     reason: str
+    first_ordinal: Count
 
 
 @dataclass(frozen=True, slots=True)
 class IncarnationRecord(Document):
-    """The facts with which an incarnation begins. `makes_slot`: the slot did not exist before, so it is ours to drop."""
+    """The facts with which an incarnation begins. `creates_slot`: the slot did not exist before, so it is ours to drop."""
 
     FORMAT = "lakeproof.incarnation/1"
 
@@ -40,7 +44,7 @@ class IncarnationRecord(Document):
     database_oid: Count
     slot: str
     publication: str
-    makes_slot: bool
+    creates_slot: bool
     follows: Follows | None
     created_at: str
 

@@ -7,7 +7,6 @@ group, and the message that goes beyond that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ from lakeproof.landing.manifest import LogicalMessageFile
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
 from lakeproof.pgoutput.rows import StreamMessage
+from lakeproof.storage.parquet import abandon
 from lakeproof.storage.store import NewFile
 
 GROUP_BYTES = 16 << 20
@@ -71,11 +71,7 @@ class LogicalMessageWriter:
 
     def abandon(self) -> None:
         """Remove what was written."""
-        if self._writer is not None:
-            with suppress(OSError):
-                self._writer.close()
-        if self._file is not None:
-            self._file.abandon()
+        abandon(self._writer, self._file)
 
     def _write(self) -> None:
         if self._writer is None:

@@ -30,6 +30,7 @@ from lakeproof.field_types import (
 )
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.row_order import ordinal_behind
 from lakeproof.storage.document import Document, Part, canonical
 from lakeproof.storage.times import time_text, time_us
 
@@ -84,6 +85,7 @@ class SegmentFile(Part):
     """A Parquet file that a manifest names: rows of one schema version of one table.
 
     `path` is below the landing's folder, `bytes` is the file's size, `decoded` that of its rows, and `rows` counts them all.
+    `sum` is the sum of its rows as history has them (`row_sums.py`), `refused` counts the rows that must not be applied.
     """
 
     path: RelativePath
@@ -93,6 +95,8 @@ class SegmentFile(Part):
     rows: Count
     bytes: Count
     sha256: Sha256
+    sum: Count
+    refused: Count
     decoded: Decoded
     counts: ChangeCounts
 
@@ -141,8 +145,9 @@ class Manifest(Document):
     """One element of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
     `last_commit` is the last commit with rows: the server's history can be compared with it without reading a file. The
-    first and last commit times are microseconds since 1970 UTC, None if the range has no rows. Every commit that ends at or
-    before `catalog_lsn` was in a reading of the catalog that agreed with the newest `catalog` record so far.
+    first and last commit times are microseconds since 1970 UTC, None if the range has no rows. `first_ordinal` is the
+    `_lp_ord` of its first row. Every commit that ends at or before `catalog_lsn` was in a reading of the catalog that agreed
+    with the newest `catalog` record so far.
     """
 
     FORMAT = "lakeproof.manifest/1"
@@ -152,6 +157,7 @@ class Manifest(Document):
     kind: Kind
     number: Count
     incarnation: IncarnationField
+    first_ordinal: Count
     start_lsn: LsnField
     end_lsn: LsnField
     previous_sha256: Sha256 | None
@@ -179,6 +185,12 @@ class Manifest(Document):
     def rows(self) -> int:
         """The number of rows in all files."""
         return sum(f.rows for f in self.files)
+
+    @property
+    def next_ordinal(self) -> int:
+        """The `first_ordinal` of the manifest behind this one."""
+        has_room = self.kind is Kind.HEAD or self.rows > 0
+        return ordinal_behind(self.first_ordinal, self.rows) if has_room else self.first_ordinal
 
     @property
     def named(self) -> tuple[SegmentFile | LogicalMessageFile, ...]:

@@ -28,11 +28,12 @@ _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 class Slice:
     """A data file, and whether a range takes all its rows (`whole`) or only those with positions in the range.
 
-    `number` is the segment's.
+    `number` is the segment's, `first_ordinal` the `_lp_ord` of its first row.
     """
 
     chain: Chain
     number: int
+    first_ordinal: int
     file: SegmentFile
     whole: bool
 
@@ -52,7 +53,7 @@ def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -
         whole = start <= manifest.start_lsn and manifest.end_lsn <= end
         for file in manifest.files:
             if table is None or file.table == table:
-                yield Slice(chain, manifest.number, file, whole)
+                yield Slice(chain, manifest.number, manifest.first_ordinal, file, whole)
 
 
 def file_url(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:

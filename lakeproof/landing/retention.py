@@ -73,6 +73,7 @@ def put_chain_start(chain: Chain, number: int) -> None:
         number,
         manifest.start_lsn,
         manifest.previous_sha256,
+        manifest.first_ordinal,
         now_text(),
         _record_below(chain, number),
     )

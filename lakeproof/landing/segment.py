@@ -2,11 +2,14 @@
 
 `lakeproof.drain` decides when a segment ends.
 
-    Batch → a buffer per table and schema version → row groups → files, synced → folder, synced → manifest
+    Batch → a buffer per table and schema version ─bounded─► row groups → files, synced ─► folder, synced → manifest
+    the thread that decodes                      hand-over   the writer thread             the thread that decodes
 
-Memory: at most `drain.segment_bytes` of Arrow data wait for a row group, over all tables, and at most `drain.segment_files`
-Parquet writers are open, however many tables a segment has: the one used least recently is finished, and a table that comes
-again gets another file. Nothing is visible before the manifest is: a crash leaves files that no manifest names.
+Memory: at most `drain.segment_bytes` of Arrow data wait for a row group or are in the writer thread's hands, over all
+tables, and at most `drain.segment_files` Parquet writers are open, however many tables a segment has: the one used least
+recently is finished, and a table that comes again gets another file. Nothing is visible before the manifest is: a crash
+leaves files that no manifest names. An error of the writer thread is raised by the next call that hands over or waits, and
+by `finish` at the latest.
 """
 
 from __future__ import annotations
@@ -14,41 +17,41 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ROW, XID
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, ORD, XID
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.decoded_size import DecodedCount
 from lakeproof.landing.logical_messages import LogicalMessageWriter
 from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile
+from lakeproof.landing.row_file import RowFile
+from lakeproof.landing.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile
 from lakeproof.storage.times import now_text
 
 # A reader holds one row group in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072
-ROW_GROUP_BYTES = 64 << 20
-# Values that repeat over a transaction. Data columns stay plain: building a dictionary that overflows is wasted work.
-_DICTIONARY_COLUMNS = [LSN, OP, XID, COMMIT_TIME]
-_STATISTICS_COLUMNS = [LSN, ROW]
+# With wide rows: so much that the writer thread has work soon, and little is left for the segment's end.
+ROW_GROUP_BYTES = 16 << 20
+# Two row groups, each of which may be a unit of decoding larger: one is written, one waits. They count in
+# `drain.segment_bytes`.
+HAND_OVER_BYTES = 3 * ROW_GROUP_BYTES
 _WRITER = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Limits of an unfinished segment: decoded rows, and open files.
+    """Limits of an unfinished segment: decoded rows that are not written, and open files.
 
     Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
     """
@@ -59,17 +62,13 @@ class SegmentLimits:
 
 @dataclass(slots=True)
 class _Part:
-    """One unfinished file: the rows that wait for its next row group, and its counts."""
+    """One unfinished file: the rows that wait for its next row group, and its counts. Only the writer thread uses `file`."""
 
     version: SchemaVersion
-    schema_id: str
+    file: RowFile
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_rows: int = 0
     waiting_bytes: int = 0
-    file: NewFile | None = None
-    writer: pq.ParquetWriter | None = None
-    rows: int = 0
-    decoded: DecodedCount = field(default_factory=DecodedCount)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
 
 
@@ -86,15 +85,20 @@ class SegmentWriter:
         self._writer = writer
         self._limits = limits or SegmentLimits()
         self._number = chain.next_number
+        self._first_ordinal = chain.next_ordinal
         self._parts: dict[str, _Part] = {}
-        # Parts with an open writer, the least recently used first; and the waiting bytes of all parts. There may be 10,000
+        self._hand_over_bytes = min(HAND_OVER_BYTES, self._limits.buffered_bytes // 2)
+        self._thread = WriterThread(self._hand_over_bytes)
+        # Parts whose files are begun, the least recently used first; and the waiting bytes of all parts. There may be 10,000
         # parts, so no loop over all of them may run for each one.
         self._open: OrderedDict[str, None] = OrderedDict()
         self._waiting_bytes = 0
+        # Every file that is begun; and those that are finished, which only the writer thread adds.
+        self._files: list[RowFile] = []
         self._done: list[tuple[NewFile, SegmentFile]] = []
         self._made = 0
         self._schemas: list[SchemaEntry] = []
-        self._messages = LogicalMessageWriter(self._create)
+        self._messages = LogicalMessageWriter(lambda: self._create(self._name()))
         self._first_us: int | None = None
         self._last_us: int | None = None
         self._last: LandedCommit | None = None
@@ -102,11 +106,11 @@ class SegmentWriter:
         self.transactions = 0
 
     def add(self, batch: Batch) -> None:
-        """Add a decoded batch; `_lp_row` then counts over the whole segment.
+        """Add a decoded batch; `_lp_ord` then counts over the whole segment, from its first ordinal on.
 
         Rows may be written out at once; nothing is visible before `finish`.
         """
-        base = self.rows
+        base = self._first_ordinal + self.rows
         for changes in batch.changes:
             self._add_changes(changes, base)
             self.rows += changes.rows.num_rows
@@ -117,12 +121,16 @@ class SegmentWriter:
             self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
         if batch.last_commit_time_us is not None:
             self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
-        if self._waiting_bytes > self._limits.buffered_bytes:
-            self._write_largest()
+        if self._held_bytes > self._limits.buffered_bytes:
+            self._make_room()
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
         """Add versions that came into force, in stream order."""
         self._schemas += [SchemaEntry(s.version, s.from_lsn, s.from_seq) for s in schemas]
+
+    def settle(self) -> None:
+        """Wait until the writer thread has nothing in hand: before something large takes memory. Raises its error."""
+        self._thread.wait()
 
     def finish(self, end: Lsn, catalog_lsn: Lsn | None = None) -> Manifest:
         """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range if it has no rows.
@@ -134,6 +142,8 @@ class SegmentWriter:
             raise InvariantError(
                 f"segment {self._number}", f"it is to end at {end}, before the last of its changes", "report this"
             )
+        # There is nothing left to decode meanwhile.
+        self._thread.end()
         while self._parts:
             # Room for one may be made by closing another.
             self._close(next(iter(self._parts)))
@@ -146,6 +156,7 @@ class SegmentWriter:
             kind=Kind.SEGMENT if written else Kind.PROGRESS,
             number=self._number,
             incarnation=self._chain.incarnation,
+            first_ordinal=self._first_ordinal,
             start_lsn=self._chain.end,
             end_lsn=end,
             previous_sha256="",
@@ -162,23 +173,18 @@ class SegmentWriter:
         )
         # From here on the manifest may exist, whatever the outcome (a folder that could not be synced, a lost reply): the
         # files are no longer ours to remove, and `sweep` decides about them.
-        self._done, self._messages = [], LogicalMessageWriter(self._create)
+        self._files, self._messages = [], LogicalMessageWriter(lambda: self._create(self._name()))
         return self._chain.append(manifest)
 
     def abandon(self) -> None:
         """Remove the files that the chain has not got yet; may be called at any time, any number of times."""
-        for part in self._parts.values():
-            if part.writer is not None:
-                with suppress(OSError):
-                    part.writer.close()
-            if part.file is not None:
-                part.file.abandon()
-        for file, _ in self._done:
+        self._thread.abandon()
+        for file in self._files:
             file.abandon()
         self._messages.abandon()
         self._parts.clear()
         self._open.clear()
-        self._done.clear()
+        self._files.clear()
 
     def _add_changes(self, changes: TableChanges, base: int) -> None:
         rows = changes.rows
@@ -191,9 +197,9 @@ class SegmentWriter:
         schema_id = changes.version.id
         part = self._parts.get(schema_id)
         if part is None:
-            part = self._parts[schema_id] = _Part(changes.version, schema_id)
+            part = self._parts[schema_id] = self._begin(changes.version)
         if base:
-            index = rows.schema.get_field_index(ROW)
+            index = rows.schema.get_field_index(ORD)
             shifted = pc.add(rows.column(index), pa.scalar(base, pa.int64()))
             rows = rows.set_column(index, rows.schema.field(index), shifted)
         self._note_commit(rows)
@@ -201,7 +207,6 @@ class SegmentWriter:
         part.waiting_rows += rows.num_rows
         part.waiting_bytes += rows.nbytes
         self._waiting_bytes += rows.nbytes
-        part.rows += rows.num_rows
         part.counts += changes.counts
         if part.waiting_rows >= ROW_GROUP_ROWS or part.waiting_bytes >= ROW_GROUP_BYTES:
             self._write_group(part)
@@ -212,54 +217,53 @@ class SegmentWriter:
             xid, time = rows.column(XID)[-1].as_py(), rows.column(COMMIT_TIME)[-1].value
             self._last = LandedCommit(end, Xid(xid), time)
 
-    def _write_largest(self) -> None:
-        """Write out the largest parts first, until half of the limit is free."""
+    @property
+    def _held_bytes(self) -> int:
+        return self._waiting_bytes + self._thread.bytes
+
+    def _make_room(self) -> None:
+        """Hand over the largest parts first, until half of the limit is free; wait for the thread if that is not enough."""
         for part in sorted(self._parts.values(), key=lambda p: p.waiting_bytes, reverse=True):
             if 2 * self._waiting_bytes <= self._limits.buffered_bytes:
-                return
-            self._write_group(part)
+                break
+            # Making room among the open files may have written some of them.
+            if part.waiting:
+                self._write_group(part)
+        self._thread.wait(self._limits.buffered_bytes - self._waiting_bytes)
 
     def _write_group(self, part: _Part) -> None:
-        table = pa.Table.from_batches(part.waiting)
-        if part.writer is None:
-            while len(self._open) >= self._limits.open_files:
-                self._close(next(iter(self._open)))
-            part.file = self._create()
-            part.writer = open_parquet(
-                part.file, table.schema, dictionaries=_DICTIONARY_COLUMNS, statistics=_STATISTICS_COLUMNS
-            )
-        self._open[part.schema_id] = None
-        self._open.move_to_end(part.schema_id)
-        part.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-        part.decoded.add(table)
-        self._waiting_bytes -= part.waiting_bytes
+        batches, size = part.waiting, part.waiting_bytes
         part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
+        self._waiting_bytes -= size
+        key = part.version.id
+        while key not in self._open and len(self._open) >= self._limits.open_files:
+            self._close(next(iter(self._open)))
+        self._open[key] = None
+        self._open.move_to_end(key)
+        self._thread.submit(partial(part.file.write, batches), size)
+        if size > self._hand_over_bytes:
+            # A value of many megabytes: nothing is read or decoded beside it.
+            self._thread.wait()
 
-    def _create(self) -> NewFile:
-        name = f"{self._number:020d}-{self._writer}-{self._made:04d}.parquet"
+    def _begin(self, version: SchemaVersion) -> _Part:
+        file = RowFile(version, partial(self._create, self._name()))
+        self._files.append(file)
+        return _Part(version, file)
+
+    def _name(self) -> str:
         self._made += 1
+        return f"{self._number:020d}-{self._writer}-{self._made - 1:04d}.parquet"
+
+    def _create(self, name: str) -> NewFile:
         return self._chain.lake.store.create(f"{self._chain.lake.paths.data(self._chain.incarnation)}/{name}")
 
     def _close(self, key: str) -> None:
         """Finish a part's file, durably except for its name."""
-        part = self._parts[key]
+        part = self._parts.pop(key)
         if part.waiting:
             self._write_group(part)
-        if part.file is None or part.writer is None:
-            raise InvariantError(f"segment {self._number}", "a part of it has no rows", "report this")
-        part.writer.close()
-        part.file.finish()
-        entry = SegmentFile(
-            path=part.file.key.removeprefix(self._chain.lake.paths.landing(self._chain.incarnation) + "/"),
-            oid=part.version.oid,
-            schema_id=part.schema_id,
-            table=part.version.table,
-            rows=part.rows,
-            bytes=part.file.bytes_written,
-            sha256=part.file.sha256,
-            decoded=part.decoded.so_far,
-            counts=part.counts,
-        )
-        self._done.append((part.file, entry))
-        del self._parts[key]
         self._open.pop(key, None)
+        self._thread.submit(partial(self._finish_file, part), 0)
+
+    def _finish_file(self, part: _Part) -> None:
+        self._done.append(part.file.finish(self._chain.lake.paths.landing(self._chain.incarnation), part.counts))

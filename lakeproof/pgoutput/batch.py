@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakeproof.hidden_columns import ROW
+from lakeproof.hidden_columns import ORD
 from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
@@ -27,7 +27,7 @@ from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
 
 if TYPE_CHECKING:
-    from lakeproof.pgoutput.table_rows import Run
+    from lakeproof.pgoutput.table_rows import TableRun
 
 __all__ = ["Batch", "BatchDecoder", "SchemaInForce", "TableChanges", "TransactionInfo"]
 
@@ -72,7 +72,7 @@ class BatchDecoder:
         row_counts = _row_counts(buffer, runs, controls)
         numbers = Numbers(seq, np.cumsum(row_counts) - row_counts, row_counts)
         changes = [table_changes(buffer, positions, numbers, run) for run in runs]
-        changes.sort(key=lambda table: int(table.rows.column(ROW)[0].as_py()))
+        changes.sort(key=lambda table: int(table.rows.column(ORD)[0].as_py()))
         used = positions.number[row_counts > 0]
         times = positions.time_us[positions.begins]
         return Batch(
@@ -87,7 +87,7 @@ class BatchDecoder:
             next_seq=next_seq,
         )
 
-    def _runs(self, buffer: MessageBuffer, controls: Controls) -> Iterator[Run]:
+    def _runs(self, buffer: MessageBuffer, controls: Controls) -> Iterator[TableRun]:
         """Yield the runs of the tables that the resolver keeps; raises ProtocolError for a table never announced."""
         messages = np.flatnonzero(buffer.where(ROW_CHANGES))
         short = messages[buffer.end[messages] - buffer.start[messages] < 8]
@@ -117,11 +117,11 @@ def _split(
     relation_schemas: list[tuple[int, RelationSchema | None]],
     messages: Ints,
     truncated: list[TruncatedTable],
-) -> Iterator[Run]:
+) -> Iterator[TableRun]:
     """Yield a table's changes under each of its schemas; neighbours of one version are joined."""
-    from lakeproof.pgoutput.table_rows import Run
+    from lakeproof.pgoutput.table_rows import TableRun
 
-    open_run: Run | None = None
+    open_run: TableRun | None = None
     for position, (start, schema) in enumerate(relation_schemas):
         stop = relation_schemas[position + 1][0] if position + 1 < len(relation_schemas) else len(buffer)
         low, high = np.searchsorted(messages, (start, stop))
@@ -134,16 +134,16 @@ def _split(
         if schema.version is None or not (mine.size or cut):
             continue
         if open_run is not None and open_run.version == schema.version:
-            open_run = Run(schema.version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
+            open_run = TableRun(schema.version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
             continue
         if open_run is not None:
             yield open_run
-        open_run = Run(schema.version, mine, cut)
+        open_run = TableRun(schema.version, mine, cut)
     if open_run is not None:
         yield open_run
 
 
-def _row_counts(buffer: MessageBuffer, runs: list[Run], controls: Controls) -> Ints:
+def _row_counts(buffer: MessageBuffer, runs: list[TableRun], controls: Controls) -> Ints:
     """Return the number of rows of each message."""
     counts = np.zeros(len(buffer), np.int64)
     for run in runs:

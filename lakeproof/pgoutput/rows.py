@@ -1,6 +1,7 @@
 """The result of a decoded batch: record batches with the columns of `lakeproof/landing/FORMAT.md`, and their positions.
 
-`batch.py` finds the rows in the bytes, and so does its slow twin in the tests; both end in `record_batch`.
+The table's own columns are `c0`, `c1`, … here: their names in files belong to `lakeproof.landing.file_columns`. `batch.py`
+finds the rows in the bytes, and so does its slow twin in the tests; both end in `record_batch`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ROW, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
@@ -26,7 +27,7 @@ OPERATIONS = ("insert", "before", "update", "delete", "truncate")
 _HIDDEN = (
     (LSN, pa.int64()),
     (SEQ, pa.int64()),
-    (ROW, pa.int64()),
+    (ORD, pa.int64()),
     (OP, pa.dictionary(pa.int8(), pa.string())),
     (XID, pa.int64()),
     (COMMIT_TIME, pa.timestamp("us", "UTC")),
@@ -51,7 +52,7 @@ def has_position(lsn: Lsn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The rows of one table under one schema version, in stream order; `_lp_row` counts from 0 in the batch."""
+    """The rows of one table under one schema version, in stream order; `_lp_ord` counts from 0 in the batch."""
 
     version: SchemaVersion
     rows: pa.RecordBatch
@@ -121,7 +122,7 @@ def operations(codes: pa.Array) -> pa.Array:
 
 
 def row_schema(version: SchemaVersion) -> pa.Schema:
-    """Return the Arrow schema of a landing file of this version."""
+    """Return the Arrow schema of this version's rows: the hidden columns, then `c0`, `c1`, … ."""
     values = [(f"c{ordinal}", arrow_type(column)) for ordinal, column in enumerate(version.columns)]
     return pa.schema([*_HIDDEN, *values])
 

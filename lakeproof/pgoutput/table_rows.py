@@ -30,7 +30,7 @@ from lakeproof.values.spans import UNCHANGED, Spans, cast_spans
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TableRun:
     """Changes of one table under one version: message indices, ascending, and its truncations, likewise."""
 
     version: SchemaVersion
@@ -47,7 +47,9 @@ class Numbers:
     rows: Ints
 
 
-def table_changes(buffer: MessageBuffer, positions: TransactionPositions, numbers: Numbers, run: Run) -> TableChanges:
+def table_changes(
+    buffer: MessageBuffer, positions: TransactionPositions, numbers: Numbers, run: TableRun
+) -> TableChanges:
     """Return the rows of a run; raises ProtocolError."""
     cut = np.array([table.message for table in run.truncated], np.int64)
     items = np.sort(np.concatenate((run.messages, cut)), kind="stable") if len(cut) else run.messages

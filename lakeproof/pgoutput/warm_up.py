@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 
-from lakeproof.errors import InvariantError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName, Xid
 from lakeproof.pgoutput.batch import BatchDecoder
@@ -18,6 +17,7 @@ from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import TransactionInfo
 from lakeproof.pgoutput.tags import tag_of
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.loading import loading
 from lakeproof.values.types import decimal_typmod
 
 _HEADER = b"w" + bytes(24)
@@ -36,16 +36,8 @@ _VALUES = {
 
 def warm_up() -> None:
     """Decode an insert and a NULL of every kind with a loop; raises InvariantError if a loop can't be loaded."""
-    try:
+    with loading():
         _decode()
-    except Exception as error:
-        # A power cut left a cache file half written, or another installation wrote into the folder.
-        raise InvariantError(
-            "compiled loops",
-            f"they can't be loaded ({type(error).__name__})",
-            "remove the files *.nbi and *.nbc below lakeproof's __pycache__ folders, ~/.cache/numba and $NUMBA_CACHE_DIR,"
-            " then start again",
-        ) from error
 
 
 def _decode() -> None:

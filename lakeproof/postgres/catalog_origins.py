@@ -115,7 +115,7 @@ WHERE t.oid = ANY ({oids}::oid[]) AND t.typtype = 'e'
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TableOrigin:
     """A table's creation, as its lines in the catalog show it.
 
     `xid` is the full xid (64 bits) of the transaction or subtransaction that created it; `own_file`: the rows are in the
@@ -149,7 +149,7 @@ def read_horizon(conn: Connection) -> int:
     return max([ended, *(ended + (xid - ended + half) % _XIDS - half + 1 for xid in writers)])
 
 
-def read_origins(conn: Connection, oids: Collection[Oid]) -> dict[Oid, Origin]:
+def read_origins(conn: Connection, oids: Collection[Oid]) -> dict[Oid, TableOrigin]:
     """Return the origins of these tables, without tables whose lines do not show theirs. Raises psycopg.Error."""
     if not oids:
         return {}
@@ -167,9 +167,9 @@ def never_relabelled(conn: Connection, enums: Collection[int]) -> set[int]:
     return {int(row["oid"]) for row in rows(conn, _LABELLED, {"oids": sorted(enums)})} if enums else set()
 
 
-def _origin(row: Mapping[str, Any]) -> Origin:
+def _origin(row: Mapping[str, Any]) -> TableOrigin:
     after = int(row["next"])
-    return Origin(
+    return TableOrigin(
         xid=after - (after - int(row["xid"])) % _XIDS,
         own_file=bool(row["own_file"]),
         named=bool(row["named"]),

@@ -242,7 +242,6 @@ def _published_table(
             if not row["sent"] and int(row["oid"]) != oid
         },
         partitioned=relation["relkind"] == "p",
-        unlogged=relation["relpersistence"] != "p",
         publications=tuple(e["pubname"] for e in entries),
         uncovered=_uncovered(identity, index, facts.columns[oid], sent_names, facts),
         filtered_beyond=_filtered_beyond(identity, index, changing),
@@ -275,7 +274,6 @@ def _leaf(row: dict[str, Any], facts: _Facts) -> Leaf:
         oid=Oid(oid),
         table=TableName(row["schema"], row["name"]),
         identity=identity,
-        relfilenode=int(row["relfilenode"]),
         pages=int(row["pages"]),
         heap=bool(row["heap"]),
         identity_columns=tuple(facts.identity_index(oid, identity)),

@@ -42,8 +42,7 @@ _PUBLISHED_14 = SQL(
 )
 
 RELATIONS = SQL("""
-SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relreplident::text,
-       c.relpersistence::text
+SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text, c.relreplident::text
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY ({oids}::oid[])
 """)
@@ -118,8 +117,8 @@ WITH RECURSIVE tree AS (
   JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
 )
 SELECT t.root::bigint AS root, c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
-       c.relreplident::text, c.relfilenode::bigint AS relfilenode, c.relpages AS pages, m.amname = 'heap' AS heap,
-       c.relkind = 'r' AND c.relpersistence = 'p' AS sent, c.relkind::text, c.relpersistence::text
+       c.relreplident::text, c.relpages AS pages, m.amname = 'heap' AS heap,
+       c.relkind = 'r' AND c.relpersistence = 'p' AS sent, c.relkind::text
 FROM tree t
 JOIN pg_catalog.pg_class c ON c.oid = t.oid AND c.relkind IN ('r', 'f')
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

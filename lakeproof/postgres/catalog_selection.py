@@ -23,7 +23,7 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class CatalogRelation:
     """An ordinary, partitioned or foreign table, all tables that it is a partition of, and why it sends no changes."""
 
     table: TableName
@@ -45,13 +45,13 @@ class Selected:
     others: tuple[TableName, ...]
 
 
-def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> list[Relation]:
+def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> list[CatalogRelation]:
     """Return the relations of these schemas, by default of all but the system's, by name. Raises as `source_errors`."""
     names = None if schemas is None else sorted(schemas)
     with source_errors("tables"):
         lines = rows(conn, queries.USER_RELATIONS, {"schemas": names})
     return [
-        Relation(
+        CatalogRelation(
             TableName(row["schema"], row["name"]),
             tuple(map(TableName, row["ancestor_schemas"], row["ancestor_names"])),
             _unsupported_reason(row),

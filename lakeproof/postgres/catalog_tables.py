@@ -18,16 +18,14 @@ ACTIONS = ("insert", "update", "delete", "truncate")
 class Leaf:
     """One relation with rows of its own: the table itself, or a partition.
 
-    `relfilenode` is the file's number as the reading transaction's snapshot sees it; `pages` is the catalog's estimate
-    of its blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number after `with_sizes`, with
-    `toast_pages` for values stored out of line. A relation of another access method than `heap` may have no pages to
-    cut it by. `identity_columns` are those of its identity's index.
+    `pages` is the catalog's estimate of its blocks (as of the last VACUUM or ANALYZE; 0 for a new table), or their number
+    after `with_sizes`, with `toast_pages` for values stored out of line. A relation of another access method than `heap`
+    may have no pages to cut it by. `identity_columns` are those of its identity's index.
     """
 
     oid: Oid
     table: TableName
     identity: Identity
-    relfilenode: int
     pages: int
     heap: bool = True
     toast_pages: int = 0
@@ -50,7 +48,6 @@ class PublishedTable:
     actions: frozenset[str]
     leaves: tuple[Leaf, ...]
     partitioned: bool
-    unlogged: bool
     publications: tuple[str, ...]
     uncovered: tuple[str, ...] = ()
     filtered_beyond: tuple[str, ...] = ()

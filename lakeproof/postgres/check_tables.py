@@ -26,6 +26,7 @@ from lakeproof.postgres.check_findings import Finding, error, from_error, note, 
 from lakeproof.postgres.check_privileges import as_identifier
 from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.schema import Identity, LeftOutColumn, describe_left_out, lake_names
+from lakeproof.storage.parquet import REFUSED_IN_NAMES
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
 # A first choice for a person who does not know the values: the widest decimal, with decimals to spare.
@@ -106,6 +107,7 @@ def schema_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Fin
     """Yield the findings about a table's columns, identity and partitions, without asking the server again."""
     yield from _identity(table, source)
     yield from _columns(table)
+    yield from _portable(table, source.table_config(table.table))
     yield from _leaves(table)
 
 
@@ -216,6 +218,19 @@ def _columns(table: PublishedTable) -> Iterator[Finding]:
             f"Spark can't tell some of its columns from others or from the lake's own: in the lake {', '.join(renamed)}"
         )
         yield note(thing, reason, "rename them in the source if readers should see their names", table.table)
+
+
+def _portable(table: PublishedTable, config: TableConfig) -> Iterator[Finding]:
+    """Yield the finding that a portable table can't have names that need column mapping."""
+    names = lake_names(table.version.columns).values()
+    refused = [f"`{name}`" for name in names if not REFUSED_IN_NAMES.isdisjoint(name)]
+    if config.readers == "portable" and refused:
+        reason = (
+            f"it is configured with `readers: portable`, and without column mapping a file can't have the names"
+            f" {', '.join(refused)}: it would be held"
+        )
+        remedy = "rename these columns, or take `readers` out of its configuration"
+        yield error(f"table {table.table}", reason, remedy, table.table)
 
 
 def left_out_findings(

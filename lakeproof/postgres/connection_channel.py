@@ -1,6 +1,7 @@
-"""Receives the messages of a COPY into one buffer: from the socket, or through libpq if it is encrypted.
+"""Receives the messages of a COPY into one buffer: past libpq, or through it if nobody else can read the connection.
 
-The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`).
+The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`), nor do the
+socket and TLS (`connection_transport.py`).
 
 Why past libpq. It returns one message per call, each in memory of its own, and reads at most 16 kB at a time. That was half
 of the cost of a drain and of a snapshot. libpq still connects, authenticates and runs every other statement, and after the
@@ -11,7 +12,6 @@ Nothing here blocks: every wait is the caller's.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from typing import final
@@ -33,6 +33,7 @@ from lakeproof.postgres.connection_libpq import (
     wait_readable,
 )
 from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, ROOM_BYTES, Channel, CopyProtocol
+from lakeproof.postgres.connection_transport import Transport, open_transport
 
 # The usual limit of one fetch through libpq.
 _LIBPQ_FETCH_BYTES = 1 << 17
@@ -47,9 +48,10 @@ def open_channel(
     room_bytes: int = ROOM_BYTES,
 ) -> Channel:
     """Return the fastest channel for this connection; it is full at about `room_bytes`, or with one larger message."""
-    if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
+    transport = None if _is_gss_encrypted(conn) else open_transport(conn.pgconn)
+    if transport is None:
         return LibpqChannel(conn, protocol, room_bytes)
-    return SocketChannel(conn.pgconn.socket, protocol, on_notice, room_bytes)
+    return DirectChannel(conn.pgconn.socket, transport, protocol, on_notice, room_bytes)
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
@@ -58,11 +60,16 @@ def _is_gss_encrypted(conn: Connection) -> bool:
 
 
 @final
-class SocketChannel:
-    """A channel past libpq, for an unencrypted connection. libpq must be idle and unused until the end of the COPY."""
+class DirectChannel:
+    """A channel past libpq, which must be idle and unused until the end of the COPY."""
 
     def __init__(
-        self, socket: int, protocol: CopyProtocol, on_notice: Callable[[Diagnostic], None] | None, room_bytes: int
+        self,
+        socket: int,
+        transport: Transport,
+        protocol: CopyProtocol,
+        on_notice: Callable[[Diagnostic], None] | None,
+        room_bytes: int,
     ) -> None:
         # Imported here, since it imports the compiler: only a process that copies should pay for that.
         from lakeproof.postgres.connection_framing import find_messages, warm_up
@@ -73,6 +80,7 @@ class SocketChannel:
         self._protocol = protocol
         self._on_notice = on_notice
         self._socket = socket
+        self._transport = transport
         self._begun = False
         self._asked = False
         self._error: psycopg.Error | None = None
@@ -119,16 +127,15 @@ class SocketChannel:
         if self._filled == self._room_bytes:
             self._make_room()
         try:
-            count = os.readv(self._socket, [self._octets[self._filled : self._room_bytes].data])
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError as error:
-            raise self._error or psycopg.OperationalError(f"could not receive data from server: {error}") from None
+            count = self._transport.read(self._octets[self._filled : self._room_bytes])
+        except psycopg.OperationalError as error:
+            raise self._error or error from None
         if count == 0:
-            raise self._error or psycopg.OperationalError("server closed the connection unexpectedly")
+            return 0
         self._filled += count
         self._scan()
-        return count
+        # More may have come than there was room for, and not all of it waits in the socket.
+        return max(count, LARGE_FETCH_BYTES) if self._filled == self._room_bytes else count
 
     def take(self) -> MessageBuffer:
         start, end = self._start[: self._count].copy(), self._end[: self._count].copy()
@@ -150,12 +157,7 @@ class SocketChannel:
 
     def _send(self, octets: bytes) -> None:
         self._waiting += octets
-        try:
-            self._waiting = self._waiting[os.write(self._socket, self._waiting) :]
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            raise psycopg.OperationalError(f"could not send data to server: {error}") from None
+        self._waiting = self._waiting[self._transport.write(self._waiting) :]
 
     def _set_room(self, octets: Octets) -> None:
         self._octets = octets

@@ -22,8 +22,9 @@ from lakeproof.lake.delta.jvm import Jvm
 from lakeproof.lake.rows.exact import digest_bits, typed_text
 
 _lock = threading.Lock()
-# One entry per Spark application that this process has had; None where the functions can't be used.
-_functions: dict[str, JvmFunctions | None] = {}
+# One entry per JVM that this process has had, by its gateway, which outlives each session; None where the functions can't
+# be used.
+_functions: dict[Any, JvmFunctions | None] = {}
 _TRIED = (
     "'NaN', '-0.0', '0.0', 'Infinity', '-Infinity', '4.9E-324', '-2.5E-310', '1.4E-45', '0.1', '-3.4E38', '1.7E308'"
 )
@@ -84,11 +85,11 @@ class JvmFunctions:
 
 def jvm_functions(session: SparkSession) -> JvmFunctions | None:
     """Return the functions if they work as they should in this session's JVM, else None; tried once per JVM."""
-    application = str(session.sparkContext.applicationId)
+    gateway = session.sparkContext._gateway
     with _lock:
-        if application not in _functions:
-            _functions[application] = _tried(session)
-        return _functions[application]
+        if gateway not in _functions:
+            _functions[gateway] = _tried(session)
+        return _functions[gateway]
 
 
 def _tried(session: SparkSession) -> JvmFunctions | None:

@@ -43,7 +43,7 @@ _PLAIN_TEXTS = frozenset({"text", "varchar"})
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class ComparedRelation:
     """The rows of one published table that are read.
 
     `only` leaves inheritance children out (a partitioned root is read with its leaves instead); `row_filter` is the
@@ -56,7 +56,7 @@ class Relation:
     encoding: str = "UTF8"
 
 
-def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
+def buckets_query(relation: ComparedRelation, buckets: int) -> sql.Composed:
     """One row (bucket, count of rows, sum of the rows' hashes) for each bucket that has rows."""
     return sql.SQL("SELECT bucket, count(*), sum(hash) FROM ({rows}) AS lp_rows GROUP BY bucket").format(
         rows=sql.SQL("SELECT {bucket} AS bucket, {hash} AS hash {source}").format(
@@ -65,7 +65,7 @@ def buckets_query(relation: Relation, buckets: int) -> sql.Composed:
     )
 
 
-def rows_query(relation: Relation, buckets: int, chosen_buckets: Sequence[int]) -> sql.Composed:
+def rows_query(relation: ComparedRelation, buckets: int, chosen_buckets: Sequence[int]) -> sql.Composed:
     """One row (bucket, hash, exact text of each key column or NULL …) for each row in the `chosen_buckets`, in order.
 
     A bag has no key columns: its rows are identified by their hashes.
@@ -85,7 +85,7 @@ def rows_query(relation: Relation, buckets: int, chosen_buckets: Sequence[int]) 
     )
 
 
-def digest_query(relation: Relation) -> sql.Composed:
+def digest_query(relation: ComparedRelation) -> sql.Composed:
     """One row (row's digest, row's framed text) for each row: what the lake's digests must be equal to."""
     text = _row_text(relation)
     return sql.SQL("SELECT {digest}, {text} {source}").format(
@@ -179,7 +179,7 @@ def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None
     ).format(condition=condition, each=each, elements=elements, name=name)
 
 
-def _row_text(relation: Relation) -> sql.Composable:
+def _row_text(relation: ComparedRelation) -> sql.Composable:
     """Each value as `lakeproof.proof.lake_form.proof_forms` has it; `concat` leaves NULLs out."""
     parts: list[sql.Composable] = []
     for column in relation.version.columns:
@@ -192,7 +192,7 @@ def _row_text(relation: Relation) -> sql.Composable:
     return _concat(parts)
 
 
-def _key_text(relation: Relation) -> sql.Composable:
+def _key_text(relation: ComparedRelation) -> sql.Composable:
     return _concat([framed(c, relation.encoding) for c in key_columns(relation.version)])
 
 
@@ -204,18 +204,18 @@ def _concat(parts: Sequence[sql.Composable]) -> sql.Composable:
     return joined[0] if len(joined) == 1 else _concat(joined)
 
 
-def _octets(text: sql.Composable, relation: Relation) -> sql.Composable:
+def _octets(text: sql.Composable, relation: ComparedRelation) -> sql.Composable:
     if relation.encoding in _UNCONVERTED:
         return text
     return sql.SQL("convert_to({}, 'UTF8')").format(text)
 
 
-def _bits(text: sql.Composable, relation: Relation) -> sql.Composed:
+def _bits(text: sql.Composable, relation: ComparedRelation) -> sql.Composed:
     """The first 60 bits of a text's MD5 as bigint."""
     return sql.SQL("('x' || left(md5({}), 15))::bit(60)::bigint").format(_octets(text, relation))
 
 
-def _bucket(relation: Relation, buckets: int) -> sql.Composed:
+def _bucket(relation: ComparedRelation, buckets: int) -> sql.Composed:
     if not 1 <= buckets <= 1 << 20:
         raise InvariantError(str(relation.version.table), f"{buckets} buckets were asked for", "report this")
     number = None if relation.version.is_bag else whole_key(relation.version)
@@ -228,7 +228,7 @@ def _bucket(relation: Relation, buckets: int) -> sql.Composed:
     return sql.SQL("{bits} % {buckets}").format(bits=_bits(text, relation), buckets=sql.Literal(buckets))
 
 
-def _from(relation: Relation) -> sql.Composed:
+def _from(relation: ComparedRelation) -> sql.Composed:
     """FROM and WHERE; the filter is the catalog's own text of it, so it is SQL and not a value."""
     table = relation.version.table
     return sql.SQL("FROM {only}{table} WHERE ({filter})").format(

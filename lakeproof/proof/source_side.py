@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
-from lakeproof.proof.source_form import Relation, buckets_query, rows_query
+from lakeproof.proof.source_form import ComparedRelation, buckets_query, rows_query
 
 ROWS_AT_ONCE = 10_000
 
 
-def relation_of(conn: Connection, table: PublishedTable) -> Relation:
+def relation_of(conn: Connection, table: PublishedTable) -> ComparedRelation:
     """Return the rows of a published table that a snapshot of it has."""
-    return Relation(
+    return ComparedRelation(
         version=table.version,
         only=not table.partitioned,
         row_filter=table.row_filter,

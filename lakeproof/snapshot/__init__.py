@@ -9,7 +9,7 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     lock.py         one run per source
     attempts.py     several snapshots, for tables altered meanwhile
     copying.py      threads that copy chunks          rate_limit.py   their common speed
-    chunk_rows.py   a chunk in the tables' own form (not used yet)
+    chunk_rows.py   a chunk's rows in the tables' form
     parts.py        writes the documents              folder.py       the documents of a folder
     state.py        a part as a value                 progress.py     events and a file for people
     status.py       the newest snapshot's state

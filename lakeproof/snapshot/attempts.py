@@ -51,7 +51,7 @@ class SnapshotTableReport:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AttemptsOutcome:
     """The outcome for each table. `skipped` tables were dropped or unpublished after they had been chosen."""
 
     tables: dict[TableName, SnapshotTableReport] = field(default_factory=dict)
@@ -77,13 +77,13 @@ class Attempts:
         self._context = context
         self._source = context.source
         self._incarnation = incarnation
-        self._outcome = Outcome()
+        self._outcome = AttemptsOutcome()
         # These identify a table after a rename.
         self._oids: dict[TableName, Oid] = {}
 
     def run(
         self, names: Sequence[TableName], *, creates_slot: bool, on_first: Callable[[SnapshotSession], None]
-    ) -> Outcome:
+    ) -> AttemptsOutcome:
         """Copy `names`; the first attempt uses the lasting slot if this run creates it (`creates_slot`).
 
         `on_first` is called with the first attempt's session before anything is copied. Raises as

@@ -1,9 +1,8 @@
 """A chunk's rows in the form in which history and current can have its file as it is: names, hidden columns, their sum.
 
-Nothing uses this yet (decision 0032, step 3): `copying` writes `_lp_text`, `c0`, …. Linking a file belongs to
-`lakeproof.lake.delta.link_commit`.
+Copying belongs to `copying.py`, linking a file to `lakeproof.lake.delta.link_commit`.
 
-    the table's columns   by the lake's names; `#<attribute number>#` if Parquet refuses the name
+    the table's columns   by the names of `lakeproof.landing.file_columns`
     `_lp_text`            as it is
     `_lp_ord`             below every change, by chunk and row
     `_lp_lsn`, `_lp_op`   the consistent point and `snapshot`, in every row: a dictionary of one value
@@ -18,44 +17,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import LSN, OP, ORD, TEXT
+from lakeproof.landing.file_columns import counted, file_names
 from lakeproof.landing.row_order import chunk_ordinal
 from lakeproof.landing.row_sums import RowSum
 from lakeproof.lsn import Lsn
-from lakeproof.schema import SchemaVersion, lake_names
-from lakeproof.storage.parquet import REFUSED_IN_NAMES, bounded, open_parquet
+from lakeproof.schema import SchemaVersion
+from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile
 
 _SNAPSHOT = "snapshot"
 _CONSTANT = (LSN, OP)
-# Delta keeps statistics of so many columns by itself; a key behind them has some, too.
-_STATISTICS_COLUMNS = 32
-
-
-def file_names(version: SchemaVersion) -> list[str]:
-    """Return the names of the table's columns in its files, in order."""
-    names = lake_names(version.columns)
-    result: list[str] = []
-    for column in version.columns:
-        name = names[column.name]
-        if not REFUSED_IN_NAMES.isdisjoint(name):
-            name = f"#{column.attnum}#"
-            while name in {*names.values(), *result}:
-                name += "#"
-        result.append(name)
-    return result
 
 
 class ChunkRows:
     """Gives the batches of one chunk their names and hidden columns, in order, and sums them."""
 
     def __init__(self, version: SchemaVersion, number: int, consistent_point: Lsn) -> None:
+        self._version = version
         self._names = file_names(version)
         self._next = chunk_ordinal(number)
         self._point = pa.scalar(int(consistent_point), pa.int64())
-        keys = {name for name, c in zip(self._names, version.columns, strict=True) if c.name in version.key}
-        self._counted = {*self._names[:_STATISTICS_COLUMNS], *keys, ORD, LSN}
         numbers = {name: c.attnum for name, c in zip(self._names, version.columns, strict=True)}
-        self.sum = RowSum(numbers)
+        self.sum = RowSum(numbers, {LSN: self._point, OP: pa.scalar(_SNAPSHOT)})
 
     def in_lake_form(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of `_lp_text`, `c0`, … with the names and columns that tables have."""
@@ -64,12 +47,11 @@ class ChunkRows:
         self._next += rows
         own = [batch.column(f"c{i}") for i in range(len(self._names))]
         summed = pa.RecordBatch.from_arrays([*own, batch.column(TEXT), ordinals], [*self._names, TEXT, ORD])
-        self.sum.add(summed, {LSN: self._point, OP: pa.scalar(_SNAPSHOT)})
+        self.sum.add(summed)
         op = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([_SNAPSHOT]))
         columns = [*summed.columns, pa.repeat(self._point, rows), op]
         return pa.RecordBatch.from_arrays(columns, [*summed.schema.names, *_CONSTANT])
 
     def open(self, file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
         """Return a writer of such batches into `file`."""
-        statistics = [name for name in bounded(schema) if name in self._counted]
-        return open_parquet(file, schema, dictionaries=_CONSTANT, statistics=statistics)
+        return open_parquet(file, schema, dictionaries=_CONSTANT, statistics=counted(self._version, schema))

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
-from lakeproof.errors import TableError, TransientError
-from lakeproof.events import Event
+from lakeproof.errors import LakeproofError, TableError, TransientError
+from lakeproof.events import Event, counted
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.decoded_size import DecodedCount
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, close_quietly, set_for_session, source_errors
@@ -45,7 +46,6 @@ from lakeproof.snapshot.parts import SnapshotParts
 from lakeproof.snapshot.progress import SnapshotProgress
 from lakeproof.snapshot.rate_limit import RateLimiter
 from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
-from lakeproof.storage.parquet import open_parquet
 from lakeproof.storage.store import NewFile, Store
 
 _POLL_S = 0.5
@@ -97,9 +97,12 @@ class _Running:
 class _Draft:
     """A chunk's file, created with its first rows: 10,000 empty tables create none."""
 
-    def __init__(self, store: Store, key: str, chunk: Chunk) -> None:
+    def __init__(self, store: Store, key: str, chunk: Chunk, number: int, consistent_point: Lsn) -> None:
+        # Imported here because it imports the compiler, which only a process that copies should load.
+        from lakeproof.snapshot.chunk_rows import ChunkRows
+
         self.file: NewFile | None = None
-        self.rows = 0
+        self.rows = ChunkRows(chunk.table.version, number, consistent_point)
         self.decoded = DecodedCount()
         self._store = store
         self._key = key
@@ -109,12 +112,12 @@ class _Draft:
     def write(self, block: Block) -> None:
         """Append a block as a row group."""
         batch = typed(block, self._chunk)
+        self.decoded.add(batch)
+        formed = self.rows.in_lake_form(batch)
         if self._writer is None:
             self.file = self._store.create(self._key)
-            self._writer = open_parquet(self.file, batch.schema)
-        self._writer.write_batch(batch)
-        self.decoded.add(batch)
-        self.rows += batch.num_rows
+            self._writer = self.rows.open(self.file, formed.schema)
+        self._writer.write_batch(formed)
 
     def finish(self) -> None:
         """Make the file's contents durable, if there is a file."""
@@ -127,7 +130,7 @@ class _Draft:
         if self.file is not None:
             self.file.abandon()
         if self._writer is not None:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, LakeproofError):
                 self._writer.close()
 
 
@@ -253,7 +256,7 @@ class TableCopier:
         document = copied.document
         return Event(
             "bootstrap.table",
-            f"{table}: {document.rows:,} rows in {len(document.chunks)} chunks",
+            f"{table}: {counted(document.rows, 'row')} in {counted(len(document.chunks), 'chunk')}",
             {
                 "source": self._source.name,
                 "table": table.key,
@@ -277,7 +280,8 @@ class TableCopier:
         if self._given_up():
             raise InterruptedError("asked to stop")
         path = f"{chunk.table.table.key}/{number:06d}-{self._writer}.parquet"
-        draft = _Draft(self._store, f"{self._folder}/{path}", chunk)
+        point = self._session.consistent_point
+        draft = _Draft(self._store, f"{self._folder}/{path}", chunk, number, point)
         try:
             self._write(draft, chunk)
         except BaseException:
@@ -290,8 +294,17 @@ class TableCopier:
         self._progress.ended(chunk)
         if draft.file is None:
             return None
-        pages, file, decoded = (chunk.from_page, chunk.to_page), draft.file, draft.decoded.so_far
-        entry = SnapshotFile(path, draft.rows, file.bytes_written, file.sha256, decoded, pages, chunk.leaf.table.key)
+        file, rows = draft.file, draft.rows.sum
+        entry = SnapshotFile(
+            path,
+            rows.rows,
+            file.bytes_written,
+            file.sha256,
+            rows.total,
+            draft.decoded.so_far,
+            (chunk.from_page, chunk.to_page),
+            chunk.leaf.table.key,
+        )
         return entry, file
 
     def _write(self, draft: _Draft, chunk: Chunk) -> None:

@@ -13,6 +13,7 @@ Missing tables are never written down: they are the requested tables that are in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Annotated, Any
@@ -25,10 +26,11 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import AlreadyExistsError, Store
 from lakeproof.storage.times import now_text
 
 _PART = "/snapshot-"
-_WANTED, _ENDED = "request.json", "ended.json"
+_WANTED, _ENDED, _CLOSING = "request.json", "ended.json", "closing.json"
 ENTERED = "entered.json"
 
 
@@ -93,6 +95,11 @@ def part_key(folder: str, number: int) -> str:
 def end_key(folder: str) -> str:
     """Return the key of a snapshot's end."""
     return f"{folder}/{_ENDED}"
+
+
+def is_closed(store: Store, folder: str) -> bool:
+    """True if a snapshot has ended, or if a later run is about to end it: no part may be added."""
+    return store.exists(f"{folder}/{_CLOSING}") or store.exists(end_key(folder))
 
 
 def snapshot_folders(lake: SourceLake, incarnation: Incarnation) -> list[str]:
@@ -204,13 +211,15 @@ def open_points(lake: SourceLake, incarnation: Incarnation) -> list[Lsn]:
 def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEnd]:
     """End each snapshot of the incarnation whose writer was killed, and remove the files that no part of it names.
 
-    The caller must hold the source's snapshot lock: another writer's files would be removed too.
+    The caller must hold the source's snapshot lock: another writer's files would be removed too. A lock that expires may be
+    held by one who sleeps. So the folder is closed first: whoever adds a part after that sees it, and takes the part back.
     """
     ended = []
     for folder in snapshot_folders(lake, incarnation):
         request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
         if request is None:
             continue
+        lake.store.put(f"{folder}/{_CLOSING}", b"{}\n")
         tables = read_snapshot(lake, folder).tables if lake.store.exists(part_key(folder, 0)) else {}
         named = {f"{folder}/{chunk.path}" for table in tables.values() for chunk in table.chunks}
         for key in lake.store.list(folder):
@@ -219,7 +228,10 @@ def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEn
         lake.store.sweep(folder, 0.0)
         left = tuple(t for t in request.tables if t not in tables)
         end = SnapshotEnd(request.consistent_point, now_text(), {}, left, (), "its process was killed")
-        lake.store.put_if_absent(end_key(folder), end.to_bytes())
+        # The one who sleeps may have put an end of its own meanwhile.
+        with suppress(AlreadyExistsError):
+            lake.store.put_if_absent(end_key(folder), end.to_bytes())
+        lake.store.delete(f"{folder}/{_CLOSING}")
         ended.append(end)
     return ended
 

@@ -25,6 +25,7 @@ from lakeproof.landing.incarnation_record import (
     IncarnationRecord,
     create_incarnation_record,
     incarnations,
+    read_incarnation_record,
     unfinished,
 )
 from lakeproof.landing.manifest import ChainSource
@@ -66,7 +67,7 @@ def create_incarnation(
         database_oid=server.database_oid,
         slot=source.slot,
         publication=source.publication,
-        makes_slot=creates_slot,
+        creates_slot=creates_slot,
         follows=follows,
         created_at=now_text(),
     )
@@ -98,9 +99,12 @@ def create_chain(
     )
     writer = secrets.token_hex(16)
     rules = dict.fromkeys(reading.rules, reading.horizon)
+    record = read_incarnation_record(lake, incarnation)
+    follows = None if record is None else record.follows
     first = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
     catalog = first_reading(lake, incarnation, first, writer)
-    Chain.create(lake, incarnation, NewHead(start, chain_source, writer, catalog))
+    ordinal = 0 if follows is None else follows.first_ordinal
+    Chain.create(lake, incarnation, NewHead(start, chain_source, writer, catalog, ordinal))
     failpoint("bootstrap.after_head")
 
 
@@ -115,7 +119,7 @@ def drop_orphan_slot(
 
     A slot on another system, one with a reader, one of another kind and those `in_use` by other sources are left alone.
     """
-    if left is None or not left.makes_slot or left.slot == source.slot or left.slot in set(in_use):
+    if left is None or not left.creates_slot or left.slot == source.slot or left.slot in set(in_use):
         return None
     if (left.system_id, left.database_oid) != (server.system_id, server.database_oid):
         return None

@@ -23,7 +23,7 @@ from lakeproof.postgres.catalog_unchanged import change_since, read_catalog
 from lakeproof.postgres.connection import Connection, close_quietly
 from lakeproof.postgres.copy_cost import SnapshotCost, snapshot_cost
 from lakeproof.postgres.copy_snapshot import SnapshotSession
-from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest, end_key, part_key, request_key
+from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest, end_key, is_closed, part_key, request_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.store import AlreadyExistsError, Store
 from lakeproof.storage.times import now_text
@@ -117,7 +117,7 @@ class SnapshotParts:
             tables=dict(self._complete),
         )
         failpoint("snapshot.before_part")
-        self._place(part_key(self.folder, self._number), part.to_bytes())
+        self._place_part(part.to_bytes())
         failpoint("snapshot.after_part")
         put = list(self._complete)
         self._put.update(put)
@@ -139,16 +139,33 @@ class SnapshotParts:
         """Put a last part and the end, if that is still possible; else the next run ends the snapshot."""
         with suppress(OSError, LakeproofError):
             self.publish()
-        if not self._store.exists(part_key(self.folder, self._number)):
-            for document in self._complete.values():
-                self._remove_files(document)
+        with suppress(OSError, LakeproofError):
+            if not self._store.exists(part_key(self.folder, self._number)):
+                for document in self._complete.values():
+                    self._remove_files(document)
         with suppress(OSError, LakeproofError):
             self.end({}, interrupted=reason)
 
     def _remove_files(self, document: SnapshotTable) -> None:
         for chunk in document.chunks:
-            with suppress(OSError):
+            with suppress(OSError, LakeproofError):
                 self._store.delete(f"{self.folder}/{chunk.path}")
+
+    def _place_part(self, data: bytes) -> None:
+        """Put a part, unless another run has ended this snapshot: it has removed the files that no part named."""
+        key = part_key(self.folder, self._number)
+        self._check_open()
+        self._place(key, data)
+        try:
+            self._check_open()
+        except TransientError:
+            self._store.delete(key)
+            raise
+
+    def _check_open(self) -> None:
+        if is_closed(self._store, self.folder):
+            thing = f"snapshot at {self._request.consistent_point}"
+            raise TransientError(thing, "another process has ended it: this one's lock has expired", "run it again")
 
     def _place(self, key: str, data: bytes) -> None:
         try:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakeproof.events import Event, Report
+from lakeproof.errors import LakeproofError
+from lakeproof.events import Event, Report, counted
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog_tables import PublishedTable
@@ -160,13 +161,13 @@ class SnapshotProgress:
 
     def close(self) -> None:
         """Remove the document: the run is over."""
-        with suppress(OSError):
+        with suppress(OSError, LakeproofError):
             self._lake.store.delete(self._lake.paths.snapshot_progress)
 
 
 def write_progress(lake: SourceLake, progress: CopyProgress) -> None:
     """Replace the document; ignore a failure: the chunks meet a full disk soon enough."""
-    with suppress(OSError):
+    with suppress(OSError, LakeproofError):
         lake.store.put(lake.paths.snapshot_progress, json.dumps({"format": FORMAT, **asdict(progress)}).encode())
 
 
@@ -194,13 +195,13 @@ def sentence(progress: CopyProgress) -> str:
     left = "" if progress.seconds_left is None else f", about {progress.seconds_left:,.0f} s left"
     cost = ""
     if progress.cost is not None:
-        costs = [f"{progress.cost['locks']} tables locked"]
+        costs = [f"{counted(progress.cost['locks'], 'table')} locked"]
         if progress.cost["waiting"]:
-            costs.append(f"{progress.cost['waiting']} sessions wait for that")
+            costs.append(f"{counted(progress.cost['waiting'], 'session waits', 'sessions wait')} for that")
         if progress.cost["xmin_age"] is not None:
             costs.append(f"xmin {progress.cost['xmin_age']:,} transactions old")
         if progress.cost["retained_wal_bytes"] is not None:
             costs.append(f"{progress.cost['retained_wal_bytes'] / 1e6:,.1f} MB of WAL kept")
         cost = f"; on the source: {', '.join(costs)}"
-    done = f"{progress.tables_done:,} of {progress.tables:,} tables, {progress.rows:,} rows, {progress.bytes / 1e6:,.1f} MB"
-    return f"{done}, {progress.rows_per_s:,.0f} rows/s{left}{cost}"
+    done = f"{progress.tables_done:,} of {counted(progress.tables, 'table')}, {counted(progress.rows, 'row')}"
+    return f"{done}, {progress.bytes / 1e6:,.1f} MB, {progress.rows_per_s:,.0f} rows/s{left}{cost}"

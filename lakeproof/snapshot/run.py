@@ -14,7 +14,7 @@ from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import RECOVER, DefiniteError, LakeError, SourceError, TableError, TransientError
-from lakeproof.events import Report, Stop
+from lakeproof.events import Report, Stop, counted
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
@@ -31,7 +31,7 @@ from lakeproof.postgres.copy_snapshot import SnapshotSession
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn, describe_left_out
-from lakeproof.snapshot.attempts import Attempts, Outcome, SnapshotTableReport
+from lakeproof.snapshot.attempts import Attempts, AttemptsOutcome, SnapshotTableReport
 from lakeproof.snapshot.context import SnapshotContext
 from lakeproof.snapshot.folder import (
     FinishedCopy,
@@ -95,9 +95,9 @@ class SnapshotRun:
     def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
         self._config = config
         self._source = source
-        self._lake = SourceLake.open(config.lake, source.name)
+        self._lake = SourceLake.open(config.location, source.name)
         self._context = SnapshotContext(source, self._lake, report, stop)
-        self._outcome = Outcome()
+        self._outcome = AttemptsOutcome()
         self._kept: dict[TableName, SnapshotTableReport] = {}
         self._refused: dict[TableName, TableError] = {}
         self._left_out: dict[TableName, Sequence[LeftOutColumn]] = {}
@@ -163,7 +163,7 @@ class SnapshotRun:
         dropped = drop_orphan_slot(conn, left, self._source, server, others)
         if dropped is not None:
             message = f"dropped slot {dropped}: a killed run had created it for this source"
-            self._context.emit("bootstrap.orphan", message, slot=dropped)
+            self._context.emit("bootstrap.orphan_dropped", message, slot=dropped)
 
     def create_incarnation(self, server: ServerIdentity, *, creates_slot: bool, follows: Follows | None) -> Incarnation:
         """Put the record of the new incarnation and return its number; the same call later returns the same number."""
@@ -249,8 +249,8 @@ class SnapshotRun:
         points = sorted({copy.consistent_point for copy in kept.values()})
         positions = str(points[0]) if len(points) == 1 else f"{points[0]} and later points"
         self._context.emit(
-            "bootstrap.continues",
-            f"{len(kept)} of {len(names)} tables were finished at {positions}; "
+            "bootstrap.resume",
+            f"{len(kept):,} of {counted(len(names), 'table')} finished at {positions}; "
             + (f"copying the other {len(left)} at a new point" if left else "nothing is left to copy"),
             finished=len(kept),
             left=len(left),
@@ -313,7 +313,8 @@ class SnapshotRun:
         rows = sum(table.rows for table in tables.values())
         self._context.emit(
             "bootstrap.done",
-            f"{len(tables)} tables, {rows:,} rows at {point}" + (f"; {len(failed)} tables failed" if failed else ""),
+            f"{counted(len(tables), 'table')}, {counted(rows, 'row')} at {point}"
+            + (f"; {counted(len(failed), 'table')} failed" if failed else ""),
             consistent_point=str(point),
             tables=len(tables),
             rows=rows,

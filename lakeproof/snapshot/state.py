@@ -5,6 +5,7 @@ Which parts exist does not belong here (`folder.py`), nor does copying.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
@@ -18,15 +19,24 @@ from lakeproof.storage.document import Document, Part
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile(Part):
-    """A chunk's durable Parquet file: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`."""
+    """A chunk's durable Parquet file: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`.
+
+    `sum` is the sum of its rows as history has them (`lakeproof.landing.row_sums`).
+    """
 
     path: str
     rows: Count
     bytes: Count
     sha256: str
+    sum: Count
     decoded: Decoded
     pages: tuple[Count, Count | None]
     leaf: str
+
+    @property
+    def number(self) -> int:
+        """The chunk's number in its table, by which its rows have their ordinals; its file's name begins with it."""
+        return int(re.split("[-.]", self.path.rpartition("/")[2], maxsplit=1)[0])
 
 
 @dataclass(frozen=True, slots=True)

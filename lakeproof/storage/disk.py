@@ -10,13 +10,18 @@ import errno
 from lakeproof.errors import LakeError, NoRoomError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_WRONG_PLACE = frozenset({errno.ENOTDIR, errno.EACCES, errno.EPERM})
+_WRONG_PLACE = frozenset({errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def is_full(error: OSError) -> bool:
+    """True if the disk or the quota is full."""
+    return error.errno in _FULL
 
 
 def disk_error(thing: str, action: str, error: OSError) -> LakeError:
     """Return the error that `action` (e.g. "writing to it") failed: NoRoomError if the disk or the quota is full."""
     reason = f"{action} failed: {error.strerror or type(error).__name__}"
-    if error.errno in _FULL:
+    if is_full(error):
         return NoRoomError(thing, reason, "make room, then start again (a drain without an end goes on by itself)")
     if error.errno in _WRONG_PLACE:
         return LakeError(

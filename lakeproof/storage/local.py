@@ -18,6 +18,8 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,22 +27,24 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from lakeproof.config.location import SUPPORTED, LakeLocation
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.storage import locks
-from lakeproof.storage.store import AlreadyExistsError, Lock, NewFile, NotFoundError
+from lakeproof.storage.local_files import TEMPORARY, checksum_file, link_file, shared_bytes, stored_files, sync_all
+from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-_SUPPORTED = "a local folder, or a file:// URL"
-_TEMPORARY = ".lp-"
+_WRITING = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # Parquet writes many small pieces; without a buffer of this size each would be a system call.
 _BUFFER_BYTES = 1 << 20
 
 
 class LocalFile:
-    """A `NewFile` written in place under its final name: invisible until a manifest names it."""
+    """A `NewFile` written in place under its final name: invisible until a document or a commit names it."""
 
-    def __init__(self, path: Path, key: str) -> None:
+    def __init__(self, path: Path, key: str, *, durable: bool) -> None:
         self.key = key
+        self._durable = durable
         self._path = path
         self._digest = hashlib.sha256()
         self._bytes = 0
@@ -75,7 +79,10 @@ class LocalFile:
         if self._file is None:
             return
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._durable:
+            # Its bytes may become those of tables: nobody writes them again.
+            os.fchmod(self._file.fileno(), stat.S_IMODE(os.fstat(self._file.fileno()).st_mode) & ~_WRITING)
+            os.fsync(self._file.fileno())
         self._file.close()
         self._file = None
 
@@ -88,12 +95,24 @@ class LocalFile:
             self._file = None
 
 
+class KernelLock:
+    """A `HeldLock` that ends with its process, and not before."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
 class LocalStore:
     """A `Store` below one folder, which the first put creates."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, location: LakeLocation | None = None) -> None:
         self.root = root
+        self.location = location or LakeLocation(str(root))
         self._synced: set[Path] = set()
+
+    @property
+    def writes_are_durable(self) -> bool:
+        return False
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -141,13 +160,34 @@ class LocalStore:
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
 
-    def create(self, key: str) -> NewFile:
+    def delete_all(self, prefix: str) -> None:
+        shutil.rmtree(self._path(prefix), ignore_errors=True)
+
+    def create(self, key: str, *, durable: bool = True) -> NewFile:
         path = self._path(key)
-        self._make_folder(path.parent)
+        if durable:
+            self._make_folder(path.parent)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return LocalFile(path, key)
+            return LocalFile(path, key, durable=durable)
         except FileExistsError:
             raise AlreadyExistsError(key) from None
+
+    def link(self, source: str, target: str) -> bool:
+        return link_file(self._path(source), self._path(target), (source, target))
+
+    def shared(self, key: str) -> SharedBytes | None:
+        return shared_bytes(self._path(key))
+
+    def checksum_key(self, key: str) -> str | None:
+        return checksum_file(key)
+
+    def sync_files(self, keys: Iterable[str]) -> None:
+        sync_all(self.root, [(key, self._path(key)) for key in keys])
+
+    def entries(self, prefix: str) -> Iterator[StoredFile]:
+        return stored_files(self.root, self._path(prefix))
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
@@ -167,16 +207,16 @@ class LocalStore:
         limit = time.time() - older_than_s
         swept = 0
         for entry in _entries(folder):
-            if entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < limit:
+            if entry.name.startswith(TEMPORARY) and entry.stat().st_mtime < limit:
                 (folder / entry.name).unlink(missing_ok=True)
                 swept += 1
         return swept
 
     @contextmanager
-    def lock(self, key: str, thing: str, reason: str) -> Iterator[None]:
+    def lock(self, key: str, thing: str, reason: str) -> Iterator[HeldLock]:
         _make_root(self.root)
         with locks.exclusive(self._path(key), thing, reason):
-            yield
+            yield KernelLock()
 
     def share_lock(self, key: str, wait_s: float) -> Lock | None:
         _make_root(self.root)
@@ -199,7 +239,7 @@ class LocalStore:
 
     def _write_temporary(self, path: Path, data: bytes) -> Path:
         self._make_folder(path.parent)
-        temporary = path.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
         try:
             with temporary.open("xb") as file:
                 file.write(data)
@@ -248,11 +288,11 @@ def local_folder(lake: str | Path) -> Path:
     match = _SCHEME.match(text)
     if match is None:
         if not text:
-            raise ConfigError("lake", "the place of the lake is empty", f"give {_SUPPORTED}")
+            raise ConfigError("lake", "the place of the lake is empty", f"give {SUPPORTED}")
         return Path(text).expanduser().absolute()
     parts = urlsplit(text)
     if match[1].lower() != "file":
-        raise ConfigError("lake", f"the URL scheme {match[1]!r} is not supported", f"give {_SUPPORTED}")
+        raise ConfigError("lake", f"the URL scheme {match[1]!r} is not supported", f"give {SUPPORTED}")
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
         raise ConfigError("lake", "the file URL does not name an absolute local folder", "write file:///path/to/lake")
     return Path(unquote(parts.path))

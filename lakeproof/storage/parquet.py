@@ -2,20 +2,23 @@
 
 The choice of files and rows does not belong here (`lakeproof.landing.segment`, `lakeproof.snapshot.copying`).
 
-The files are read once or twice and soon dropped, so the processor's time counts as much as the size. Numbers that are near
-their neighbours are stored as differences, texts with their lengths apart: against plain values a third of the time to write
-and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if the caller knows that values
-repeat. Spark's vectorized reader, delta-rs and Arrow read all of it (tests/edges/test_parquet_encodings.py).
+A file is written while somebody waits, and read as a file of a table, so the time of the processor counts as much as the
+size. Numbers near their neighbours are stored as differences, texts with their lengths apart: against plain values a
+third of the time to write and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if
+the caller knows that values repeat. Spark's vectorized reader, delta-rs and Arrow read all of it
+(tests/edges/test_parquet_encodings.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeproof.errors import LakeproofError
 from lakeproof.storage.store import NewFile, Store
 
 # Characters that Spark refuses in the names of a Parquet file's columns.
@@ -28,12 +31,28 @@ _DIFFERENCES, _LENGTHS_APART = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"
 # A decimal with more digits does not fit 64 bits and is stored as bytes of a fixed length.
 _INTEGER_DIGITS_MAX = 18
 
+# Arrow looks at a page's size after so many rows; of values of megabytes that would be one page of gigabytes, whose buffers
+# the writer and every reader would have to clear and copy. A tenth of the time to write 100 MB of such values.
+_PAGE_ROWS = 1024
+_PAGE_BYTES = 1 << 20
+
 
 def open_parquet(
-    file: NewFile, schema: pa.Schema, *, dictionaries: Collection[str] = (), statistics: Collection[str] = ()
+    file: NewFile | BinaryIO,
+    schema: pa.Schema,
+    *,
+    dictionaries: Collection[str] = (),
+    statistics: Collection[str] = (),
+    row_bytes: int = 0,
 ) -> pq.ParquetWriter:
-    """Return a writer of `schema` into `file`, with dictionaries and statistics for the named columns only."""
-    encodings = {field.name: encoding(field.type) for field in schema if field.name not in dictionaries}
+    """Return a writer of `schema` into `file`, with dictionaries and statistics for the named columns only.
+
+    `row_bytes` is the usual size of a row: pages end after a number of rows, so large values need few rows.
+    """
+    # Arrow's options go by paths with dots: a column of such a name would share those of a list's elements.
+    taken = {f"{field.name}.list.element" for field in schema if pa.types.is_nested(field.type)}
+    dictionaries, statistics = ([n for n in names if n not in taken] for names in (dictionaries, statistics))
+    encodings = {f.name: encoding(f.type) for f in schema if f.name not in dictionaries and f.name not in taken}
     return pq.ParquetWriter(
         file,
         schema.with_metadata({SPARK_VERSION_KEY: _SPARK_VERSION}),
@@ -42,6 +61,7 @@ def open_parquet(
         write_statistics=list(statistics) or False,
         column_encoding={name: chosen for name, chosen in encodings.items() if chosen is not None} or None,
         store_decimal_as_integer=True,
+        write_batch_size=max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(1, row_bytes))),
     )
 
 
@@ -50,6 +70,16 @@ def parquet_file(store: Store, key: str) -> Iterator[pq.ParquetFile]:
     """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged."""
     with store.open(key) as opened, pq.ParquetFile(opened) as file:
         yield file
+
+
+def abandon(writer: pq.ParquetWriter | None, file: NewFile | None) -> None:
+    """Remove a file that is being written; both are None if nothing was."""
+    if writer is not None:
+        # Nothing of it is needed, and a store that is away must not hide why it is given up.
+        with suppress(OSError, LakeproofError):
+            writer.close()
+    if file is not None:
+        file.abandon()
 
 
 def bounded(schema: pa.Schema) -> list[str]:

@@ -17,23 +17,26 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
 # A folder beside the views' tables, so no view has this name.
 CUTS = "cuts"
+GROUPS = "groups"
+# Folders of a lake that are no source's.
+RESERVED = frozenset({VIEWS, GROUPS})
 
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
     """The keys of one source in a lake; those of its views and runs belong to no source and need no instance.
 
-    Raises ConfigError for a source name that could not be a folder beside `views`.
+    Raises ConfigError for a source name that could not be a folder beside `views` and `groups`.
     """
 
     source: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.source) or self.source == VIEWS:
+        if not _NAME.fullmatch(self.source) or self.source in RESERVED:
             raise ConfigError(
                 f"source {self.source[:80]!r}",
-                f"its name becomes a folder of the lake beside {VIEWS!r}",
-                "use letters, digits, - and _ (not first -), and another name than views",
+                f"its name becomes a folder of the lake beside {VIEWS!r} and {GROUPS!r}",
+                "use letters, digits, - and _ (not first -), and another name than these",
             )
 
     # The landing ---------------------------------------------------------------------------------
@@ -86,9 +89,14 @@ class LakePaths:
         """`source.json`."""
         return f"{self.source}/source.json"
 
+    @property
+    def all_snapshots(self) -> str:
+        """The folder of the snapshots of all incarnations."""
+        return f"{self.source}/snapshots"
+
     def snapshots(self, incarnation: Incarnation) -> str:
         """The folder of one incarnation's snapshots."""
-        return f"{self.source}/snapshots/{incarnation:06d}"
+        return f"{self.all_snapshots}/{incarnation:06d}"
 
     def snapshot(self, incarnation: Incarnation, consistent_point: Lsn) -> str:
         """The folder of the snapshot at a consistent point."""
@@ -97,12 +105,12 @@ class LakePaths:
     @property
     def snapshot_lock(self) -> str:
         """The file that the process copying a snapshot of this source keeps locked."""
-        return f"{self.source}/snapshots/run.lock"
+        return f"{self.all_snapshots}/run.lock"
 
     @property
     def snapshot_progress(self) -> str:
         """The progress of that copy: for people only, nothing relies on it."""
-        return f"{self.source}/snapshots/progress.json"
+        return f"{self.all_snapshots}/progress.json"
 
     @property
     def intents(self) -> str:
@@ -218,6 +226,18 @@ class LakePaths:
     def refresh_lock() -> str:
         """The lock that a process keeps while it refreshes or maintains views."""
         return f"{VIEWS}/refresh.lock"
+
+    @staticmethod
+    def group_cuts(group: str) -> str:
+        """The folder of a group's cuts; raises ConfigError for a name that could not be a folder."""
+        if not _NAME.fullmatch(group):
+            raise ConfigError(f"group {group[:80]!r}", "its name becomes a folder", "use letters, digits, - and _")
+        return f"{GROUPS}/{group}/{CUTS}"
+
+    @staticmethod
+    def group_cut(group: str, number: int) -> str:
+        """One cut of a group."""
+        return f"{LakePaths.group_cuts(group)}/{number:012d}.json"
 
     @staticmethod
     def run_lock(job: str) -> str:

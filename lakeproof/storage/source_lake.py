@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -21,7 +22,7 @@ class SourceLake:
     paths: LakePaths
 
     @classmethod
-    def open(cls, lake: str | Path, source: str) -> SourceLake:
+    def open(cls, lake: LakeLocation | str | Path, source: str) -> SourceLake:
         """Open the part of `source`; raise ConfigError for an unsupported lake, or a name that no source can have."""
         return cls(open_store(lake), LakePaths(source))
 
@@ -31,5 +32,5 @@ class SourceLake:
         return self.paths.source
 
     def url(self, key: str) -> str:
-        """Return the absolute path or URL under which Spark and pyarrow find the key; errors name a file by it."""
+        """Return the absolute path or URL under which Spark finds the key; errors name a file by it."""
         return self.store.url(key)

@@ -1,13 +1,16 @@
 """The small interface through which manifests, cycle documents and landing files become durable.
 
-Implementations do not belong here (a local folder: `local.py`), nor do paths (`paths.py`).
+Implementations do not belong here (`local.py`, `object_store.py`), nor do paths (`paths.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol
+
+from lakeproof.config.location import LakeLocation
 
 
 class AlreadyExistsError(Exception):
@@ -59,6 +62,22 @@ class NewFile(Protocol):
         """Close and remove the file; may be called at any time, also after `finish`."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A stored file: its key, and its bytes."""
+
+    key: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBytes:
+    """Bytes on a disk that several names share: `identity` is the same for each of them, `names` is their number."""
+
+    identity: tuple[int, ...]
+    names: int
+
+
 class Lock(Protocol):
     """A lock that this process holds, at the longest until it ends."""
 
@@ -66,15 +85,31 @@ class Lock(Protocol):
         """Give the lock back; once is enough, and more is no error."""
 
 
+class HeldLock(Protocol):
+    """A lock that a block holds alone."""
+
+    def check(self) -> None:
+        """Raise TransientError if another process may hold the lock by now; a store that knows better does nothing."""
+
+
 class Store(Protocol):
     """Bytes under keys (`a/b/c`, relative to the lake). A put is durable when the method returns.
 
-    Keys whose last part begins with a dot are the store's own and never listed.
+    Keys whose last part begins with a dot are the store's own, or Hadoop's, and never listed.
+
+    `writes_are_durable`: what anybody has written is durable, with its name, when the writing has returned; so nobody needs
+    `sync_files` or `sync_names`.
 
     A lock's key has no other use, and `exists` once the lock was taken. A lock lets a newcomer wait for a living process, or
     shows that one lives; it is no fence. What must not be written twice is put if absent, under a number or with something
-    of the writer's.
+    of the writer's. So has the name of a large file: two writers never create the same.
     """
+
+    location: LakeLocation
+
+    @property
+    def writes_are_durable(self) -> bool:
+        """True if there is nothing to sync."""
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Store `data` completely or not at all; raise AlreadyExistsError if the key has something else.
@@ -101,8 +136,33 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove the key; a missing key is no error."""
 
-    def create(self, key: str) -> NewFile:
-        """Begin a large file; raise AlreadyExistsError if the key is taken."""
+    def delete_all(self, prefix: str) -> None:
+        """Remove every file below the folder `prefix`, and the folder; not durably."""
+
+    def create(self, key: str, *, durable: bool = True) -> NewFile:
+        """Begin a large file; raise AlreadyExistsError, now or when it is finished, if the key is taken.
+
+        Without `durable` it is so only after `sync_files`, unless the store's writes are.
+        """
+
+    def link(self, source: str, target: str) -> bool:
+        """Give the bytes of one key a second one, complete or not at all; True if both share them, False for a copy.
+
+        A source of any size, and it is not read by this process. Raises NotFoundError without a source, AlreadyExistsError
+        if the target is taken, by these bytes or others.
+        """
+
+    def shared(self, key: str) -> SharedBytes | None:
+        """Return the identity of bytes that several names share, None if no other name has them, or if there is no file."""
+
+    def checksum_key(self, key: str) -> str | None:
+        """Return the key of the checksums with which Hadoop compares a file as it reads it, None if the store compares."""
+
+    def sync_files(self, keys: Iterable[str]) -> None:
+        """Make files durable that others have written, in this order, then their names and those of the folders above.
+
+        Raises NotFoundError at the first that is missing.
+        """
 
     def sync_names(self, keys: Iterable[str]) -> None:
         """Make the names of finished files durable, all at once."""
@@ -111,7 +171,7 @@ class Store(Protocol):
         """Open for reading with seek; raise NotFoundError. The caller closes it."""
 
     def url(self, key: str) -> str:
-        """Return the absolute path or URL under which Spark and pyarrow find the key."""
+        """Return the absolute path or URL under which Spark finds the key; everything else asks `open`."""
 
     def sweep(self, prefix: str, older_than_s: float) -> int:
         """Remove the leftovers of interrupted puts right below `prefix`, if that old; return their number."""
@@ -119,7 +179,10 @@ class Store(Protocol):
     def list(self, prefix: str) -> list[str]:
         """Return every key below the folder `prefix`, sorted; empty if there is none."""
 
-    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[None]:
+    def entries(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield every file below the folder `prefix`, those that are not listed too, in any order."""
+
+    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
         """Hold the lock `key` alone for the block.
 
         Raises TransientError about `thing`, for `reason`, if another process holds it. It is free when the block has ended,

@@ -7,5 +7,6 @@ belongs here.
     cast.py           text to value, exactly            arrays.py         splits texts of arrays
     spans.py          the usual texts, compiled         compiled.py       compiles a loop
     parse_numbers.py  booleans, integers, decimals      parse_texts.py    strings, bytes, validity
-    parse_times.py    dates and timestamps          xxhash.py         Spark's hash of values
+    parse_times.py    dates and timestamps              xxhash.py         Spark's hash of values
+    loading.py        the error of a loop that can't be loaded
 """

@@ -52,6 +52,8 @@ PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
 # Begins the key of a malformed text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
 # written in hexadecimal digits, `{"!x3":"ff"}`.
 MARK = "!"
+# The beginning of a row's text if one of its values is malformed.
+MARKED = f'{{"{MARK}'
 _MARK_OCTETS = "!x"
 
 

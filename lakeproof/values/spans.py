@@ -103,7 +103,7 @@ def _integers(spans: Spans, column: Column) -> pa.Array | None:
     values = np.empty(len(spans), np.int64)
     if not parse_integers(spans.octets, spans.start, spans.size, -limit, limit - 1, values):
         return None
-    return spans.array(arrow, pa.py_buffer(values.astype(arrow.to_pandas_dtype(), copy=False)))
+    return spans.array(arrow, pa.py_buffer(values.astype(f"i{arrow.bit_width // 8}", copy=False)))
 
 
 def _floats(spans: Spans, column: Column) -> pa.Array | None:

@@ -57,7 +57,7 @@ class TableOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TypeKind:
     """One row of the table.
 
     `pg_types` are the PostgreSQL types it comes from, `arrow` and `spark` give the lake's type from the column's typmod,
@@ -139,8 +139,8 @@ def _kind(  # noqa: PLR0917  a row of the table below, in the order of its colum
     spark: str,
     exact_form: str,
     **facts: Any,
-) -> Kind:
-    return Kind(
+) -> TypeKind:
+    return TypeKind(
         name,
         (pg_type,),
         lambda _typmod: arrow,
@@ -155,7 +155,7 @@ def _kind(  # noqa: PLR0917  a row of the table below, in the order of its colum
 
 def _text(
     name: str, oid: int, pg_type: str, exact_form: str = "the string itself", *, fixed_size: bool = False
-) -> Kind:
+) -> TypeKind:
     return _kind(name, oid, pg_type, pa.string(), "string", exact_form, fixed_size=fixed_size)
 
 
@@ -171,7 +171,7 @@ _SCALARS = (
     _kind("int8", 20, "bigint", pa.int64(), "bigint", "decimal digits", **_FIXED),
     _kind("float4", 700, "real", pa.float32(), "float", _BITS.format(8, "7fc00000"), **_FLOAT),
     _kind("float8", 701, "double precision", pa.float64(), "double", _BITS.format(16, "7ff8000000000000"), **_FLOAT),
-    Kind(
+    TypeKind(
         "numeric",
         ("numeric(p,s), p ≤ 38, 0 ≤ s ≤ p", "numeric pinned by configuration"),
         lambda typmod: pa.decimal128(*_decimal_pair(typmod)),
@@ -195,10 +195,10 @@ _SCALARS = (
 )
 
 
-def _array_of(kind: Kind) -> Kind:
+def _array_of(kind: TypeKind) -> TypeKind:
     """Return the kind of one-dimensional arrays of this kind."""
     beyond = "" if kind.overflows == NOTHING else f", an element that overflows as `{kind.name}` does"
-    return Kind(
+    return TypeKind(
         kind.name + ARRAY,
         tuple(f"array of {pg_type}" for pg_type in kind.pg_types),
         lambda typmod: pa.list_(pa.field("element", kind.arrow(typmod))),
@@ -216,9 +216,9 @@ _ALL = (
     _text(EXACT_TEXT, 0, "everything else", "the string itself: PostgreSQL's output"),
 )
 
-KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})
+KINDS: Mapping[str, TypeKind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
-_BY_OID: Mapping[int, Kind] = MappingProxyType({kind.oid: kind for kind in _SCALARS if kind.oid != NO_OID})
+_BY_OID: Mapping[int, TypeKind] = MappingProxyType({kind.oid: kind for kind in _SCALARS if kind.oid != NO_OID})
 
 
 def resolve_kind(

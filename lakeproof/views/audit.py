@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
+from lakeproof.events import counted
 from lakeproof.lake.records.store import read_cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, one_refresh, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, one_refresh, view_path
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
@@ -39,7 +40,7 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
     """Compute the view anew at its cuts, and compare. `session` is the caller's own."""
     try:
         with one_refresh(store):
-            cut = newest_cut(store, view.name)
+            cut = newest_view_cut(store, view.name)
             settled = cut is not None and is_settled(store, cut)
         if cut is None:
             return ViewProof("blocked", "it was never refreshed")
@@ -47,6 +48,9 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
             return ViewProof("blocked", "its definition has changed since its newest cut")
         if not settled:
             return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")
+        gone = [f"cut {n} of {s}" for s, n in cut.sources.items() if not store.exists(LakePaths(s).cut(n))]
+        if gone:
+            return ViewProof("blocked", f"{gone[0]}, from which it was computed, is not kept any more; refresh it")
         with reading(session) as attempt:
             retracted, inserted = _compare(session, store, view, cut)
     except NoRoomError:
@@ -60,10 +64,10 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         )
     if not retracted and not inserted:
         return ViewProof("equal")
-    reason = f"it has {retracted} rows that its query does not give, and lacks {inserted}"
+    reason = f"it has {counted(retracted, 'row')} too many by its query, and lacks {counted(inserted, 'row')}"
     return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right")
 
 
 def _compare(session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
     cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in cut.sources.items()}
-    return compare_view(session, store, view, view_tables(session, store.url(""), view, cuts), cut.delta_version)
+    return compare_view(session, store, view, view_tables(session, store.location, view, cuts), cut.delta_version)

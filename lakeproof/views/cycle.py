@@ -23,7 +23,7 @@ from lakeproof.lake.cycle.steps import publish
 from lakeproof.lake.delta.commit import number_of
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
 from lakeproof.lake.delta.unnamed_commits import clean_log
-from lakeproof.lake.records.view_cuts import ViewCut, newest_number, put_cut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut_number, put_cut, view_path
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 
@@ -71,12 +71,12 @@ def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCu
         put_cut(cycle.store, cut)
         return cut
 
-    return publish({cycle.path: cycle.durable}, cycle.store.url(""), put)
+    return publish({cycle.path: cycle.durable}, cycle.store, put)
 
 
 def _next_number(store: Store, path: str, view: str, cut: ViewCut | None, newest: int) -> CycleNumber:
     """Return a number greater than the newest cut's of any view, and than all in this view's log after its newest `cut`."""
-    number = int(newest_number(store))
+    number = int(newest_view_cut_number(store))
     named = NO_VERSION if cut is None else cut.delta_version
     for version in range(newest, named, -1):  # of ours, only those that others have built on
         commit = read_commit(path, version)

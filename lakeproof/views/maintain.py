@@ -62,7 +62,7 @@ def maintain_views(
 
     Raises TransientError, between two views or steps, if `stop` is set.
     """
-    views, store = views_of(config, source), open_store(config.lake)
+    views, store = views_of(config, source), open_store(config.location)
     if not views:
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
@@ -108,7 +108,7 @@ def stop_here(source: str, stop: Stop) -> None:
 
 def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
     """Return what a run would do now, without a change; files that compacting would make unneeded are not counted."""
-    views, store = views_of(config, source), open_store(config.lake)
+    views, store = views_of(config, source), open_store(config.location)
     kept, damaged, small = _kept(config, views, now), dict[str, Unread](), list[str]()
     for name, cut in sorted(kept.newest.items()):
         try:
@@ -121,7 +121,7 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
 
 def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
     return kept_cuts(
-        open_store(config.lake), {v.name: max(p.cuts_s for p in _policies(config, v.name)) for v in views}, now
+        open_store(config.location), {v.name: max(p.cuts_s for p in _policies(config, v.name)) for v in views}, now
     )
 
 

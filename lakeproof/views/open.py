@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.config.model import Config
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, location_of
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.versions import read_view
 from lakeproof.lake.records.view_cuts import ViewCut, newest_first
@@ -25,7 +26,7 @@ class OpenedViews:
     """Views pinned at `cuts`, all of one refresh."""
 
     spark: SparkSession
-    lake: str
+    lake: LakeLocation
     cuts: Mapping[str, ViewCut]
 
     @property
@@ -41,9 +42,9 @@ class OpenedViews:
         return read_view(self.spark, open_store(self.lake), cut)
 
 
-def open_views(spark: SparkSession, lake: Config | str | Path, names: Iterable[str]) -> OpenedViews:
+def open_views(spark: SparkSession, lake: Config | LakeLocation | str | Path, names: Iterable[str]) -> OpenedViews:
     """Open the views at the newest refresh that brought all of them to one point; raises LakeError if there is none."""
-    place = str(lake.lake if isinstance(lake, Config) else lake)
+    place = location_of(lake)
     return OpenedViews(spark, place, newest_together(open_store(place), names))
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
@@ -33,7 +34,7 @@ from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Tabl
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.read.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, view_path
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
@@ -99,7 +100,7 @@ def refresh_view(
     refreshes, too.
     """
     sha256 = definition_sha256(view)
-    cycle = begin_view_cycle(session, store, view.name, newest_cut(store, view.name))
+    cycle = begin_view_cycle(session, store, view.name, newest_view_cut(store, view.name))
     target = _Target(session, view, cycle.path, cycle.before, cycle.number)
     desired = keep(_desired(bind(session, view, inputs.tables)))
     try:
@@ -207,7 +208,9 @@ def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) 
         )
 
 
-def view_tables(session: SparkSession, lake: str, view: ViewConfig, cuts: Mapping[str, Cut]) -> dict[str, DataFrame]:
+def view_tables(
+    session: SparkSession, lake: LakeLocation, view: ViewConfig, cuts: Mapping[str, Cut]
+) -> dict[str, DataFrame]:
     """Return a frame for each name that the view's SQL reads, at these cuts; fits the caller's own `session` to them."""
     fit(session, view_row_bytes(view, cuts))
     opened = OpenedLake(session, lake, cuts)

@@ -6,7 +6,9 @@ The bytes that each must have are in `golden/`; `test_lake_formats.py` compares 
 from __future__ import annotations
 
 from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
+from lakeproof.lake.records.group_cuts import GroupCut, GroupMember
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.view_cuts import ViewCut
@@ -32,7 +34,7 @@ HELD = {
     )
 }
 SOURCE = SourceDoc("shop", "7300000000000000001", "app", 16384, "2026-01-01T00:00:00Z")
-CHUNK = SnapshotFile("x/0.parquet", 3, 99, "0" * 64, Decoded(999, 400), (0, None), "public.order lines")
+CHUNK = SnapshotFile("x/0.parquet", 3, 99, "0" * 64, (1 << 60) - 1, Decoded(999, 400), (0, None), "public.order lines")
 SNAPSHOT = SnapshotDoc(
     Incarnation(1), Lsn(4096), "a", "b", "slot",
     {TABLE: SnapshotTable(VERSION, 3, (CHUNK,), None, {16384: 16390})},
@@ -44,6 +46,8 @@ INTENT = Intent(
     start_lsn=Lsn(4096),
     end_lsn=Lsn(1 << 40),
     segments=(SegmentOrdinal(7, 2 << 36),),
+    own_ordinal=3 << 36,
+    ordinals=CutOrdinals(2 << 36, 3 << 36),
     tables={TABLE: TableIntent(Lsn(4096), VERSION.id, "shop/snapshots/000001/0000000000001000")},
     held=HELD,
     epoch=3,
@@ -62,11 +66,12 @@ CUT = Cut(
     intent_sha256="0" * 64,
     created_at="2026-01-01T00:00:00Z",
     held=HELD,
+    ordinals=CutOrdinals(2 << 36, 3 << 36),
 )
 CONTENTS = (Contents.of(CUT).tables, Contents.of(CUT).held)
 CUT_DOC = CutDoc(
-    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.commit_time, CutBase(CycleNumber(1), "1" * 64), 7, *CONTENTS,
-    CUT.next_segment, CUT.intent_sha256, CUT.created_at,
+    CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.ordinals, CUT.commit_time, CutBase(CycleNumber(1), "1" * 64), 7,
+    *CONTENTS, CUT.next_segment, CUT.intent_sha256, CUT.created_at,
 )  # fmt: skip
 REQUEST = SnapshotRequest(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
 END = SnapshotEnd(
@@ -89,6 +94,17 @@ VIEW_CUT = ViewCut(
     retracted=1,
     created_at="2026-01-01T00:00:00Z",
     refresh=2,
+)
+GROUP_CUT = GroupCut(
+    number=3,
+    group="shop",
+    position=Lsn(1 << 40),
+    commit_time="2026-01-01T00:00:00.000000Z",
+    system_id="7300000000000000001",
+    timeline=1,
+    database_oid=16384,
+    sources={"one": GroupMember(CycleNumber(7), Incarnation(1), {TABLE: Lsn(5)})},
+    created_at="2026-01-01T00:00:00Z",
 )
 _COMPARED = Compared(Incarnation(1), Lsn(3), "t")
 PROVED = ProofRecord(
@@ -117,5 +133,6 @@ DOCUMENTS = {
     "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
     "schema": table_schema_bytes(VERSION),
     "viewcut": VIEW_CUT.to_bytes(),
+    "groupcut": GROUP_CUT.to_bytes(),
     "proved": PROVED.to_bytes(),
 }

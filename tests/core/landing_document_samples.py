@@ -28,12 +28,13 @@ MADE = SchemaVersion(
     ("id",),
 )
 HEAD_MANIFEST = Manifest(
-    Kind.HEAD, 0, Incarnation(1), Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
+    Kind.HEAD, 0, Incarnation(1), 0, Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
 )
 SEGMENT = Manifest(
     kind=Kind.SEGMENT,
     number=1,
     incarnation=Incarnation(1),
+    first_ordinal=1 << 33,
     start_lsn=Lsn(16),
     end_lsn=Lsn.parse("1/20"),
     previous_sha256="a" * 64,
@@ -53,6 +54,8 @@ SEGMENT = Manifest(
             rows=4,
             bytes=1234,
             sha256="b" * 64,
+            sum=(1 << 60) - 1,
+            refused=1,
             decoded=Decoded(999, 400),
             counts=ChangeCounts(inserts=1, updates=1, deletes=1, befores=1),
         ),
@@ -62,6 +65,7 @@ CATALOG = Manifest(
     kind=Kind.CATALOG,
     number=2,
     incarnation=Incarnation(1),
+    first_ordinal=(2 << 33) + 4,
     start_lsn=Lsn.parse("1/20"),
     end_lsn=Lsn.parse("1/20"),
     previous_sha256="a" * 64,
@@ -99,9 +103,9 @@ CATALOG = Manifest(
 )
 
 MESSAGES = replace(SEGMENT, logical_messages=(LogicalMessageFile("m/x.parquet", 3, 4, "c" * 64),), catalog_lsn=Lsn(9))
-START = ChainStart(Incarnation(2), 7, Lsn(77), "a" * 64, "2026", 3)
+START = ChainStart(Incarnation(2), 7, Lsn(77), "a" * 64, 1 << 40, "2026", 3)
 BEGIN = IncarnationRecord(
-    Incarnation(2), "sys", "db", 5, "slot", "pub", True, Follows(Incarnation(1), None, "Grüße"), "t"
+    Incarnation(2), "sys", "db", 5, "slot", "pub", True, Follows(Incarnation(1), None, "Grüße", 1 << 40), "t"
 )
 TIMELINE = TimelineDoc(2, (Switch(1, Lsn(9)),), Lsn(500), "NOW")
 LANDING_DOCUMENTS = {

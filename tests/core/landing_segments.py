@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.manifest import ChainSource, Manifest
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
@@ -71,9 +71,9 @@ def reopen(chain: Chain) -> Chain:
     return Chain.open(SourceLake.open(chain.lake.url(""), chain.lake.source), chain.incarnation)
 
 
-def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> None:
+def add_segment(chain: Chain, end: int, count: int = 3, writer: str = WRITER) -> Manifest:
     """Add a manifest with `count` inserts, or a progress manifest if that is 0."""
     segment = SegmentWriter(chain, writer)
     if count:
         segment.add(inserts(version(), end, count, announced=chain.next_number == 1))
-    segment.finish(Lsn(end))
+    return segment.finish(Lsn(end))

@@ -224,10 +224,10 @@ def landed(chain: Chain) -> list[tuple[int, int]]:
         verify_files(chain, manifest)
         rows: list[tuple[int, int, int]] = []
         for file in manifest.files:
-            columns = pq.read_table(file_url(chain, file), columns=["_lp_row", "_lp_lsn", "c0"]).to_pydict()
+            columns = pq.read_table(file_url(chain, file), columns=["_lp_ord", "_lp_lsn", "id"]).to_pydict()
             rows += zip(*columns.values(), strict=True)
         rows.sort()
-        assert [row for row, _, _ in rows] == list(range(manifest.rows))
+        assert [row - manifest.first_ordinal for row, _, _ in rows] == list(range(manifest.rows))
         assert all(manifest.start_lsn.value < lsn <= manifest.end_lsn.value for _, lsn, _ in rows)
         actual += [(lsn, number) for _, lsn, number in rows]
     return actual

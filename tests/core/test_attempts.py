@@ -13,6 +13,7 @@ import pytest
 
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
 from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
+from lakeproof.lake.records.cut_ordinals import NO_ROWS
 from lakeproof.lake.records.documents import CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
@@ -44,6 +45,8 @@ def intent(number: int = 7) -> Intent:
         position,
         position,
         (),
+        0,
+        NO_ROWS,
         {},
         {},
         1,

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.cli.lake_commands import proof_page
 from lakeproof.cli.results import format_bytes, format_table, printable, to_json
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
+from lakeproof.proof.result import ProofReport, TableProof
+from lakeproof.schema import LeftOutColumn
 
 
 class Colour(Enum):
@@ -99,3 +102,19 @@ def test_nothing_that_moves_a_cursor_is_printed(text: str) -> None:
 def test_bytes_are_readable(count: int | None, text: str) -> None:
     """Units are powers of ten."""
     assert format_bytes(count) == text
+
+
+def test_a_proof_names_unpublished_columns_once() -> None:
+    """Each table with such columns has one line about them, before the reasons."""
+    lines, items = TableName("public", "lines"), TableName("public", "items")
+    left_out = (LeftOutColumn("amount", "stored"),)
+    tables = {
+        items: TableProof("equal", 2, 2),
+        lines: TableProof("differs", 3, 2, reason="one row is missing", left_out=left_out),
+    }
+    page = proof_page(ProofReport("shop", Lsn(10), tables)).splitlines()
+    assert page[-2:] == [
+        "public.lines: columns not published, so neither in the lake nor compared: amount (generated)",
+        "public.lines: one row is missing",
+    ]
+    assert sum("columns not published" in line for line in page) == 1

@@ -70,7 +70,9 @@ def begin(file: Path) -> Chain:
     source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
     chain = Chain.create(lake, ONE, NewHead(C, source, "0" * 32))
     chain.append(
-        Manifest(Kind.PROGRESS, 1, ONE, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z", source=None)
+        Manifest(
+            Kind.PROGRESS, 1, ONE, chain.next_ordinal, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z"
+        )
     )
     return chain
 
@@ -160,7 +162,7 @@ def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
     """The table is shown, but nobody can do anything about it (3: the server is down)."""
     file.write_text(file.read_text().replace("views:", f"{named}views:"))
     begin(file)
-    detail = {"noticed": "0/1600", "since": "0/1500"}
+    detail = {"upper_lsn": "0/1600", "lower_lsn": "0/1500"}
     dropped = (Difference.DROPPED,)
     held = Held(Lsn(0x1500), HeldCause.CATALOG, WayOut.PUBLISH_THEN_SNAPSHOT, detail, dropped)
     cut(file, held={LINES: held})

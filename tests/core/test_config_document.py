@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config.document import BYTES_MAX, DEPTH_MAX, Document, read_document
+from lakeproof.config.document import BYTES_MAX, DEPTH_MAX, YamlDocument, read_document
 
 
-def read(folder: Path, text: str | bytes) -> Document:
+def read(folder: Path, text: str | bytes) -> YamlDocument:
     """`text` as a document."""
     file = folder / "w.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)

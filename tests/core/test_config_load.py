@@ -222,10 +222,30 @@ def test_a_wrong_dsn_is_refused_without_repeating_it(tmp_path: Path, dsn: str, e
     ("old", "new", "expected"),
     [
         ("lake: ./lake", "lake:", "1: lake: is missing"),
-        ("lake: ./lake", "lake: ''", "1: lake: must be a folder or a file:// URL"),
-        ("lake: ./lake", "lake: 5", "1: lake: must be a folder or a file:// URL"),
+        ("lake: ./lake", "lake: ''", "1: lake: must be a folder, a file:// URL"),
+        ("lake: ./lake", "lake: 5", "1: lake: must be a folder, a file:// URL"),
         ("lake: ./lake", "lake: ~/lake", "1: lake: begins with ~, which is not expanded"),
-        ("lake: ./lake", "lake: s3://bucket/lake", "1: lake: is at s3://, which is not supported"),
+        ("lake: ./lake", "lake: ftp://host/lake", "1: lake: is at ftp://, which is not supported"),
+        ("lake: ./lake", "lake: s3://me:word@bucket/lake", "1: lake: must not carry a user, a password or a query"),
+        ("lake: ./lake", "lake: s3://bucket:9000/lake", "1: lake: must name a bucket"),
+        ("lake: ./lake", "storage: {regoin: x}\nlake: ./lake", "1: storage.regoin: unknown key; did you mean region?"),
+        (
+            "lake: ./lake",
+            "storage: {endpoint: 'http://a:9000'}\nlake: ./lake",
+            "1: storage: has an endpoint with http://",
+        ),
+        (
+            "lake: ./lake",
+            "storage: {endpoint: 'https://a:b@c'}\nlake: ./lake",
+            "1: storage.endpoint: must be a URL without",
+        ),
+        (
+            "lake: ./lake",
+            "storage: {secret_access_key: x}\nlake: ./lake",
+            "1: storage.secret_access_key: would be a secret",
+        ),
+        ("lake: ./lake", "storage: {access_key_id: x}\nlake: ./lake", "1: storage.access_key_id: would be a secret"),
+        ("lake: ./lake", "storage: {session_token: x}\nlake: ./lake", "1: storage.session_token: would be a secret"),
         ("lake: ./lake", "lkae: ./lake", "1: lkae: unknown key; did you mean lake?"),
         ("lake: ./lake", "path: x\nlake: ./lake", "1: path: unknown key"),
         (

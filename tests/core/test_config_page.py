@@ -13,12 +13,12 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from lakeproof.config import load
+from lakeproof.config.location import StorageConfig
 from lakeproof.config.model import (
     CompactionConfig,
     Config,
     DrainConfig,
     HealthConfig,
-    Model,
     RetentionConfig,
     SnapshotConfig,
     SourceConfig,
@@ -26,6 +26,8 @@ from lakeproof.config.model import (
     TableConfig,
     ViewConfig,
 )
+from lakeproof.config.section import Model
+from lakeproof.config.sql_catalog import CatalogConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 # The heading of each section's table, its model, and the keys by which file and model differ.
@@ -40,6 +42,8 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`sources.<name>.health`": (HealthConfig, frozenset(), frozenset()),
     "`views.<name>`": (ViewConfig, frozenset({"name", "sql_file"}), frozenset({"sql"})),
     "`spark`": (SparkConfig, frozenset(), frozenset()),
+    "`storage`": (StorageConfig, frozenset(), frozenset()),
+    "`catalog`": (CatalogConfig, frozenset(), frozenset()),
 }
 # What the model has no default for, because `load` gives it one.
 GIVEN_BY_LOAD = {"publication": "`lakeproof_<name>`", "slot": "`lakeproof_<name>`"}

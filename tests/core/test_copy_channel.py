@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -16,8 +16,9 @@ from psycopg.errors import Diagnostic
 
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres.connection_channel import SocketChannel
-from lakeproof.postgres.connection_protocol import ROWS, STREAM
+from lakeproof.postgres.connection_channel import DirectChannel
+from lakeproof.postgres.connection_protocol import ROWS, STREAM, CopyProtocol
+from lakeproof.postgres.connection_transport import SocketTransport
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 
@@ -29,6 +30,12 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours.setblocking(False)
     with ours, theirs:
         yield ours, theirs
+
+
+def _channel(
+    ours: socket.socket, form: CopyProtocol, hear: Callable[[Diagnostic], None] | None, room_bytes: int
+) -> DirectChannel:
+    return DirectChannel(ours.fileno(), SocketTransport(ours.fileno()), form, hear, room_bytes)
 
 
 def _message(kind: bytes, body: bytes) -> bytes:
@@ -47,7 +54,7 @@ def test_messages_come_back_from_any_pieces(seed: int, ends: tuple[socket.socket
     def hear(diagnostic: Diagnostic) -> None:
         notices.append(diagnostic.message_primary)
 
-    channel = SocketChannel(ends[0].fileno(), form, hear, rng.choice([1, 7, 40, 100, 1000, 5000]))
+    channel = _channel(ends[0], form, hear, rng.choice([1, 7, 40, 100, 1000, 5000]))
     ends[1].sendall(_BEGUN[form.response])
     channel.start(b"COPY")
     expected, controls, octets = [], [], b""
@@ -88,7 +95,7 @@ def test_messages_come_back_from_any_pieces(seed: int, ends: tuple[socket.socket
 @pytest.mark.parametrize("octets", [_message(b"?", b"x"), b"d\0\0\0\3", b"d\x7f\xff\xff\xff", b"E\xff\xff\xff\xff"])
 def test_what_is_no_message_is_refused_by_name(octets: bytes, ends: tuple[socket.socket, socket.socket]) -> None:
     """An unknown kind, and lengths that can't be."""
-    channel = SocketChannel(ends[0].fileno(), STREAM, None, 1000)
+    channel = _channel(ends[0], STREAM, None, 1000)
     ends[1].sendall(_BEGUN[b"W"])
     channel.start(b"COPY")
     ends[1].sendall(octets)
@@ -98,7 +105,7 @@ def test_what_is_no_message_is_refused_by_name(octets: bytes, ends: tuple[socket
 
 def test_an_error_is_the_servers_with_its_fields(ends: tuple[socket.socket, socket.socket]) -> None:
     """The connection can be used afterwards, if the server says so."""
-    channel = SocketChannel(ends[0].fileno(), ROWS, None, 1000)
+    channel = _channel(ends[0], ROWS, None, 1000)
     ends[1].sendall(_message(b"E", b"SERROR\0VERROR\0C22012\0Mdivision by zero\0\0") + _message(b"Z", b"I"))
     with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero") as raised:
         channel.start(b"COPY")
@@ -108,7 +115,7 @@ def test_an_error_is_the_servers_with_its_fields(ends: tuple[socket.socket, sock
 
 def test_a_connection_that_ends_is_no_end_of_the_copy(ends: tuple[socket.socket, socket.socket]) -> None:
     """The messages before it can still be taken."""
-    channel = SocketChannel(ends[0].fileno(), ROWS, None, 1000)
+    channel = _channel(ends[0], ROWS, None, 1000)
     ends[1].sendall(_BEGUN[b"H"] + _message(b"d", b"1\n"))
     channel.start(b"COPY")
     ends[1].recv(100)
@@ -118,6 +125,6 @@ def test_a_connection_that_ends_is_no_end_of_the_copy(ends: tuple[socket.socket,
     assert (list(channel.take()), channel.ended, channel.idle) == ([b"1\n"], False, False)
 
 
-def _fetch_on(channel: SocketChannel) -> None:
+def _fetch_on(channel: DirectChannel) -> None:
     for _ in range(10):
         channel.fetch()

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import Commit, ForeignCommitError, LogGapError, commit_file, find_commit, read_commit
+from lakeproof.lake.delta.log import DeltaCommit, ForeignCommitError, LogGapError, commit_name, find_commit, read_commit
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:
@@ -27,7 +27,7 @@ def _log(folder: Path, versions: dict[int, str]) -> str:
     return str(folder)
 
 
-def _is_ours(commit: Commit) -> bool:
+def _is_ours(commit: DeltaCommit) -> bool:
     return "us" in commit.txns
 
 
@@ -81,7 +81,7 @@ def test_a_commit_means_the_same_however_it_is_spelled(
 ) -> None:
     """Blanks are allowed between JSON's parts; what is not known counts as a change of data."""
     path = _log(tmp_path, {0: "us"})
-    commit_file(path, 1).write_text(" " + json.dumps(action, separators=spelled) + " \n", encoding="utf-8")
+    (Path(path) / commit_name(1)).write_text(" " + json.dumps(action, separators=spelled) + " \n", encoding="utf-8")
     commit = read_commit(path, 1)
     assert commit is not None
     assert commit.changes_data is changes
@@ -91,7 +91,7 @@ def test_a_commit_means_the_same_however_it_is_spelled(
 def test_a_commit_that_is_half_there_is_no_commit(tmp_path: Path, data: bytes) -> None:
     """Empty, cut short, zeros: what a power cut may leave."""
     path = _log(tmp_path, {0: "us"})
-    commit_file(path, 1).write_bytes(data)
+    (Path(path) / commit_name(1)).write_bytes(data)
     with pytest.raises(LogGapError, match="version 1 of its log is empty or damaged"):
         read_commit(path, 1)
 
@@ -121,7 +121,7 @@ def test_the_log_is_read_as_others_read_it(tmp_path: Path) -> None:
             json.dumps(action, ensure_ascii=rng.random() < 0.5, separators=rng.choice([(",", ":"), (", ", ": ")]))
             for action in actions
         ]
-        commit_file(str(tmp_path), version).write_text("\n".join(lines), encoding="utf-8", newline="")
+        (tmp_path / commit_name(version)).write_text("\n".join(lines), encoding="utf-8", newline="")
         ours = {file.path for file in table_files(str(tmp_path), version).newest}
         theirs = DeltaTable(str(tmp_path)).get_add_actions().column("path").to_pylist()
         assert ours == {unquote(path) for path in theirs}, version

@@ -48,7 +48,7 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     finally:
         flusher.close()
     (file,) = flushed.manifest.files
-    rows = pq.read_table(file_url(chain, file), columns=["c0", "_lp_text"]).to_pylist()
+    rows = pq.read_table(file_url(chain, file), columns=["id", "_lp_text"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(None, '{"!1":"41x7"}'), (None, '{"!x1":"ff"}'), (7, None)]
 
 

@@ -217,7 +217,7 @@ def test_an_abort_frees_the_disk_at_once() -> None:
         buffer.feed(MessageBuffer.of(frames(StreamAbort(Xid(9), Xid(attempt), None, None))))
         assert (spool._spill.size, buffer._files._files[0].end, spool.count) == (kept, kept, 1)
     buffer.feed(MessageBuffer.of(frames(StreamAbort(Xid(9), Xid(9), Lsn(5), TIME))))
-    assert (len(buffer._files), buffer.streamed_open, buffer.nothing_waits) == (0, 0, True)
+    assert (len(buffer._files), len(buffer._streams.spools), buffer.nothing_waits) == (0, 0, True)
 
 
 def test_an_open_streamed_transaction_does_not_stand_in_the_way() -> None:
@@ -226,7 +226,7 @@ def test_an_open_streamed_transaction_does_not_stand_in_the_way() -> None:
     buffer.feed(MessageBuffer.of(frames(StreamStart(Xid(9), True), Insert(T, ("1",), Xid(9)))))
     assert not buffer.nothing_waits
     buffer.feed(MessageBuffer.of(frames(StreamStop())))
-    assert (buffer.nothing_waits, buffer.streamed_open) == (True, 1)
+    assert (buffer.nothing_waits, len(buffer._streams.spools)) == (True, 1)
     buffer.feed(MessageBuffer.of(frames(Begin(Lsn(50), TIME, Xid(10)), Commit(Lsn(50), Lsn(58), TIME))))
     assert (buffer.complete_end, buffer.complete) == (Lsn(58), True)
 

@@ -34,7 +34,7 @@ VALUES = {
 def _statistics(rows: pa.Table, group_rows: int = 2) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         file = land(Path(folder), "rows.parquet", rows, group_rows)
-        text = statistics_text(pq.read_metadata(file.place), SPARK_TYPES)
+        text = statistics_text(pq.read_metadata(file.url), SPARK_TYPES)
     return dict(json.loads(text, parse_float=Decimal))
 
 
@@ -86,7 +86,7 @@ def test_a_column_that_the_file_lacks_is_null_in_every_row() -> None:
     """A name with a dot is a column's own name."""
     rows = pa.table({"a.b": pa.array([1, None, 3], pa.int64())})
     with TemporaryDirectory() as folder:
-        footer = pq.read_metadata(land(Path(folder), "rows.parquet", rows).place)
+        footer = pq.read_metadata(land(Path(folder), "rows.parquet", rows).url)
         statistics = json.loads(statistics_text(footer, {"a.b": "bigint", "gone": "string"}))
     assert statistics["nullCount"] == {"a.b": 1, "gone": 3}
     assert statistics["minValues"] == {"a.b": 1}
@@ -117,4 +117,4 @@ def test_bounds_of_floats_are_seen(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ratio": [1.0, float("nan")]}), tmp_path / "theirs.parquet")
     assert has_float_bounds(pq.read_metadata(tmp_path / "theirs.parquet"))
     ours = land(tmp_path, "ours.parquet", pa.table({"ratio": [1.0, float("nan")]}))
-    assert not has_float_bounds(pq.read_metadata(ours.place))
+    assert not has_float_bounds(pq.read_metadata(ours.url))

@@ -67,7 +67,33 @@ def test_an_archive_is_relative_to_the_configuration(tmp_path: Path) -> None:
     text = "lake: l\nsources: {{s: {{dsn: dbname=a, retention: {{archive: {archive}}}}}}}\n"
     file.write_text(text.format(archive="./old"), encoding="utf-8")
     assert load(file).sources["s"].retention.archive == str(tmp_path / "old")
-    for refused in ("~/old", "s3://bucket/old"):
+    for refused in ("~/old", "ftp://bucket/old"):
         file.write_text(text.format(archive=refused), encoding="utf-8")
         with pytest.raises(ConfigFileError, match=r"sources\.s\.retention\.archive"):
             load(file)
+
+
+def test_an_archive_in_the_lake_is_refused(tmp_path: Path) -> None:
+    """Maintenance would remove it there, with the history that it is to keep; a symbolic link makes no difference."""
+    (tmp_path / "l").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "l")
+    file = tmp_path / "w.yaml"
+    text = "lake: {lake}\nsources: {{s: {{dsn: dbname=a, retention: {{archive: {archive}}}}}}}\n"
+    for lake, archive in [("l", "l"), ("l", "./l/old"), ("link", "l"), ("l", f"file://{tmp_path}/l/s")]:
+        file.write_text(text.format(lake=lake, archive=archive), encoding="utf-8")
+        with pytest.raises(ConfigFileError, match=r"sources\.s\.retention\.archive: is in the lake"):
+            load(file)
+    file.write_text(text.format(lake="l", archive="l-old"), encoding="utf-8")
+    assert load(file).sources["s"].retention.archive == str(tmp_path / "l-old")
+
+
+@pytest.mark.parametrize("key", ["cuts_s", "landing_s", "history_s"])
+def test_a_time_before_the_calendar_is_refused(tmp_path: Path, key: str) -> None:
+    """Python's dates begin with the year 1: a limit before that could only end maintenance with its OverflowError."""
+    file = tmp_path / "w.yaml"
+    text = f"lake: l\nsources: {{s: {{dsn: dbname=a, retention: {{{key}: %s}}}}}}\n"
+    file.write_text(text % "1.0e+12", encoding="utf-8")
+    with pytest.raises(ConfigFileError, match=rf"sources\.s\.retention\.{key}: must be at most 3155760000"):
+        load(file)
+    file.write_text(text % "3155760000", encoding="utf-8")
+    assert load(file).sources["s"].retention.model_dump()[key] == 3_155_760_000

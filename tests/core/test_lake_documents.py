@@ -15,6 +15,7 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
 from lakeproof.lake.records.cut_documents import CutDoc
 from lakeproof.lake.records.documents import CutEntry, HistoryLow, Intent, SchemaChange, TableIntent
+from lakeproof.lake.records.group_cuts import GroupCut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
@@ -22,7 +23,7 @@ from lakeproof.landing.manifest import Manifest, parse
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.timelines import TimelineDoc
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
 from lakeproof.snapshot.state import SnapshotDoc
@@ -31,6 +32,7 @@ from tests.core.lake_document_samples import (
     CUT,
     CUT_DOC,
     END,
+    GROUP_CUT,
     INTENT,
     PROVED,
     REQUEST,
@@ -48,6 +50,7 @@ DOCUMENTS: list[tuple[Any, Read]] = [
     (REQUEST, SnapshotRequest.from_bytes),
     (END, SnapshotEnd.from_bytes),
     (INTENT, Intent.from_bytes),
+    (GROUP_CUT, GroupCut.from_bytes),
     (CUT_DOC, CutDoc.from_bytes),
 ]
 
@@ -72,12 +75,10 @@ LANDING: dict[str, Read] = {
 SCHEMA_CHANGE = replace(
     INTENT,
     tables={
-        TABLE: TableIntent(Lsn(1), VERSION.id, None, SchemaChange(VERSION, {2: "x"}, Lsn(3)), CycleNumber(4), VERSION),
+        TABLE: TableIntent(Lsn(1), VERSION.id, None, SchemaChange(VERSION, {2: "x"}, Lsn(3)), VERSION, -4),
     },
 )
-CUT_ENTRY = replace(CUT.tables[TABLE], history_low=HistoryLow(CycleNumber(1), Lsn(2), archived=True)).entry(
-    Lsn(7), Incarnation(3)
-)
+CUT_ENTRY = replace(CUT.tables[TABLE], history_low=HistoryLow(-1, Lsn(2), archived=True)).entry(Lsn(7), Incarnation(3))
 HELD_ENTRY = replace(next(iter(CUT.held.values())), differences=(Difference.DROPPED,))
 
 
@@ -102,6 +103,7 @@ def test_a_cut_has_the_fields_of_its_format() -> None:
     assert doc["base"] == {"number": 1, "sha256": "1" * 64}
     assert doc["tables"]["public/order%20lines"] == {
         "at_lsn": None,
+        "ordinals": None,
         "snapshot_lsn": "0/1000",
         "history_version": 0,
         "current_version": 12,
@@ -126,7 +128,7 @@ def test_every_missing_field_is_named(document: Any, read: Read) -> None:
 
 
 # Objects whose keys are values and not fields.
-_MAPPINGS = {"tables", "held", "detail", "files", "failed", "rules", "default_for_old_rows", "views"}
+_MAPPINGS = {"tables", "held", "detail", "files", "failed", "rules", "default_for_old_rows", "views", "sources"}
 # Schemas have a reader and tests of their own; the entries of a cut are read when somebody asks for them.
 _ELSEWHERE = {"version", "created"}
 STRICT: list[tuple[Any, Callable[[Any], Any]]] = [

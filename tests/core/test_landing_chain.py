@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from lakeproof.landing.chain import (
     verify_chain,
 )
 from lakeproof.landing.manifest import Kind, Manifest
+from lakeproof.landing.row_order import ROOM
 from lakeproof.landing.segment import SegmentWriter
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
@@ -80,11 +82,12 @@ def test_refresh_sees_what_another_writer_appended(chain: Chain) -> None:
 
 def test_a_range_that_does_not_continue_the_chain_is_our_mistake(chain: Chain) -> None:
     """Invariant no-gap."""
-    manifest = Manifest(
-        Kind.PROGRESS, 1, chain.incarnation, Lsn(1001), Lsn(2000), "", WRITER, "2026-01-01T00:00:00.000000Z"
-    )
-    with pytest.raises(InvariantError, match="does not continue"):
-        chain.append(manifest)
+    created = "2026-01-01T00:00:00.000000Z"
+    ordinal = chain.next_ordinal
+    for start, first in ((Lsn(1001), ordinal), (chain.end, ordinal + 1)):
+        manifest = Manifest(Kind.PROGRESS, 1, chain.incarnation, first, start, Lsn(2000), "", WRITER, created)
+        with pytest.raises(InvariantError, match="does not continue"):
+            chain.append(manifest)
     with pytest.raises(InvariantError, match="does not continue"):
         SegmentWriter(chain, WRITER).finish(START)
 
@@ -118,6 +121,18 @@ def test_a_link_replaced_by_another_right_one_is_noticed_by_its_successor(chain:
         add_segment(each, 3000)
     _file(chain, 1).write_bytes(_file(other, 1).read_bytes())
     with pytest.raises(LakeError, match="checksum"):
+        reopen(chain)
+
+
+def test_ordinals_are_those_of_the_rows_before(chain: Chain) -> None:
+    """Room behind the head and behind rows, none behind progress; a link with another one is damage."""
+    firsts = [add_segment(chain, end, count=count).first_ordinal for end, count in ((2000, 0), (3000, 2), (4000, 1))]
+    assert firsts == [ROOM, ROOM, 2 * ROOM + 2]
+    assert reopen(chain).next_ordinal == 3 * ROOM + 3
+    _file(chain, 3).write_bytes(replace(chain.newest, first_ordinal=2 * ROOM + 1).to_bytes())
+    with pytest.raises(
+        LakeError, match=f"first ordinal is {2 * ROOM + 1}, behind its predecessor comes {2 * ROOM + 2}"
+    ):
         reopen(chain)
 
 

@@ -28,7 +28,7 @@ CATALOG_BYTES = (
 )
 HEAD_BYTES = (
     b'{"catalog_lsn":null,"created_at":"2026-01-01T00:00:00.000000Z","end_lsn":"0/10","files":[],"first_commit_time":null,'
-    b'"format":"lakeproof.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"logical_messages":[],"number":0,'
+    b'"first_ordinal":0,"format":"lakeproof.manifest/1","incarnation":1,"kind":"head","last_commit":null,"last_commit_time":null,"logical_messages":[],"number":0,'
     b'"previous_sha256":null,"rows":0,"schemas":[],'
     b'"sha256":"SUM","source":{"database":"app","database_oid":16384,"publication":"shop",'
     b'"server_version":180006,"slot":"shop","system_id":"7300000000000000001","timeline":1},"start_lsn":"0/10",'

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.errors import InvariantError
-from lakeproof.lake.planning.landing_order import CutOrdinals, Place, SegmentRows, cycle_ordinals
+from lakeproof.lake.planning.landing_order import Place, SegmentRows, cycle_ordinals
+from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.landing.row_order import ROOM, chunk_ordinal, ordinal_behind
 from lakeproof.lsn import Lsn
 
@@ -34,13 +35,13 @@ class History:
     rows: list[tuple[int, int]] = field(default_factory=list)
 
 
-def make_chain(rng: random.Random, head: int) -> list[Segment]:
+def make_chain(rng: random.Random, head: int, room: int = ROOM) -> list[Segment]:
     """Some segments with positions that never decrease; several rows may share one."""
-    segments, first, position = list[Segment](), ordinal_behind(head, 0), 100
+    segments, first, position = list[Segment](), head + room, 100
     for _ in range(rng.randrange(1, 8)):
         positions = sorted(rng.randrange(position + 1, position + 12) for _ in range(rng.randrange(1, 9)))
         segments.append(Segment(first, position, position + 12, positions))
-        first, position = ordinal_behind(first, len(positions)), position + 12
+        first, position = first + len(positions) + room, position + 12
     return segments
 
 
@@ -60,7 +61,8 @@ def test_ordinals_are_in_the_order_of_time_and_cuts_know_their_rows(seed: int) -
     """Cycles end anywhere, also inside a segment and with an empty range; a second table enters later, and takes more."""
     rng = random.Random(seed)
     head = rng.choice([0, 1 << 40])
-    chain = make_chain(rng, head)
+    # In a room of 2 there are soon more rows of cycles than fit.
+    chain = make_chain(rng, head, rng.choice([2, ROOM]))
     last, position = chain[-1].end, 100
     cut = CutOrdinals(head, head)
     first, second = History(100), History(rng.randrange(100, last))
@@ -75,7 +77,7 @@ def test_ordinals_are_in_the_order_of_time_and_cuts_know_their_rows(seed: int) -
         segments = touched(chain, start, end, position)
         inside = any(s.start < end < s.end for s in chain)
         own_rows = rng.choice([0, 0, rng.randrange(1, 5)])
-        ordinals = cycle_ordinals(cut, segments, ends_inside=inside, own_rows=own_rows)
+        ordinals = cycle_ordinals(cut, segments, ends_inside=inside)
         for table in tables:
             for segment in segments:
                 base = ordinals.segments[segment.number]
@@ -83,7 +85,7 @@ def test_ordinals_are_in_the_order_of_time_and_cuts_know_their_rows(seed: int) -
                 table.rows += [(base + i, p) for i, p in places if table.since < p <= end]
             table.rows += [(ordinals.own + i, end) for i in range(own_rows)]
             table.since = end
-        cut, position = ordinals.cut, end
+        cut, position = ordinals.cut.with_own_rows(ordinals.own, own_rows), end
         cuts.append((cut, position, [len(first.rows), len(second.rows) if second in tables else 0]))
     for table in (first, second):
         assert all(a < b for (a, _), (b, _) in pairwise(table.rows))
@@ -102,15 +104,17 @@ def test_without_rows_of_their_own_cycles_leave_the_landings_ordinals_alone() ->
     for end in range(101, chain[-1].end + 1):
         segments = touched(chain, position, end, position)
         inside = any(s.start < end < s.end for s in chain)
-        ordinals = cycle_ordinals(cut, segments, ends_inside=inside, own_rows=0)
+        ordinals = cycle_ordinals(cut, segments, ends_inside=inside)
         assert ordinals.segments == {s.number: s.first_ordinal for s in segments}
         cut, position = ordinals.cut, end
 
 
-def test_more_rows_than_the_room_are_refused() -> None:
-    """So is a landing that has come to the last ordinal."""
+def test_more_rows_than_the_room_push_segments_on() -> None:
+    """Until the room behind later segments has taken them up; only a landing at the last ordinal is refused."""
     with pytest.raises(InvariantError, match="more segments than ordinals"):
         ordinal_behind((1 << 62) - ROOM, 5)
-    cut = cycle_ordinals(CutOrdinals(0, 0), [], ends_inside=False, own_rows=ROOM + 1).cut
-    with pytest.raises(InvariantError, match="rows of cycles came before"):
-        cycle_ordinals(cut, [SegmentRows(1, ordinal_behind(0, 0), 1)], ends_inside=False, own_rows=0)
+    second = ordinal_behind(ROOM, 1)
+    segments = [SegmentRows(1, ROOM, 1), SegmentRows(2, second, 1)]
+    ordinals = cycle_ordinals(CutOrdinals(0, 0).with_own_rows(0, ROOM + 1), segments, ends_inside=False)
+    assert ordinals.segments == {1: ROOM + 1, 2: second}
+    assert ordinals.cut == CutOrdinals(second + 1, second + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -108,13 +109,16 @@ def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:
     assert (opened.first_number, opened.next_number) == (12, LINKS + 1)
 
 
-def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain) -> None:
-    """The chain's start has the checksum of the last removed manifest."""
+@pytest.mark.parametrize("ordinals", [False, True])
+def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain, *, ordinals: bool) -> None:
+    """The chain's start has the checksum of the last removed manifest, and the ordinal that comes behind it."""
     put_chain_start(chain, 18)
     chain_start = read_chain_start(chain.lake, chain.incarnation)
     assert chain_start is not None
     path = Path(chain.lake.url(chain.lake.paths.chain_start(chain.incarnation, 18)))
-    path.write_bytes(chain_start.to_bytes().replace(chain_start.previous_sha256.encode(), b"0" * 64))
+    by_ordinal = replace(chain_start, first_ordinal=chain_start.first_ordinal + 1)
+    other = by_ordinal if ordinals else replace(chain_start, previous_sha256="0" * 64)
+    path.write_bytes(other.to_bytes())
     with pytest.raises(LakeError, match="does not follow the manifest that was removed"):
         reopen(chain)
 

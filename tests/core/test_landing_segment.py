@@ -13,11 +13,12 @@ from lakeproof.errors import InvariantError, LakeError
 from lakeproof.landing import segment as segment_module
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.inspect import inspect, inspect_text
-from lakeproof.landing.manifest import Kind
+from lakeproof.landing.manifest import Kind, Manifest, SegmentFile
 from lakeproof.landing.reader import file_url, slices, verify_file, verify_files
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.store import NewFile
 from tests.core.landing_segments import WRITER, add_segment, inserts, new_chain, reopen, version
 
 
@@ -27,15 +28,20 @@ def chain(tmp_path: Path) -> Chain:
     return new_chain(tmp_path / "lake")
 
 
+def _places(chain: Chain, manifest: Manifest, file: SegmentFile) -> list[int]:
+    """The places of a file's rows in its segment."""
+    return [n - manifest.first_ordinal for n in pq.read_table(file_url(chain, file))["_lp_ord"].to_pylist()]
+
+
 def test_rows_are_numbered_over_all_batches_and_tables(chain: Chain) -> None:
-    """`_lp_row` of a batch begins at 0; a segment counts on."""
+    """`_lp_ord` of a batch begins at 0; a segment counts on."""
     writer = SegmentWriter(chain, WRITER)
     for lsn, name in ((1100, "orders"), (1200, "lines"), (1300, "orders")):
         writer.add(inserts(version(name, oid=len(name)), lsn, 4))
     manifest = writer.finish(Lsn(1300))
     assert (manifest.kind, manifest.rows, manifest.transactions) == (Kind.SEGMENT, 12, 3)
     assert (manifest.first_commit_us, manifest.last_commit_us) == (1100, 1300)
-    rows = {f.table.name: pq.read_table(file_url(chain, f))["_lp_row"].to_pylist() for f in manifest.files}
+    rows = {f.table.name: _places(chain, manifest, f) for f in manifest.files}
     assert rows == {"lines": [4, 5, 6, 7], "orders": [0, 1, 2, 3, 8, 9, 10, 11]}
 
 
@@ -58,21 +64,30 @@ def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
     assert types["_lp_op"] == pa.dictionary(pa.int8(), pa.string())
     assert types["_lp_commit_time"] == pa.timestamp("us", "UTC")
     assert types["_lp_unchanged"].value_type == pa.int16()
-    assert [t for n, t in types.items() if n in ("_lp_lsn", "_lp_seq", "_lp_row", "_lp_xid")] == [pa.int64()] * 4
+    assert [t for n, t in types.items() if n in ("_lp_lsn", "_lp_seq", "_lp_ord", "_lp_xid")] == [pa.int64()] * 4
 
 
 def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one used least recently is finished; a table that comes again gets another file."""
     monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)  # inside: row groups of a file that a test can afford
     writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=3))
-    most = 0
+    opened: list[NewFile] = []
+    open_now: list[int] = []
+    create = writer._create
+
+    def counted(name: str) -> NewFile:
+        opened.append(create(name))
+        open_now.append(sum(not file.closed for file in opened))
+        return opened[-1]
+
+    # inside: the writer's own way to begin a file, which counts the others
+    monkeypatch.setattr(writer, "_create", counted)
     for lsn in range(1100, 1140):
         writer.add(inserts(version(f"t{lsn % 8}", oid=lsn % 8 + 1), lsn, 2))
-        most = max(most, sum(part.writer is not None for part in writer._parts.values()))
     manifest = writer.finish(Lsn(1139))
-    assert most <= 3
+    assert max(open_now) == 3
     assert manifest.rows == 80
-    rows = [n for f in manifest.files for n in pq.read_table(file_url(chain, f))["_lp_row"].to_pylist()]
+    rows = [n for f in manifest.files for n in _places(chain, manifest, f)]
     assert sorted(rows) == list(range(80))
 
 
@@ -81,7 +96,9 @@ def test_waiting_rows_are_bounded_in_bytes(chain: Chain) -> None:
     writer = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=10_000))
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 20}", oid=lsn % 20 + 1), lsn, 20))
-        assert sum(part.waiting_bytes for part in writer._parts.values()) <= 10_000
+        waiting = sum(part.waiting_bytes for part in writer._parts.values())
+        assert waiting == writer._waiting_bytes
+        assert waiting + writer._thread.bytes <= 10_000
     assert writer.finish(Lsn(1199)).rows == 2000
 
 

@@ -51,9 +51,9 @@ def both(*messages: Message, expected: Resolver = resolve) -> Batch:
 
 
 def picked(batch: Batch, *names: str) -> list[tuple[Any, ...]]:
-    """Return these columns of all rows, by `_lp_row`."""
+    """Return these columns of all rows, by `_lp_ord`."""
     rows = [row for table in batch.changes for row in table.rows.to_pylist()]
-    return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: int(row["_lp_row"]))]
+    return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: int(row["_lp_ord"]))]
 
 
 def test_rows_have_exactly_the_columns_of_the_landing_format() -> None:
@@ -62,7 +62,7 @@ def test_rows_have_exactly_the_columns_of_the_landing_format() -> None:
     expected = [
         ("_lp_lsn", pa.int64()),
         ("_lp_seq", pa.int64()),
-        ("_lp_row", pa.int64()),
+        ("_lp_ord", pa.int64()),
         ("_lp_op", pa.dictionary(pa.int8(), pa.string())),
         ("_lp_xid", pa.int64()),
         ("_lp_commit_time", pa.timestamp("us", "UTC")),
@@ -82,7 +82,7 @@ def test_positions_seqs_and_rows_follow_the_stream() -> None:
         *transaction(1, relation(T1), relation(T2), Insert(T1, ("1", "a")), Insert(T2, ("1", "b"))),
         *transaction(2, Delete(T2, OldImage.KEY, ("1", None)), Insert(T1, ("2", "c"))),
     )
-    assert picked(batch, "_lp_lsn", "_lp_seq", "_lp_row", "_lp_op", "_lp_xid", "c0", "c1") == [
+    assert picked(batch, "_lp_lsn", "_lp_seq", "_lp_ord", "_lp_op", "_lp_xid", "c0", "c1") == [
         (1008, 0, 0, "insert", 1, 1, "a"),
         (1008, 1, 1, "insert", 1, 1, "b"),
         (2008, 0, 2, "delete", 2, 1, None),
@@ -96,7 +96,7 @@ def test_an_old_image_is_a_before_row_right_above_its_update() -> None:
     """The two rows share one seq; an update without an old image is one row."""
     update = Update(T1, OldImage.KEY, ("1", None), ("2", "b"))
     batch = both(*transaction(1, relation(), Update(T1, None, None, ("1", "a")), update, Insert(T1, ("3", "c"))))
-    assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0", "c1") == [
+    assert picked(batch, "_lp_seq", "_lp_ord", "_lp_op", "c0", "c1") == [
         (0, 0, "update", 1, "a"),
         (1, 1, "before", 1, None),
         (1, 2, "update", 2, "b"),
@@ -140,7 +140,7 @@ def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
         *transaction(1, relation(T1), relation(T2), unwanted, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))),
         expected=lambda r, *_: None if r.oid == 5 else resolve(r),
     )
-    assert picked(batch, "_lp_seq", "_lp_row", "_lp_op", "c0") == [
+    assert picked(batch, "_lp_seq", "_lp_ord", "_lp_op", "c0") == [
         (0, 0, "insert", 1),
         (1, 1, "truncate", None),
         (3, 2, "truncate", None),

@@ -68,11 +68,11 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
         part = decoder.decode_part(MessageBuffer.of(piece), info, seq)
-        actual += [dict(row, _lp_row=row["_lp_row"] + rows) for row in _plain_rows(part)]
+        actual += [dict(row, _lp_ord=row["_lp_ord"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
         seq, rows = part.next_seq, rows + part.rows
-    by_row = sorted(actual, key=lambda row: row["_lp_row"])
-    assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_row"])
+    by_row = sorted(actual, key=lambda row: row["_lp_ord"])
+    assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_ord"])
     assert (schemas, seq, rows) == (whole.schemas, whole.next_seq, whole.rows)
 
 

@@ -1,4 +1,4 @@
-"""The bill of materials names every locked package that is installed here, and Delta's jars."""
+"""The bill of materials names every locked package that is installed here, and the jars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from lakeproof.lake.spark.jars import JARS
+from lakeproof.lake.spark.jars import DELTA
+from lakeproof.lake.spark.s3_jars import S3
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ def test_the_bill_names_what_is_installed(tmp_path: Path) -> None:
     actual = {component["purl"]: component for component in bill["components"]}
     for name in ("pyspark", "psycopg", "dagster", "numpy"):
         assert actual[f"pkg:pypi/{name}@{version(name)}"]["hashes"]
-    for coordinate, sha256 in JARS.items():
+    for coordinate, sha256 in {**DELTA.checksums, **S3.checksums}.items():
         group, artifact, number = coordinate.split(":")
         (message,) = actual[f"pkg:maven/{group}/{artifact}@{number}"]["hashes"]
         assert message == {"alg": "SHA-256", "content": sha256}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakeproof.landing.file_columns import file_names
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion, lake_names
 
@@ -101,3 +102,13 @@ def test_a_table_without_a_key_is_a_bag() -> None:
 def test_a_column_with_a_reserved_name_gets_another_one_in_the_lake(name: str) -> None:
     """The prefixes of hidden and scratch columns, in any case, and what Spark and Delta have for themselves."""
     assert lake_names((replace(ID, name=name), NOTE)) == {name: f"#1#{name}", "note": "note"}
+
+
+def test_no_two_columns_have_one_name_in_the_lake_or_in_a_file() -> None:
+    """A column may be called what another would be called; a version under the lake's names keeps them."""
+    named = [replace(NOTE, name=name, attnum=number) for number, name in ((1, "#3#a"), (2, "A"), (3, "a"), (4, "b c"))]
+    names = lake_names(named)
+    assert names == {"#3#a": "#3#a", "A": "A", "a": "##3#a", "b c": "b c"}
+    version = replace(VERSION, columns=tuple(named), key=())
+    renamed = replace(version, columns=tuple(replace(c, name=names[c.name]) for c in named))
+    assert file_names(version) == file_names(renamed) == ["#3#a", "A", "##3#a", "#4#"]

@@ -21,8 +21,8 @@ T, EMPTY = TableName("s", "t"), TableName("s", "empty")
 def _table(name: TableName, oid: int, pages: int, toast_pages: int = 0) -> PublishedTable:
     column = Column("id", Oid(20), -1, "bigint", "int8", 1, identity=True)
     version = SchemaVersion(name, Oid(oid), Identity.DEFAULT, (column,), ("id",))
-    leaf = Leaf(Oid(oid), name, Identity.DEFAULT, oid, pages, toast_pages=toast_pages)
-    return PublishedTable(version, None, frozenset(), (leaf,), partitioned=False, unlogged=False, publications=("p",))
+    leaf = Leaf(Oid(oid), name, Identity.DEFAULT, pages, toast_pages=toast_pages)
+    return PublishedTable(version, None, frozenset(), (leaf,), partitioned=False, publications=("p",))
 
 
 @pytest.fixture

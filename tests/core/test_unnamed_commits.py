@@ -12,13 +12,14 @@ from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.delta.log import Commit, LogGapError, commit_file, newest_version
+from lakeproof.lake.delta.log import DeltaCommit, LogGapError, commit_name, newest_version
 from lakeproof.lake.delta.unnamed_commits import clean_log, named_through
+from lakeproof.storage.open import open_store
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
 
 
-def is_ours(commit: Commit) -> bool:
+def is_ours(commit: DeltaCommit) -> bool:
     """True if the commit has our application's id."""
     return OURS in commit.txns
 
@@ -36,7 +37,7 @@ def table(folder: Path, commits: list[str]) -> str:
             (log / beside).touch()
         (folder / f"{version}.parquet").touch()
         if kind != GONE:
-            commit_file(str(folder), version).write_text(text, encoding="utf-8")
+            (folder / commit_name(version)).write_text(text, encoding="utf-8")
     return str(folder)
 
 
@@ -80,7 +81,7 @@ def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
     assert clean_log(None, path, -1, is_ours).base == -1
     assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
     add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
-    commit_file(path, 0).write_text(json.dumps(add), encoding="utf-8")
+    (Path(path) / commit_name(0)).write_text(json.dumps(add), encoding="utf-8")
     swept = {Path(place).name for place, _ in unneeded(path, table_files(path, 0))}
     assert {"0.parquet", "1.parquet"} <= swept
     assert clean_log(None, str(tmp_path / "none"), -1, is_ours).base == -1
@@ -145,7 +146,7 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(lake)))
 
     monkeypatch.setattr(os, "fsync", fsync)  # inside: only the system knows in what order it was asked to sync
-    sync_commits({path: 0}, str(lake))
+    sync_commits({path: 0}, open_store(lake))
     log = "source/t/_delta_log"
     assert synced[:2] == ["source/t/1.parquet", "source/t/2.parquet"]
     assert synced[2:5] == ["source/t", "source", "."]
@@ -156,7 +157,7 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
     assert f"{log}/{0:020d}.json" not in synced
     (lake / "source" / "t" / "2.parquet").unlink()
     with pytest.raises(LakeError, match="it is missing"):
-        sync_commits({path: 1}, str(lake))
+        sync_commits({path: 1}, open_store(lake))
     synced.clear()
-    assert sync_commits({path: 2, str(lake / "none"): -1}, str(lake)) == 0
+    assert sync_commits({path: 2, str(lake / "none"): -1}, open_store(lake)) == 0
     assert synced == []

@@ -16,7 +16,7 @@ from lakeproof.proof.lake_form import proof_forms
 from lakeproof.schema import SchemaVersion
 
 
-def source_digests(conn: Connection, relation: source_form.Relation) -> dict[str, str]:
+def source_digests(conn: Connection, relation: source_form.ComparedRelation) -> dict[str, str]:
     """Each row's digest and its framed text."""
     return {str(digest): str(text) for digest, text in conn.execute(source_form.digest_query(relation))}
 

@@ -83,6 +83,6 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
     return spark.read.format("delta").load(str(folder / "current"))
 
 
-def source_buckets(conn: Connection, relation: source_form.Relation, buckets: int) -> dict[int, Bucket]:
+def source_buckets(conn: Connection, relation: source_form.ComparedRelation, buckets: int) -> dict[int, Bucket]:
     """PostgreSQL's sums of each bucket."""
     return {b: Bucket(rows=n, total=int(s)) for b, n, s in conn.execute(source_form.buckets_query(relation, buckets))}

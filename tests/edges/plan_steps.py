@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lakeproof.lake.planning.catalog_drift import Fingerprints
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
+from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -34,21 +34,21 @@ def plan(
     end: Lsn | None = None,
     cycle_rows: int = 1000,
     fingerprints: Fingerprints = lambda _table, _point: None,
-) -> Plan | None:
+) -> CyclePlan | None:
     """The next cycle's plan."""
     pending = pending_snapshots(source.lake, Incarnation(1), cut)
     limit = RangeLimit(source.chain.end if end is None else end, cycle_rows)
     return plan_cycle(source.chain, cut, pending, limit, fingerprints=fingerprints)
 
 
-def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> Plan:
+def planned(source: SimulatedSource, cut: Cut | None, end: Lsn | None = None, cycle_rows: int = 1000) -> CyclePlan:
     """Return the plan, which must exist."""
     result = plan(source, cut, end, cycle_rows)
     assert result is not None
     return result
 
 
-def cut_of(source: SimulatedSource, result: Plan, number: CycleNumber = FIRST, before: Cut | None = None) -> Cut:
+def cut_of(source: SimulatedSource, result: CyclePlan, number: CycleNumber = FIRST, before: Cut | None = None) -> Cut:
     """The cut that ends a plan, as if its tables had been written; those of `before` without changes are carried along."""
     carried = {} if before is None else before.tables
     tables = {
@@ -58,4 +58,5 @@ def cut_of(source: SimulatedSource, result: Plan, number: CycleNumber = FIRST, b
         name: CutTable(result.end, i.from_lsn, 0, 0, source.tables[name].version, ONE, ONE)
         for name, i in result.tables.items()
     }
-    return Cut(number, CycleKind.APPLY, Incarnation(1), result.end, None, tables, 1, "0" * 64, "", dict(result.held))
+    held, ordinals = dict(result.held), result.ordinals.cut
+    return Cut(number, CycleKind.APPLY, ONE, result.end, None, tables, 1, "0" * 64, "", held, ordinals)

@@ -68,7 +68,7 @@ def test_spark_is_looked_at_and_not_started(tmp_path: Path, monkeypatch: pytest.
     none = check_spark(SparkConfig())
     assert (none.jars_present, is_refused(none.findings), (tmp_path / "jars").exists()) == (False, False, False)
     shutil.copytree(there, tmp_path / "jars")
-    next((tmp_path / "jars").glob("*.jar")).write_bytes(b"another")
+    next((tmp_path / "jars").glob("delta-*.jar")).write_bytes(b"another")
     assert is_refused(check_spark(SparkConfig()).findings)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert check_spark(SparkConfig()).java is None

@@ -1,4 +1,4 @@
-"""A chunk in the tables' own form, linked into history and current, is what Spark makes of a chunk as written now."""
+"""A chunk, linked into history and current, is what Spark makes of its rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from lakeproof.lake.fold.table_state import as_current
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.columns import named, pick
 from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.row_order import chunk_ordinal
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.snapshot.chunk_rows import ChunkRows, file_names
+from lakeproof.snapshot.chunk_rows import ChunkRows
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.values.types import decimal_typmod, spark_type
@@ -65,20 +66,20 @@ def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _written(folder: Path, batches: list[pa.RecordBatch]) -> tuple[LandedFile, ChunkRows, Path]:
-    """One chunk in both forms."""
+    """One chunk as the copy writes it, and the same rows without anything but values."""
     store, chunk = open_store(str(folder)), ChunkRows(VERSION, 5, POINT)
     new, old = store.create("000005-ab.parquet"), store.create("old.parquet")
     formed = [chunk.in_lake_form(batch) for batch in batches]
     with chunk.open(new, formed[0].schema) as writer:
         for batch in formed:
             writer.write_batch(batch)
-    with open_parquet(old, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    plain = pa.Table.from_batches(batches).rename_columns([TEXT, *file_names(VERSION)])
+    with open_parquet(old, plain.schema) as writer:
+        writer.write_table(plain)
     new.finish()
     old.finish()
     rows = sum(batch.num_rows for batch in batches)
-    return LandedFile(folder / new.key, rows, new.bytes_written, new.sha256), chunk, folder / old.key
+    return LandedFile(str(folder / new.key), rows, new.bytes_written, new.sha256), chunk, folder / old.key
 
 
 def _by_spark(spark: SparkSession, old: Path, rows: int) -> tuple[DataFrame, DataFrame]:
@@ -121,7 +122,7 @@ def test_constants_take_no_room(tmp_path: Path) -> None:
     """Ordinals, position and operation of 20,000 rows are some 2 KB; floats and lists have no bounds, the key has."""
     batches = _batches(random_rows(random.Random(2), 300)) * 67
     landed, _, _ = _written(tmp_path, batches)
-    footer = pq.read_metadata(landed.place)
+    footer = pq.read_metadata(landed.url)
     names = [footer.schema.column(i).path for i in range(len(footer.schema))]
     sizes = {
         n: sum(footer.row_group(g).column(i).total_compressed_size for g in range(footer.num_row_groups))

@@ -1,4 +1,4 @@
-"""The two roads on which bytes come from the server bring the same: from the socket itself, and through libpq under TLS."""
+"""The roads on which bytes come from the server bring the same: from the socket, from libpq's TLS, and through libpq."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
@@ -22,16 +22,36 @@ from lakeproof.errors import TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import StreamStart
+from lakeproof.postgres import connection_channel
 from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.connection_channel import LibpqChannel, SocketChannel
+from lakeproof.postgres.connection_channel import DirectChannel, LibpqChannel
 from lakeproof.postgres.connection_protocol import ROOM_BYTES
+from lakeproof.postgres.connection_transport import SocketTransport, TlsTransport
 from lakeproof.postgres.copy_blocks import copy_blocks
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database
 
-_ROADS = {"disable": SocketChannel, "require": LibpqChannel}
+_ROADS = ("socket", "tls", "libpq")
+
+
+@contextmanager
+def _road(name: str) -> Iterator[str]:
+    """Give the `sslmode` of a road; it is the one that is taken."""
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "libpq":
+            patch.setattr(
+                connection_channel, "open_transport", lambda _: None
+            )  # inside: as psycopg without its library
+        yield "disable" if name == "socket" else "require"
+
+
+def _is_road(name: str, channel: object) -> bool:
+    if name == "libpq":
+        return type(channel) is LibpqChannel
+    kind = SocketTransport if name == "socket" else TlsTransport
+    return type(channel) is DirectChannel and type(channel._transport) is kind
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +104,16 @@ def _forward(client: socket.socket, context: ssl.SSLContext, port: int) -> None:
                     (up if one is secure else secure).sendall(octets)
 
 
-def _stream(database: Database, dsn: SecretStr, sslmode: str, start: Lsn) -> list[bytes]:
+def _stream(database: Database, dsns: dict[str, SecretStr], road: str, start: Lsn) -> list[bytes]:
     """Every message up to the end of WAL, and that the road was the one meant."""
     end = database.end_of_wal()
     messages: list[bytes] = []
     deadline = time.monotonic() + 120
-    with ReplicationStream.open(dsn, database.name, ["pub"], start, StreamOptions(wait_s=30)) as stream:
-        assert type(stream._channel) is _ROADS[sslmode]
+    with (
+        _road(road) as sslmode,
+        ReplicationStream.open(dsns[sslmode], database.name, ["pub"], start, StreamOptions(wait_s=30)) as stream,
+    ):
+        assert _is_road(road, stream._channel)
         while time.monotonic() < deadline:
             received = stream.read(ROOM_BYTES, 0.2)
             messages += received.buffer
@@ -99,7 +122,7 @@ def _stream(database: Database, dsn: SecretStr, sslmode: str, start: Lsn) -> lis
     raise AssertionError(f"no keepalive at {end} within 120 s")
 
 
-def test_both_roads_bring_the_same_messages(database: Database, dsns: dict[str, SecretStr]) -> None:
+def test_all_roads_bring_the_same_messages(database: Database, dsns: dict[str, SecretStr]) -> None:
     """Small ones, one larger than what is read at once, streamed ones: in the same order, byte by byte."""
     database.execute(
         SQL("ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'").format(Identifier(database.name)),
@@ -113,14 +136,14 @@ def test_both_roads_bring_the_same_messages(database: Database, dsns: dict[str, 
         SQL("INSERT INTO t SELECT 10000 + g, repeat('y', {} * g) FROM generate_series(1, 5) g").format(ROOM_BYTES),
         "UPDATE t SET v = 'z' WHERE id < 100",
     )
-    actual = [_stream(database, dsns[sslmode], sslmode, start) for sslmode in _ROADS]
+    actual = [_stream(database, dsns, road, start) for road in _ROADS]
     assert isinstance(next(decode(octets) for octets in actual[0] if octets[:1] == b"S"), StreamStart)
     tags = b"".join(octets[:1] for octets in actual[0])
     assert (tags.count(b"I"), tags.count(b"U")) == (3005, 99)
-    assert actual[0] == actual[1]
+    assert actual[0] == actual[1] == actual[2]
 
 
-def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, SecretStr]) -> None:
+def test_all_roads_copy_the_same_rows(database: Database, dsns: dict[str, SecretStr]) -> None:
     """Blocks have any size, and the connection stays usable, also after an error in the middle of a COPY."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     database.execute(
@@ -130,8 +153,8 @@ def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, Secre
     query = SQL("SELECT * FROM {} ORDER BY id").format(Identifier("public", "t"))
     bad = SQL("SELECT 1 / (5000 - id) FROM {} ORDER BY id").format(Identifier("public", "t"))
     actual = []
-    for sslmode in _ROADS:
-        with connect(dsns[sslmode]) as conn:
+    for road in _ROADS:
+        with _road(road) as sslmode, connect(dsns[sslmode]) as conn:
             with pytest.raises(psycopg.errors.DivisionByZero):
                 list(copy_blocks(conn, bad))
             for block_bytes in (10_000, 1 << 24):
@@ -143,28 +166,28 @@ def test_both_roads_copy_the_same_rows(database: Database, dsns: dict[str, Secre
     assert len(actual[0]) == 20_003
 
 
-@pytest.mark.parametrize("sslmode", _ROADS)
+@pytest.mark.parametrize("road", _ROADS)
 def test_a_copy_that_is_left_in_its_middle_closes_the_connection(
-    database: Database, dsns: dict[str, SecretStr], sslmode: str
+    database: Database, dsns: dict[str, SecretStr], road: str
 ) -> None:
     """Rows of 'D's could be taken for the server's messages by whoever read on."""
     database.execute(
         "CREATE TABLE t (v text)", "INSERT INTO t SELECT repeat('D', 1000) FROM generate_series(1, 20000) g"
     )
-    with connect(dsns[sslmode]) as conn:
+    with _road(road) as sslmode, connect(dsns[sslmode]) as conn:
         blocks = copy_blocks(conn, SQL("SELECT v FROM {}").format(Identifier("public", "t")), block_bytes=20_000)
         assert next(blocks).rows
         blocks.close()
         assert conn.closed
 
 
-@pytest.mark.parametrize("sslmode", _ROADS)
-def test_both_roads_tell_how_a_connection_ended(database: Database, dsns: dict[str, SecretStr], sslmode: str) -> None:
+@pytest.mark.parametrize("road", _ROADS)
+def test_every_road_says_how_a_connection_ended(database: Database, dsns: dict[str, SecretStr], road: str) -> None:
     """A walsender that was terminated can be tried again."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
     with connect_replication(database.secret) as walsender:
         start = create_slot(walsender, database.name, temporary=False)
-    with ReplicationStream.open(dsns[sslmode], database.name, ["pub"], start) as stream:
+    with _road(road) as sslmode, ReplicationStream.open(dsns[sslmode], database.name, ["pub"], start) as stream:
         stream.read(1, 0.1)
         database.execute(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL"

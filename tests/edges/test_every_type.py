@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.config.model import SourceConfig
+from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import file_url
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables, with_sizes
@@ -195,9 +196,9 @@ def _same_forms(
         path = folder / f"{version.table.name}.parquet"
         pq.write_table(table, path)
         landed = spark.read.parquet(str(path))
-        named = [F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)]
+        named = [F.col(name).alias(c.name) for name, c in zip(file_names(version), version.columns, strict=True)]
         with connect(SecretStr(source.dsn)) as conn:
-            digests = source_digests(conn, source_form.Relation(version))
+            digests = source_digests(conn, source_form.ComparedRelation(version))
         assert_same_forms(digests, landed.select(*named, F.col("_lp_text")), version)
 
 
@@ -212,9 +213,9 @@ def _both_roads(source: Drained, tables: Sequence[TableName]) -> list[tuple[Sche
         same, by_stream = streamed[table]
         assert same == version
         assert by_snapshot.num_rows == by_stream.num_rows > 0
-        for name in by_snapshot.schema.names:
+        for place, name in enumerate(by_snapshot.schema.names):
             one, other = comparable(by_snapshot.column(name)), comparable(by_stream.column(name))
-            assert one.equals(other), f"{table}.{name} {version.columns[int(name[1:])] if name[1:].isdigit() else ''}"
+            assert one.equals(other), f"{table}.{name} {version.columns[place - 1] if place else ''}"
     return [streamed[table] for table in tables]
 
 
@@ -243,10 +244,11 @@ def _copied(source: Drained, tables: Sequence[TableName]) -> dict[TableName, tup
         published: Sequence[PublishedTable] = with_sizes(conn, read_tables(conn, config, only=tables).values())
         for table in published:
             batches = [typed(b, part) for part in chunks(table, 1000) for b in copy_chunk(conn, part)]
-            actual[table.table] = (table.version, _ordered(table.version, [pa.Table.from_batches(batches)]))
+            rows = pa.Table.from_batches(batches).rename_columns(["_lp_text", *file_names(table.version)])
+            actual[table.table] = (table.version, _ordered(table.version, [rows]))
     return actual
 
 
 def _ordered(version: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
-    names = ["_lp_text", *(f"c{i}" for i in range(len(version.columns)))]
-    return pa.concat_tables([part.select(names) for part in parts]).sort_by("c0").combine_chunks()
+    names = ["_lp_text", *file_names(version)]
+    return pa.concat_tables([part.select(names) for part in parts]).sort_by("id").combine_chunks()

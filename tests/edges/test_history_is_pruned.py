@@ -6,6 +6,7 @@ Nor are they when maintenance has put files together.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timezone
 from pathlib import Path
 from typing import Any, cast
@@ -66,7 +67,7 @@ def test_packed_files_of_history_are_read_by_pruning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six cycles of very different sizes, two to a packed file: each file has a stretch of positions and of times."""
-    assert unsupported_reason(spark) is None
+    assert unsupported_reason(spark, str(tmp_path)) is None
     table = SimulatedTable(schema("notes", {"id": "int8", "note": "text"}, ("id",), Identity.DEFAULT, 7))
     source = SimulatedSource(tmp_path, [table])
     config = policy(tmp_path, small_files=2)
@@ -87,7 +88,7 @@ def test_packed_files_of_history_are_read_by_pruning(
 
     sizes = [row[0] for row in history().selectExpr("_metadata.file_size").collect()]
     # inside: its real files have 128 MB
-    monkeypatch.setattr(optimize, "TARGET_BYTES", 2 * sum(sizes) // 6 + min(sizes))
+    monkeypatch.setattr(optimize, "TARGET_BYTES", 2 * sum(sizes) // 6 + min(sizes) // 2)
     before = history().orderBy("_lp_ord").collect()
     maintain(config, SOURCE, spark, silent)
     packed = history()
@@ -103,6 +104,38 @@ def test_packed_files_of_history_are_read_by_pruning(
     position = Lsn(int(ends[2]))
     actual = lakeproof.as_of(spark, config, position).table(name, hidden=True)
     assert rows_of(actual, table.version) == source.state_at(position)[name]
+
+
+def test_packed_files_of_current_are_read_by_their_keys(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of six cycles writes keys from all over; in the packed files a key, or a range of keys, is in few of them."""
+    assert unsupported_reason(spark, str(tmp_path)) is None
+    table = SimulatedTable(schema("notes", {"a.b": "text", "id": "int8"}, ("id",), Identity.DEFAULT, 7))
+    source = SimulatedSource(tmp_path, [table])
+    config = policy(tmp_path, small_files=2)
+    source.snapshot(["notes"])
+    run_compact(spark, config)
+    for number in range(6):
+        for key in range(number, 600, 6):
+            source.insert(table, ("".join(random.Random(key).choices("abcdefghij", k=200)), key))
+        source.commit(random.Random(number))
+        source.flush()
+        run_compact(spark, config)
+
+    def current() -> DataFrame:
+        return open_lake(spark, config).table(SOURCE, table.version.table)
+
+    sizes = {row[0]: row[1] for row in current().selectExpr("_metadata.file_path", "_metadata.file_size").collect()}
+    # inside: its real files have 128 MB
+    monkeypatch.setattr(optimize, "TARGET_BYTES", sum(sizes.values()) // 3)
+    before = current().orderBy("id").collect()
+    assert (files_read(current().where("id = 100")), files_read(current().where("id BETWEEN 100 AND 150"))) == (6, 6)
+    maintain(config, SOURCE, spark, silent)
+    assert 3 <= files_read(current()) <= 4
+    assert files_read(current().where("id = 100")) == 1
+    assert files_read(current().where("id BETWEEN 100 AND 150")) <= 2
+    assert current().orderBy("id").collect() == before
 
 
 def _placed(*sizes: int, worn: int = -1) -> list[Placed]:
@@ -126,6 +159,9 @@ def _placed(*sizes: int, worn: int = -1) -> list[Placed]:
         (_placed(200, 40, 200, worn=1), [[1]]),
         (list(reversed(_placed(1, 2, 3))), [[0, 1, 2]]),
         ([], []),
+        # Files that overlap are one run, however large; a file that begins at another's end does not overlap it.
+        ([replace(f, low=0, high=9) for f in _placed(*[15] * 10)], [[*range(10)]]),
+        ([replace(f, high=f.low + 1) for f in _placed(*[15] * 10)], [[*range(8)], [8, 9]]),
     ],
 )
 def test_neighbours_are_put_together(files: list[Placed], expected: list[list[int]]) -> None:

@@ -55,7 +55,7 @@ def test_what_is_written_is_taken_by_every_other_command(
     assert secret not in text + out
     for line in (
         "erp.orders  # 3 columns; key id",
-        "erp.log  # 1 columns; no identity",
+        "erp.log  # 1 column; no identity",
         "total (numeric), prefs (jsonb)",
     ):
         assert line in text, text

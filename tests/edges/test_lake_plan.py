@@ -11,11 +11,11 @@ import pytest
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError, TableError, TransientError
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records import cut_documents
+from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
@@ -23,6 +23,7 @@ from lakeproof.lake.records.store import cut_at, read_cut, write_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.landing.retention import put_chain_start, remove_below
+from lakeproof.landing.row_order import ROOM
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid
 from lakeproof.schema import Identity, SchemaVersion
@@ -95,7 +96,7 @@ def test_a_cycle_ends_with_a_segment_once_it_has_enough_rows(source: SimulatedSo
 
 
 def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSource) -> None:
-    """A proof's C; each segment has its base."""
+    """A proof's C; each segment has the landing's place."""
     source.snapshot(["a"])
     inside = insert(source, "a")
     insert(source, "a")
@@ -105,8 +106,9 @@ def test_an_end_may_lie_inside_a_segment_and_ordinals_go_on(source: SimulatedSou
     result = planned(source, None, end=inside)
     assert result.end == inside
     rest = planned(source, cut_of(source, result))
-    assert [s.number for s in rest.segments] == [1, 2]
-    assert [s.first_ordinal - (2 << ORDINAL_BITS) for s in rest.segments] == [0, 2]
+    assert rest.ordinals.segments == {1: ROOM, 2: 2 * ROOM + 2}
+    # Nothing of the cut's own: the rest of the segment has the landing's ordinals.
+    assert result.ordinals.cut == CutOrdinals(ROOM, ROOM + 2)
 
 
 def changed_in_stream(source: SimulatedSource, version: SchemaVersion, row: tuple[int | str, ...]) -> Cut:
@@ -132,12 +134,8 @@ def test_a_schema_that_can_be_given_in_place_is_a_cycle_of_its_own(source: Simul
     new = replace(old, columns=(old.columns[0], replace(old.columns[1], name="w")))
     cut = changed_in_stream(source, new, (7, "x"))
     result = planned(source, cut)
-    assert (result.kind, result.start, result.end, result.segments) == (
-        CycleKind.SCHEMA,
-        cut.position,
-        cut.position,
-        (),
-    )
+    assert (result.kind, result.start, result.end) == (CycleKind.SCHEMA, cut.position, cut.position)
+    assert (result.ordinals.segments, result.ordinals.cut) == ({}, cut.ordinals)
     assert {t: i.schema_change and i.schema_change.version for t, i in result.tables.items()} == {A: new}
     cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     after = planned(source, cut)

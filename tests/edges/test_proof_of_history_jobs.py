@@ -15,18 +15,13 @@ from lakeproof.proof import history as histories
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.history import HistoryProof, prove_history
 from lakeproof.proof.lake_form import lake_buckets
-from tests.lake_steps import run_compact
+from tests.lake_steps import jobs_run, run_compact
 from tests.lake_workload import run_transactions
 from tests.maintain_steps import begun, newest_cut_of, policy
 from tests.simulated_source import SimulatedSource
 
 pytestmark = pytest.mark.spark
 BUCKETS = 8
-
-
-def jobs(spark: SparkSession) -> int:
-    """The number of jobs that the driver has run."""
-    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 class Proofs:
@@ -44,9 +39,9 @@ class Proofs:
     def run(self, *, shared: bool) -> tuple[dict[TableName, HistoryProof], int]:
         """Prove every history."""
         current = {t: self.current(t, c) if shared else None for t, c in self.tables.items()}
-        before = jobs(self.spark)
+        before = jobs_run(self.spark)
         proofs = {t: prove_history(self.spark, self.lake, t, c, BUCKETS, current[t]) for t, c in self.tables.items()}
-        return proofs, jobs(self.spark) - before
+        return proofs, jobs_run(self.spark) - before
 
 
 def test_a_small_history_is_read_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

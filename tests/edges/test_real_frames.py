@@ -166,7 +166,7 @@ def test_truncates_schemas_messages_and_unwanted_tables_keep_their_places(server
         ("Full", 3),
     ]
     rows = [(t.version.table.name, row) for t in batch.changes for row in t.rows.to_pylist()]
-    places = sorted((row["_lp_row"], row["_lp_seq"], row["_lp_op"]) for _, row in rows)
+    places = sorted((row["_lp_ord"], row["_lp_seq"], row["_lp_op"]) for _, row in rows)
     truncates = [seq for _, seq, operation in places if operation == "truncate"]
     assert [row for row, _, _ in places] == list(range(5))
     assert len(truncates) == 2

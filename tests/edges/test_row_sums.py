@@ -12,10 +12,13 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.landing.reader import file_url
 from lakeproof.landing.row_sums import RowSum
-from lakeproof.names import Oid, TableName
+from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.folder import read_snapshot
 from tests.linkable_rows import TYPES, land, random_rows
+from tests.simulated_source import two_tables
 
 pytestmark = pytest.mark.spark
 NUMBERS = {name: number for number, name in enumerate(TYPES, start=1)}
@@ -29,16 +32,16 @@ SCHEMA = SchemaVersion(
 
 
 def _sum(rows: pa.Table, constants: dict[str, pa.Scalar] | None = None, batch_rows: int = 70) -> HistorySum:
-    result = RowSum(NUMBERS)
+    result = RowSum(NUMBERS, constants)
     for batch in rows.combine_chunks().to_batches(batch_rows):
-        result.add(batch, constants)
+        result.add(batch)
     return HistorySum(result.rows, result.total)
 
 
 def test_a_writers_sum_is_sparks(spark: SparkSession, tmp_path: Path) -> None:
     """All types together, and each alone; with constants beside the rows, in batches that begin inside buffers."""
     rows = random_rows(random.Random(9), 400).append_column("_lp_ord", pa.array(range(400)))
-    read = spark.read.parquet(str(land(tmp_path, "rows.parquet", rows).place))
+    read = spark.read.parquet(land(tmp_path, "rows.parquet", rows).url)
     for name in TYPES:
         assert _sum(rows.select([name])) == sum_of(SCHEMA, read.select(name)), name
     constants = {"_lp_op": pa.scalar("snapshot"), "_lp_lsn": pa.scalar(1 << 40, pa.int64())}
@@ -53,5 +56,28 @@ def test_texts_of_every_length_and_decimals_of_every_size(spark: SparkSession, t
     numbers = pa.array(kept, pa.decimal128(38, 0))
     texts = pa.array(["é" * (n % 60) + "a" * (n % 7) for n in range(len(kept))])
     rows = pa.table({"note": texts, "widest": numbers})
-    read = spark.read.parquet(str(land(tmp_path, "rows.parquet", rows).place))
+    read = spark.read.parquet(land(tmp_path, "rows.parquet", rows).url)
     assert _sum(rows) == sum_of(SCHEMA, read)
+
+
+def test_documents_have_the_sums_of_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A segment's file and a chunk's have what Spark computes of the file's rows under history's columns."""
+    source, rng = two_tables(tmp_path), random.Random(4)
+    for number in range(40):
+        table = source.table(rng.choice("ab"))
+        source.insert(table, (number, f"é{number}" if number % 3 else None))
+        if number % 4 == 0:
+            source.update(table, table.rows[-1], (number, "other"))
+        source.commit(rng)
+        if number % 16 == 0:
+            source.flush()
+    source.flush()
+    point = source.snapshot(["a", "b"])
+    files = [(f, file_url(source.chain, f)) for m in source.chain.manifests() for f in m.files]
+    sums = [(f.table, HistorySum(f.rows, f.sum), url) for f, url in files]
+    folder = source.lake.paths.snapshot(Incarnation(1), point)
+    for name, copied in read_snapshot(source.lake, folder).tables.items():
+        sums += [(name, HistorySum(c.rows, c.sum), source.lake.url(f"{folder}/{c.path}")) for c in copied.chunks]
+    assert len(sums) > 8
+    for name, expected, url in sums:
+        assert sum_of(source.tables[name].version, spark.read.parquet(url).drop("_lp_unchanged")) == expected

@@ -70,11 +70,11 @@ def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
         other = spark.newSession()
         other.createDataFrame([(2, "y")], "id int, v string").write.format("delta").mode("append").save(path)
 
-    def meanwhile(*given: Any) -> bool:
+    def meanwhile(*given: Any, **options: Any) -> Any:
         # In its own thread: the session of a thread is the one that was used last in it.
         with ThreadPoolExecutor(1) as stranger:
             stranger.submit(strange).result()
-        return look(*given)
+        return look(*given, **options)
 
     # inside: no failpoint lies between Delta's look and its commit
     monkeypatch.setattr(delta_schema, "_change", meanwhile)

@@ -109,7 +109,7 @@ def _ids(config: Config, report: SnapshotReport, table: TableName) -> set[int]:
     ids = [
         key
         for chunk in document.tables[table].chunks
-        for key in pq.read_table(lake.url(f"{folder}/{chunk.path}")).column("c0").to_pylist()
+        for key in pq.read_table(lake.url(f"{folder}/{chunk.path}")).column("id").to_pylist()
     ]
     assert len(ids) == len(set(ids)) == report.tables[table].rows
     return set(ids)

@@ -19,7 +19,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.landing.manifest import Kind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, landed_rows, wait_until
+from tests.fix_drain import Drained, landed_rows, own_values, wait_until
 
 pytestmark = pytest.mark.postgres
 ITEMS = TableName("public", "items")
@@ -160,7 +160,9 @@ def _set_columns(items: Drained, columns: LiteralString) -> None:
 
 def _ids(items: Drained, columns: int) -> list[int]:
     """The keys of the rows that have so many columns, in landing order."""
-    return [row["c0"] for version, row in landed_rows(items.chain()) if len(version.columns) == columns]
+    return [
+        own_values(version, row)[0] for version, row in landed_rows(items.chain()) if len(version.columns) == columns
+    ]
 
 
 @pytest.mark.parametrize("rows", [3, 300], ids=["ordinary", "streamed"])
@@ -183,7 +185,7 @@ def test_a_prepared_transaction_arrives_whole_at_commit_prepared(items: Drained,
     )
     items.drain()
     assert items.folded()[ITEMS] == items.source_rows(ITEMS)
-    landed = [(row["c0"], row["_lp_lsn"]) for _, row in landed_rows(items.chain())]
+    landed = [(own_values(version, row)[0], row["_lp_lsn"]) for version, row in landed_rows(items.chain())]
     prepared = [lsn for key, lsn in landed if key >= 1000]
     assert (len(prepared), len(set(prepared))) == (rows, 1)
     assert [key for key, _ in landed if key < 1000] == [1, 2, 3]

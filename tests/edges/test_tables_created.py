@@ -74,7 +74,8 @@ def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, l
             if intent.created is not None:
                 actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
-        cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", dict(plan.held))
+        held, ordinals = dict(plan.held), plan.ordinals.cut
+        cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", held, ordinals)
         number = CycleNumber(number + 1)
     assert cut is not None
     assert cut.position == chain.end, "nothing is stuck"

@@ -19,7 +19,7 @@ from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log import newest_version, read_commit
-from lakeproof.lake.records.view_cuts import ViewCut, newest_cut, newest_number, one_refresh, put_cut
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, put_cut
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.cycle import app_id
@@ -98,7 +98,7 @@ def test_nothing_to_correct_makes_no_commit_and_the_cut_says_so(shop: Shop) -> N
     assert (second.inserted, second.retracted) == (0, 0)
     assert (second.delta_version, newest_version(shop.path)) == (first.delta_version, 0)
     assert second.number > first.number
-    assert newest_cut(open_store(shop.lake), "revenue") == second
+    assert newest_view_cut(open_store(shop.lake), "revenue") == second
     assert second.sources == {"shop": 2}
 
 
@@ -201,7 +201,7 @@ def test_a_refresh_killed_before_its_cut_is_made_good_by_the_next(
     shop.refresh(sales(("a", 1.0)))
     end(shop, failpoint)
     assert newest_version(shop.path) == 1, "committed"
-    assert newest_number(open_store(shop.lake)) == 1, "without a cut"
+    assert newest_view_cut_number(open_store(shop.lake)) == 1, "without a cut"
     result = shop.refresh(sales(("b", 2.0), ("b", 2.0)))
     assert (result.number, result.delta_version, result.inserted, result.retracted) == (2, 1, 2, 1)
     assert shop.rows() == Counter({("b", "2.0"): 2})
@@ -236,7 +236,7 @@ def test_a_definition_that_can_not_be_kept_is_refused(
     assert "secret value" not in str(refused.value)
     assert "\n" not in str(refused.value)
     assert newest_version(shop.path) == -1
-    assert newest_number(open_store(shop.lake)) == 0
+    assert newest_view_cut_number(open_store(shop.lake)) == 0
 
 
 def test_a_query_with_other_columns_than_its_table_is_refused(shop: Shop) -> None:
@@ -278,7 +278,7 @@ def test_views_share_one_sequence_of_numbers(shop: Shop, spark: SparkSession, tm
     other = Shop(spark, tmp_path, "SELECT 1 AS one")
     other.view = ViewConfig(name="one", sql_file=other.file, reads={})
     assert other.refresh(sales()).number == 2
-    cut = newest_cut(open_store(shop.lake), "revenue")
+    cut = newest_view_cut(open_store(shop.lake), "revenue")
     assert cut is not None
     assert cut.number == 1
     with pytest.raises(TransientError, match="another process"):
@@ -322,7 +322,7 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     result = optimize_view(shop.spark, store, last, 2)
     assert result is not None
     assert (result.delta_version, result.sources, result.inserted, result.retracted) == (3, last.sources, 0, 0)
-    assert newest_cut(store, "revenue") == result
+    assert newest_view_cut(store, "revenue") == result
     assert shop.rows() == before
     assert optimize_view(shop.spark, store, result, 2) is None
     now = datetime.now(timezone.utc)
@@ -353,7 +353,7 @@ def test_putting_together_that_was_killed_is_made_good(shop: Shop) -> None:
 
     with watched(killed), pytest.raises(KeyboardInterrupt, match=r"cycle.after_tables"):
         optimize_view(shop.spark, store, last, 2)
-    assert (newest_version(shop.path), newest_cut(store, "revenue")) == (3, last)
+    assert (newest_version(shop.path), newest_view_cut(store, "revenue")) == (3, last)
     result = optimize_view(shop.spark, store, last, 2)
     assert result is not None
     assert (result.delta_version, result.number) == (3, last.number + 1)

@@ -141,6 +141,12 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     shop.refresh()
     shop.cut()
     assert audited() == ("equal", "")
+    lake = shop.source_lake
+    document = lake.store.get(lake.paths.cut(CycleNumber(1)))
+    lake.store.delete(lake.paths.cut(CycleNumber(1)))
+    not_kept = "cut 1 of shop, from which it was computed, is not kept any more; refresh it"
+    assert audited() == ("blocked", not_kept)
+    lake.store.put(lake.paths.cut(CycleNumber(1)), document)
     (file,) = data_files(Path(view_path(shop.source_lake.store, "a")))
 
     def wrong(rows: pa.Table) -> pa.Table:
@@ -149,7 +155,7 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     alter(file, wrong)
     status, reason = audited()
     assert status == "differs"
-    assert "it has 1 rows that its query does not give, and lacks 1" in reason
+    assert "it has 1 row too many by its query, and lacks 1 row" in reason
     shop.views["a"].sql_file.write_text("SELECT id, 'z' AS v FROM t", encoding="utf-8")
     assert audited()[0] == "blocked"
 

@@ -9,15 +9,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.preconditions import FIRST
+from tests.properties.linked_batches import LandedBatch, commit_by_links, land_batch
 
 ODD = [
     "",
@@ -80,16 +85,21 @@ class Kind:
 
 @dataclass(slots=True)
 class Batch:
-    """Keys that go and rows that come."""
+    """Keys that go and rows that come; `inserts_only`: nobody looks for keys."""
 
     deletes: list[Key]
     images: list[Row]
     truncate: bool = False
+    inserts_only: bool = False
 
 
 @dataclass(slots=True)
 class Table:
-    """A Delta table and its dictionary, written with one strategy."""
+    """A Delta table and its dictionary, written with one strategy; `portable` as in a `TableSpec`.
+
+    With LINK what can't be linked is written as AUTO does: `linked` counts the commits by links that were asked for files,
+    `not_linked` has the reasons of the others.
+    """
 
     session: SparkSession
     path: str
@@ -101,6 +111,10 @@ class Table:
     number: int = 0
     states: dict[int, dict[Key, Row]] = field(default_factory=dict)
     strategies: set[WriteStrategy] = field(default_factory=set)
+    portable: bool = False
+    linked: int = 0
+    not_linked: list[str] = field(default_factory=list)
+    landed: tuple[Batch, LandedBatch] | None = None
 
     def value(self, spark_type: str) -> Any:
         """Return a value of a type, out of a few, so that keys come back."""
@@ -154,11 +168,15 @@ class Table:
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: int | None = None) -> DataFrame:
         """Rows of the first `columns` columns."""
-        chosen = self.kind.columns[:columns]
-        schema = ", ".join(f"`{n}` {t}" for n, t in chosen)
-        arrays = [pa.array([row[i] for row in rows], _ARROW[t]) for i, (_, t) in enumerate(chosen)]
+        schema = ", ".join(f"`{n}` {t}" for n, t in self.kind.columns[:columns])
         # A table of Arrow stays on the driver: no job reads it.
-        return self.session.createDataFrame(pa.table(arrays, names=[n for n, _ in chosen]), schema)
+        return self.session.createDataFrame(self.arrow(rows, columns), schema)
+
+    def arrow(self, rows: Sequence[tuple[Any, ...]], columns: int | None = None) -> pa.Table:
+        """Return the same without Spark."""
+        chosen = self.kind.columns[:columns]
+        arrays = [pa.array([row[i] for row in rows], _ARROW[t]) for i, (_, t) in enumerate(chosen)]
+        return pa.table(arrays, names=[n for n, _ in chosen])
 
     def keys(self, keys: Sequence[Key]) -> DataFrame:
         """Keys that go, each with a number if the dictionary has a row of it."""
@@ -171,29 +189,57 @@ class Table:
         if self.kind.cluster:
             self.session.sql(
                 f"CREATE TABLE delta.`{self.path}` ({self.kind.ddl}) USING delta CLUSTER BY (`{self.kind.names[0]}`)"
-                " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+                f" TBLPROPERTIES ('delta.enableDeletionVectors' = '{str(not self.portable).lower()}')"
             )
             self.version = 0
-        images = self.frame(rows).repartition(self.kind.files)
-        self.take(Batch([], list(rows)), self._apply(NetChange(images=images), create=TableSpec()))
+        batch, images = Batch([], list(rows)), self.frame(rows).repartition(self.kind.files)
+        self.take(batch, self._apply(batch, NetChange(images=images), create=TableSpec(portable=self.portable)))
 
     def send(self, batch: Batch, *, literals: bool = True, **changed: Any) -> Applied:
         """Commit a batch; the model follows once it is committed, and returns which of the keys have a row."""
-        deletes = None if batch.truncate else self.keys(batch.deletes)
+        deletes = None if batch.truncate or batch.inserts_only else self.keys(batch.deletes)
         existing = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
         images = self.frame(batch.images) if batch.images or batch.truncate else None
         bound = max(1, len(batch.deletes)) if literals else 1_000_000
         key = tuple(self.kind.names[: self.kind.key])
         change = NetChange(key, deletes, images, batch.truncate, self.kind.null_safe, preconditions=existing)
-        applied = self._apply(replace(change, **changed), hints=Hints(max_keys=bound))
+        applied = self._apply(batch, replace(change, **changed), hints=Hints(max_keys=bound))
         self.take(batch, applied)
         return applied
 
-    def _apply(self, change: NetChange, **options: Any) -> Applied:
+    def _apply(self, batch: Batch, change: NetChange, **options: Any) -> Applied:
         info = self.commit_info(self.number + 1)
         version, strategy = self.version, self.strategy
         request = CommitRequest(self.path, change, info, expected_version=version, strategy=strategy, **options)
-        return apply(self.session, request)
+        return self.commit(batch, request)
+
+    def commit(self, batch: Batch, request: CommitRequest) -> Applied:
+        """Make a commit of the batch with the table's strategy, whatever the model knows of it."""
+        if self.strategy is not WriteStrategy.LINK:
+            return apply(self.session, request)
+        landed, columns, before = self._land(batch), dict(self.kind.columns), self._files()
+        try:
+            applied = commit_by_links(self.session, request, landed, columns, self.kind.ddl)
+        except Unsupported as error:
+            self.not_linked.append(str(error))
+        else:
+            self.linked += bool(landed.links)
+            return applied
+        assert self._files() == before, f"{self.kind.name}: files are left: {self.not_linked[-1]}"
+        return apply(self.session, replace(request, strategy=WriteStrategy.AUTO))
+
+    def _land(self, batch: Batch) -> LandedBatch:
+        if self.landed is None or self.landed[0] is not batch:
+            # Rows with the keys of the table's, and of the batch's own, are in the files and not in the table.
+            keys = [self.key(), *self.rows, *(row[: self.kind.key] for row in batch.images)]
+            others = [] if self.portable else [self.row(self.rng.choice(keys)) for _ in range(self.rng.randrange(9))]
+            folder = Path(self.path).parent / f"{Path(self.path).name}-landing"
+            images = land_batch(self.rng, folder, self.arrow(batch.images), self.arrow(others))
+            self.landed = batch, images
+        return self.landed[1]
+
+    def _files(self) -> set[str]:
+        return {place.name for place in Path(self.path).glob("*.parquet")}
 
     def take(self, batch: Batch, applied: Applied) -> None:
         """The model's turn: the counts must be those of the dictionary."""
@@ -217,3 +263,13 @@ class Table:
         assert actual == sorted(repr(r) for r in self.states[position].values()), (
             f"{self.kind.name} at version {position}"
         )
+        self._check_bounds(frame, position)
+
+    def _check_bounds(self, frame: DataFrame, version: int) -> None:
+        """What Delta answers from its files' statistics alone is right too: the count, and bounds of whole numbers."""
+        rows = list(self.states[version].values())
+        whole = [n for n, (_, of) in enumerate(self.kind.columns) if of in {"int", "bigint"}]
+        asked = [make(col(self.kind.names[n])) for n in whole for make in (F.min, F.max)]
+        values = [[row[n] for row in rows if row[n] is not None] for n in whole]
+        expected = [make(column) if column else None for column in values for make in (min, max)]
+        assert list(frame.agg(F.count(F.lit(1)), *asked).collect()[0]) == [len(rows), *expected], self.kind.name

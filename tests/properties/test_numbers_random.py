@@ -39,7 +39,7 @@ def _wrong(rows: list[tuple[Any, dict[str, Any]]], after: set[int], *, apart: bo
         if version.table.name == "t":
             seen.append({c.name: c.attnum for c in version.columns})
             continue
-        right = json.loads(row["c1"])
+        right = json.loads(row["numbers"])
         for numbers in seen:
             for name, number in numbers.items():
                 early = number < 0 and right[name] not in after

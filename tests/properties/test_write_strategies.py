@@ -1,4 +1,7 @@
-"""Both strategies of the apply contract do the same: random batches against a dictionary, in all surroundings.
+"""All strategies of the apply contract do the same: random batches against a dictionary, in all surroundings.
+
+By links most images of a batch lie in landed files. What can't be linked is named: a table that is never linked would show
+nothing.
 
 The batches and the dictionary are in `apply_model.py`. `make test` takes a few batches of one kind of table,
 `make test-all` many of all.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +25,7 @@ from lakeproof.lake.delta import vectors
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.rows.change import NetChange
@@ -30,7 +35,19 @@ from tests.properties.apply_model import Batch, Kind, Table
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 AUTO, MERGE, VECTORS = WriteStrategy.AUTO, WriteStrategy.MERGE, WriteStrategy.DELETION_VECTORS
-ASKED_FOR = (AUTO, MERGE)
+LINK = WriteStrategy.LINK
+ASKED_FOR = (AUTO, MERGE, LINK)
+# The strategy that is asked for, and whether the table is portable: then files are rewritten, whatever is asked for.
+WAYS = [
+    pytest.param(AUTO, False, id="vectors"),
+    pytest.param(MERGE, False, id="merge"),
+    pytest.param(AUTO, True, id="portable"),
+    pytest.param(LINK, False, id="links"),
+    pytest.param(LINK, True, id="links into a portable table"),
+]
+# Why a batch is not linked.
+TRUNCATED = "the change truncates the table"
+REWRITTEN = "the table is written without deletion vectors"
 V = ("v", "string")
 COMPOSITE = Kind(
     "composite", (("a", "int"), ("b b", "string"), V, ("d", "double"), ("t", "timestamp_ntz")), 2, null_safe=True
@@ -50,14 +67,17 @@ KINDS = [
 FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 
-@pytest.mark.parametrize("strategy", ASKED_FOR)
+@pytest.mark.parametrize(("strategy", "portable"), WAYS)
 @pytest.mark.parametrize(("kind", "batches"), [pytest.param(COMPOSITE, 3, id="some"), *FULL])
-def test_a_strategy_does_what_the_contract_says(
-    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, strategy: WriteStrategy
+def test_a_strategy_does_what_the_contract_says(  # noqa: PLR0917  the table, and what it is written with
+    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, strategy: WriteStrategy, portable: bool
 ) -> None:
     """Counts and rows after every batch; replays, older versions, OPTIMIZE and VACUUM between and afterwards."""
     rng = random.Random(f"{SEED}/{kind.name}")
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, rng)
+    if portable or strategy is LINK:
+        # A blank takes column mapping.
+        kind = replace(kind, columns=tuple((name.replace(" ", "_"), of) for name, of in kind.columns))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, rng, portable=portable)
     try:
         keys = {table.key() for _ in range(30 if kind.files < 50 else 200)}
         table.create([table.row(key) for key in keys])
@@ -67,6 +87,8 @@ def test_a_strategy_does_what_the_contract_says(
             if number % 10 == 2:
                 _replay(table)
                 table.session.sql(f"OPTIMIZE delta.`{table.path}`")
+        new = next(key for key in iter(table.key, ()) if key not in table.rows)
+        table.send(Batch([], [table.row(new)], inserts_only=strategy is LINK))
         table.send(Batch([key := table.key()], [table.row(key)]))
         table.check(rng.choice(sorted(table.states)))
         if batches > 10:
@@ -76,12 +98,25 @@ def test_a_strategy_does_what_the_contract_says(
     except AssertionError as error:
         raise AssertionError(f"seed {SEED}: {error}") from error
     others = {WriteStrategy.CREATE, WriteStrategy.OVERWRITE, WriteStrategy.APPEND, WriteStrategy.NONE}
-    assert table.strategies <= others | {VECTORS if strategy is AUTO else MERGE}
+    if strategy is LINK:
+        _check_links(table)
+    else:
+        assert table.strategies <= others | {VECTORS if strategy is AUTO and not portable else MERGE}
+    assert reader_features(table.path, table.version).is_portable is portable
+
+
+def _check_links(table: Table) -> None:
+    """Every batch was linked that can be: all but those that truncate, or delete from a portable table."""
+    assert table.linked >= 2, f"seed {SEED}"
+    reasons = {TRUNCATED, REWRITTEN} if table.portable else {TRUNCATED}
+    assert set(table.not_linked) <= reasons, f"{table.not_linked}, seed {SEED}"
+    other = {MERGE} if table.portable else set()
+    assert table.strategies <= {LINK, WriteStrategy.OVERWRITE, WriteStrategy.NONE, *other}, f"seed {SEED}"
 
 
 def _replay(table: Table) -> None:
     """Commit the same number again on the same version: it is refused, since Delta would skip it in silence."""
-    session, names = table.session, table.kind.names
+    names = table.kind.names
     # A batch may come to nothing, and make no commit; this one does not.
     new = table.key()
     table.send(Batch([new], [table.row(new)]))
@@ -92,7 +127,7 @@ def _replay(table: Table) -> None:
     change, hints = NetChange(tuple(names[: table.kind.key]), deletes, images), Hints(max_keys=1)
     request = CommitRequest(table.path, change, again, hints, expected_version=before, strategy=table.strategy)
     with pytest.raises(InvariantError, match="already"):
-        apply(session, request)
+        table.commit(Batch([new], [row]), request)
     assert newest_version(table.path) == table.version
 
 
@@ -128,10 +163,12 @@ def test_drifted_rows_are_reported_at_the_next_touch(
     for name, (statement, batch) in DRIFTS.items():
         spark.sql(statement.format(f"delta.`{table.path}`"))
         table.version = newest_version(table.path)
+        before = sorted(Path(table.path).glob("*.parquet"))
         for literals in (True, False):
             with pytest.raises(DriftedError):
                 table.send(batch, literals=literals)
         assert newest_version(table.path) == table.version, name
+        assert sorted(Path(table.path).glob("*.parquet")) == before, name
     assert table.send(Batch([(5,), (80,)], [(80, "new")])).deleted == 1, "what has not drifted is written"
     with pytest.raises(DriftedError):
         table.send(Batch([], [(1, "only")], truncate=True), preconditions=1)
@@ -139,7 +176,7 @@ def test_drifted_rows_are_reported_at_the_next_touch(
     assert met.deleted == 0, "a view does not know what it meets"
 
 
-@pytest.mark.parametrize("strategy", [AUTO, pytest.param(MERGE, marks=pytest.mark.full)])
+@pytest.mark.parametrize("strategy", [AUTO, *(pytest.param(way, marks=pytest.mark.full) for way in (MERGE, LINK))])
 def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, strategy: WriteStrategy) -> None:
     """Files are found by the table's state then; of 60 one goes whole, one gets a vector."""
     kind = Kind("files", (("id", "bigint"), V), 1)
@@ -158,7 +195,7 @@ def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path,
 
 def test_deletion_vectors_are_used(spark: SparkSession, tmp_path: Path) -> None:
     """The tests above would say nothing of it otherwise; what it was not tried with goes to MERGE."""
-    assert unsupported_reason(spark) is None
+    assert unsupported_reason(spark, str(tmp_path)) is None
     timed = Kind("timed", (("id", "bigint"), ("t", "timestamp_ntz")), 1)
     table = Table(spark.newSession(), str(tmp_path / "timed"), timed, AUTO, random.Random(SEED))
     table.create([(1, None), (2, None)])
@@ -182,7 +219,7 @@ def test_deletion_vectors_are_used(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Held:
-    """A commit by vectors in its own thread, which stands right before its end."""
+    """A commit in its own thread, which stands right before its end."""
 
     def __init__(self, table: Table, batch: Batch, flag: Path) -> None:
         self.flag = flag
@@ -207,18 +244,24 @@ class Held:
         return self.error
 
 
-def make_table(spark: SparkSession, path: Path) -> Table:
+def make_table(spark: SparkSession, path: Path, strategy: WriteStrategy) -> Table:
     """Write four rows in two files, in a JVM that has passed the self-test, which passes the failpoint too."""
-    assert unsupported_reason(spark) is None
+    assert unsupported_reason(spark, str(path.parent)) is None
     kind = Kind("raced", (("id", "bigint"), V), 1, files=2)
-    table = Table(spark.newSession(), str(path / "table"), kind, AUTO, random.Random(SEED))
+    table = Table(spark.newSession(), str(path / "table"), kind, strategy, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(4)])
     return table
 
 
-def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(spark: SparkSession, tmp_path: Path) -> None:
+RACING = pytest.mark.parametrize(("strategy", "used"), [(AUTO, VECTORS), (LINK, LINK)], ids=["vectors", "links"])
+
+
+@RACING
+def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
+    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, used: WriteStrategy
+) -> None:
     """The rows' places are not what they were: nothing is committed, and a second try stands on the new files."""
-    table = make_table(spark, tmp_path)
+    table = make_table(spark, tmp_path, strategy)
     batch = Batch([(1,), (9,)], [(1, "new"), (9, "more")])
     held = Held(table, batch, tmp_path / "flag")
     spark.sql(f"OPTIMIZE delta.`{table.path}`")
@@ -226,13 +269,16 @@ def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(spark: Sp
     assert optimized == table.version + 1
     assert isinstance(held.go_on(), TransientError)
     assert newest_version(table.path) == optimized
-    assert table.send(batch).strategy is VECTORS
+    assert table.send(batch).strategy is used
     table.check()
 
 
-def test_of_two_writers_of_one_cycle_the_loser_stops(spark: SparkSession, tmp_path: Path) -> None:
+@RACING
+def test_of_two_writers_of_one_cycle_the_loser_stops(
+    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, used: WriteStrategy
+) -> None:
     """The other strategy commits the same number meanwhile: one commit stands, and the number is then refused."""
-    table = make_table(spark, tmp_path)
+    table = make_table(spark, tmp_path, strategy)
     batch = Batch([(1,), (2,)], [(2, "new")])
     held = Held(table, batch, tmp_path / "flag")
     other = Table(
@@ -245,13 +291,14 @@ def test_of_two_writers_of_one_cycle_the_loser_stops(spark: SparkSession, tmp_pa
     assert newest_version(table.path) == other.version
     clean_log(table.session, table.path, table.version, lambda commit: "conformance" in commit.txns)
     assert newest_version(table.path) == table.version
-    assert table.send(batch).strategy is VECTORS
+    assert table.send(batch).strategy is used
     table.check()
 
 
-def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [AUTO, LINK])
+def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, strategy: WriteStrategy) -> None:
     """An append between scan and commit: ours is not made, and no try passes over it."""
-    table = make_table(spark, tmp_path)
+    table = make_table(spark, tmp_path, strategy)
     batch = Batch([(1,)], [])
     held = Held(table, batch, tmp_path / "flag")
     # In its own session: in the held one a commit would carry the held one's number.
@@ -262,20 +309,20 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path) ->
         table.send(batch)
 
 
-@pytest.mark.parametrize("strategy", ASKED_FOR)
+@pytest.mark.parametrize(("strategy", "portable"), WAYS)
 def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
-    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy
+    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, portable: bool
 ) -> None:
     """Beside one that meets a row: Delta's MERGE fails there when it writes deletion vectors."""
-    path, session = str(tmp_path / "table"), spark.newSession()
-    columns = "a int, b string, v int"
-    rows = session.createDataFrame([(1, "x", 1), (2, None, 2), (None, "y", 3)], columns)
-    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
-    gone = session.createDataFrame([(1, "x"), (None, None)], "a int, b string")
-    come = session.createDataFrame([(None, None, 4)], columns)
-    change = NetChange(("a", "b"), gone, come, null_safe=True)
-    apply(session, CommitRequest(path, change, CommitInfo("try", 2, "{}"), strategy=strategy))
-    assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [2, 3, 4]
+    kind = Kind("null keys", (("a", "int"), ("b", "string"), ("n", "int")), 2, null_safe=True)
+    path = str(tmp_path / "table")
+    table = Table(spark.newSession(), path, kind, strategy, random.Random(SEED), portable=portable)
+    table.create([(1, "x", 1), (2, None, 2), (None, "y", 3)])
+    for preconditions in (1, None):
+        table.send(Batch([next(iter(table.rows)), (None, None)], []), preconditions=preconditions)
+    table.send(Batch([(None, None)], [(None, None, 4)]), preconditions=None)
+    table.check()
+    assert [row[2] for row in table.rows.values()] == [3, 4]
 
 
 def test_keys_of_many_bytes_are_merged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

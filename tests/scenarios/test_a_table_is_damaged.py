@@ -23,7 +23,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.read.open import open_lake
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_lake import into_the_lake
+from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -112,7 +112,7 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
         lake_sizes(config, "shop", plan=True).damaged,
     ):
         assert set(damaged) == short
-    actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
+    actual = prove(config, "shop", None, spark, request=TABLES_ALONE)
     assert {table for table, proof in actual.tables.items() if proof.status == "equal"} >= {GOOD}
     assert not actual.equal
 

@@ -24,7 +24,7 @@ import pytest
 from demo.server import EmbeddedPostgres, ServerError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
+from tests.fix_drain import Drained, landed_rows, own_values, told_to_stop, wait_until
 from tests.fix_postgres import MakeServer, new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -78,7 +78,7 @@ def test_a_drain_outlives_crashes_and_restarts_of_its_server(
 
 
 def _history(shop: Drained) -> list[tuple[int, int, int]]:
-    return [(row["_lp_lsn"], row["_lp_seq"], row["c0"]) for _, row in landed_rows(shop.chain())]
+    return [(row["_lp_lsn"], row["_lp_seq"], own_values(version, row)[0]) for version, row in landed_rows(shop.chain())]
 
 
 def _start(server: EmbeddedPostgres) -> None:

@@ -16,7 +16,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.landing.timelines import newest_followed
-from tests.fix_drain import landed_rows, wait_until
+from tests.fix_drain import landed_rows, own_values, wait_until
 from tests.fix_postgres import MakeServer
 from tests.recovery import Shop
 from tests.standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
@@ -61,7 +61,7 @@ def _begin(pair: Pair, *, failover: bool) -> Shop:
 
 
 def _landed(shop: Shop) -> list[int]:
-    return [row["c0"] for _, row in landed_rows(shop.chain()) if row["_lp_op"] == "insert"]
+    return [own_values(version, row)[0] for version, row in landed_rows(shop.chain()) if row["_lp_op"] == "insert"]
 
 
 def test_a_drain_goes_on_at_the_promoted_standby(pair: Pair) -> None:

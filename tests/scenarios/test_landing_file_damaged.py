@@ -60,5 +60,5 @@ def test_a_drain_goes_on_past_a_damaged_file_of_the_newest_segment(drained: Drai
         database.execute(f"INSERT INTO items VALUES ({-1 - number}, 'after')")  # noqa: S608  as above
         events: list[Event] = []
         drain(drained.config(), SOURCE, Until.caught_up(), events.append)
-        assert [event.fields["transactions"] for event in events if event.kind == "drain.past"] == [2], name
+        assert [event.fields["transactions"] for event in events if event.kind == "drain.history_checked"] == [2], name
         assert drained.chain().end == drained.confirmed_flush() > chain.end

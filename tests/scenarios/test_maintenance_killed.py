@@ -28,7 +28,7 @@ from lakeproof.events import silent
 from lakeproof.failpoints import VARIABLE
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, newest_number, read_cut
-from lakeproof.lake.records.view_cuts import newest_cut as newest_view_cut
+from lakeproof.lake.records.view_cuts import newest_view_cut
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import canonical

@@ -161,7 +161,7 @@ def _through(shop: Drained, proxy: Proxy) -> Drained:
 def _history(shop: Drained) -> list[tuple[str, dict[str, Any]]]:
     """Every change with its commit's position and its place there; which segment it came in is the network's affair."""
     return [
-        (str(version.table), {name: value for name, value in row.items() if name != "_lp_row"})
+        (str(version.table), {name: value for name, value in row.items() if name != "_lp_ord"})
         for version, row in landed_rows(shop.chain())
     ]
 

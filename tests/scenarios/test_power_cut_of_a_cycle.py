@@ -26,7 +26,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.view_cuts import newest_cut, view_path
+from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -115,7 +115,7 @@ def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
 
 def _check_view(spark: SparkSession, config: Config) -> None:
     rows = open_lake(spark, config).table(SOURCE, TableName("app", OTHER)).select("a").collect()
-    newest = newest_cut(open_store(config.lake), "counted")
+    newest = newest_view_cut(open_store(config.lake), "counted")
     assert newest is not None
     view = spark.read.format("delta").option("versionAsOf", newest.delta_version)
     actual = view.load(view_path(open_store(config.lake), "counted")).select("a", "n").collect()

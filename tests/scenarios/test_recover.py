@@ -136,6 +136,12 @@ def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tm
     shop.change(200)
     shop.drain()
     assert shop.compact(spark) == []  # it waits for the snapshot
+    proof = prove(shop.config, "shop", None, spark, request=TABLES_ALONE)
+    reasons = {proof.tables[table].reason for table in (ITEMS, LOG)}
+    assert {p.status for p in proof.tables.values()} == {"blocked"}
+    assert all(
+        reason and "incarnation 2 has begun" in reason and "`lakeproof recover shop`" in reason for reason in reasons
+    )
     shop.change(300)
     recover(shop.config, "shop")
     shop.change(400)

@@ -156,7 +156,7 @@ def test_the_same_past_is_known_again(stage: Stage) -> None:
     stage.write(2, published=True)
     events: list[Event] = []
     drain(shop.config, "shop", Until.caught_up(), events.append)
-    (compared,) = [event.fields["transactions"] for event in events if event.kind == "drain.past"]
+    (compared,) = [event.fields["transactions"] for event in events if event.kind == "drain.history_checked"]
     assert compared > 0
     assert shop.chain().end > end
     with pytest.raises(SourceError, match="alive"):

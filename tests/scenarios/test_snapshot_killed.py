@@ -139,8 +139,8 @@ def test_stopped_after_a_table_it_stays_and_the_next_run_says_so(shop: Drained) 
     assert report.kept
     assert report.tables.keys() | report.kept.keys() == set(TABLES)
     assert not report.tables.keys() & report.kept.keys()
-    [message] = [event.message for event in messages if event.kind == "bootstrap.continues"]
-    assert message.startswith(f"{len(report.kept)} of 4 tables were finished at ")
+    [message] = [event.message for event in messages if event.kind == "bootstrap.resume"]
+    assert message.startswith(f"{len(report.kept)} of 4 tables finished at ")
     assert message.endswith(f"; copying the other {len(report.tables)} at a new point")
     _ends_equal(shop, report)
 

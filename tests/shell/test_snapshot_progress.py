@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.support.snapshot_progress import INTERVAL_S, SnapshotProgress
+from assets.support.snapshot_progress import INTERVAL_S, SnapshotObservations
 from lakeproof.events import Event
 from lakeproof.names import TableName
 
@@ -21,7 +21,7 @@ def test_only_the_newest_is_observed_and_not_more_often_than_the_interval() -> N
     """Only the chosen tables that are being copied are observed; other events are ignored."""
     seen: list[dg.AssetObservation] = []
     now = [0.0]
-    progress = SnapshotProgress("shop", [ORDERS, LINES], seen.append, lambda: now[0])
+    progress = SnapshotObservations("shop", [ORDERS, LINES], seen.append, lambda: now[0])
     progress.take(_progress(1))
     progress.observe()
     assert seen == []

@@ -80,11 +80,6 @@ class TransactionBuffer:
         return bool(self._open) or self._large is not None or self._streams.in_chunk
 
     @property
-    def streamed_open(self) -> int:
-        """The number of open streamed transactions."""
-        return len(self._streams)
-
-    @property
     def waiting_bytes(self) -> int:
         """The bytes of the messages of unfinished transactions."""
         large = 0 if self._large is None else self._large.size

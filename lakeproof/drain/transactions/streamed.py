@@ -49,9 +49,6 @@ class StreamedTransactions:
         self._current: Xid | None = None
         self._chunks = 0
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     @property
     def in_chunk(self) -> bool:
         """True inside a chunk."""

@@ -42,7 +42,7 @@ class DecodeUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransactionPart:
     """Some messages of a large transaction, in order; `arrival` is set for a streamed one: see `pgoutput.relations`."""
 
     buffer: MessageBuffer
@@ -95,7 +95,7 @@ class LargeTransaction:
         self._spool = spool
         self._arrivals = arrivals
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[TransactionPart]:
         """Yield the messages without begin and commit, at most `UNIT_BYTES` at a time, or one block if that is more."""
         arrivals = self._arrivals or Arrivals.none()
         buffers: list[MessageBuffer] = []
@@ -119,10 +119,10 @@ class LargeTransaction:
         """Release the messages."""
         self._spool.close()
 
-    def _part(self, buffers: list[MessageBuffer], arrival: Arrival | None) -> Part:
+    def _part(self, buffers: list[MessageBuffer], arrival: Arrival | None) -> TransactionPart:
         """Join the messages; clears the list, so that nobody holds them twice."""
         if self.streamed:
             buffers[:] = [buffer.without_xids(buffer.where(WITH_XID_IN_CHUNK)) for buffer in buffers]
         buffer = MessageBuffer.join(buffers)
         buffers.clear()
-        return Part(buffer, arrival)
+        return TransactionPart(buffer, arrival)

@@ -9,6 +9,8 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     maintenance.py            step 2 without changes: small files, old history, current made from history
     task.py                   one table's task in a cycle, and its result
     table.py                  writes one table: changes, first rows, or a correction
+    linked_entry.py           a table's first rows: the snapshot's files linked into both tables
+    linked_range.py           a range's files linked into both tables
     snapshot_entry.py         the correction that a snapshot's entry needs
     history_commit.py         the commit to history
     current_commit.py         the commit to current
@@ -17,6 +19,7 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     attempts.py               how often a table was tried, so that a cycle ends
     foreign_commits.py        commits of others to a table: held, or taken back
     broken_log.py             going on after a log that can't be read
+    portable.py               a table that is written anew, without features that readers must know
     lost_history.py           a history of which a file can't be read
     table_files.py            small, unneeded and unreadable files
 """

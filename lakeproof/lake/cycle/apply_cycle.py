@@ -21,6 +21,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.portable import as_configured
 from lakeproof.lake.cycle.schema_change_commits import commit_schema_change
 from lakeproof.lake.cycle.schema_history import (
     HELD,
@@ -66,12 +67,14 @@ class CycleResult:
 class CycleSettings:
     """The settings of a cycle with changes: tables at a time, the strategy of writing, and who hears of each table.
 
-    `on_table` is called for each table of the intent that is over, with its changes, from any thread.
+    `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
+    tables whose readers have to know no feature.
     """
 
     threads: int
     strategy: WriteStrategy = WriteStrategy.AUTO
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
+    portable: frozenset[TableName] = frozenset()
 
 
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
@@ -85,7 +88,7 @@ def apply_cycle(
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, cycle.intent, lease, settings.strategy)
+    context = CycleContext(chain, cycle.intent, lease, settings.strategy, settings.portable)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
         intent, previous = cycle.intent, cycle.previous
@@ -98,7 +101,9 @@ def apply_cycle(
         if not_recorded is None:
             versions[lease.lake.url(lease.lake.paths.schema_history)] = recorded_before(lease.lake, intent)
         next_segment = chain.number_after(intent.end_lsn)
-        tables_at_end = WrittenTables(tables, held, versions, _commit_time(context, previous), next_segment)
+        commit_time = _commit_time(context, previous)
+        own_rows = max((result.own_rows for result in written.values()), default=0)
+        tables_at_end = WrittenTables(tables, held, versions, commit_time, next_segment, own_rows)
         return tables_at_end, (written, tuple(changes), not_recorded)
 
     cut, (written, changes, not_recorded) = run_cycle(lease, cycle, write_tables)
@@ -223,8 +228,11 @@ def _write_table_once(spark: SparkSession, context: CycleContext, task: TableTas
             task.before,
             take_back=task.entry is not None or task.table in context.intent.held,
         )
+        sound = before
+        if not _is_carried(context, task):
+            before = as_configured(session, context, replace(task, before=before))
         written = _write_verified(session, context, replace(task, before=before))
-    return written if before == carried else replace(written, touched=True)
+    return written if before == carried else replace(written, touched=True, made_portable=before != sound)
 
 
 def _is_carried(context: CycleContext, task: TableTask) -> bool:

@@ -12,7 +12,6 @@ it reads what it was. A checkpoint needs nothing of the log before it, and Delta
 from __future__ import annotations
 
 from dataclasses import replace
-from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +22,7 @@ from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.jvm import Jvm, forget
-from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
+from lakeproof.lake.delta.log_restart import begin_at, remove_place, remove_unreadable, scratch_place
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
 from lakeproof.lake.fold.table_state import empty_rows
 from lakeproof.lake.rows.columns import pick
@@ -79,15 +78,16 @@ def _begin_again(  # noqa: PLR0917  whose table, and which of its two it is
     context.lease.check()
     remove_unreadable(path, version)
     note = context.commit_info(layer, task.table).user_metadata
-    with TemporaryDirectory(prefix="lakeproof-log-") as place:
-        _make(session, place, in_lake(task.version), layer, note)
-        begin_at(path, following, place)
-        forget(session, place)
-    forget(session, path)
+    place = scratch_place(path)
+    _make(session, place, in_lake(task.version), layer, note, portable=task.table in context.portable)
+    begin_at(path, following, place)
+    remove_place(place)
+    for changed in (place, path):
+        forget(session, changed)
     return following
 
 
-def _make(session: SparkSession, place: str, schema: SchemaVersion, layer: str, note: str) -> None:
+def _make(session: SparkSession, place: str, schema: SchemaVersion, layer: str, note: str, *, portable: bool) -> None:
     """Make a table without rows, and its checkpoint.
 
     Its commit has the cycle's note, and not the cycle's transaction: Delta would take the commit of the rows for a repeat.
@@ -95,7 +95,7 @@ def _make(session: SparkSession, place: str, schema: SchemaVersion, layer: str, 
     rows = _nothing(session, schema, layer)
     writer = rows.write.format("delta").option("userMetadata", note).mode("append")
     statistics = history_statistics(schema) if layer == "history" else current_statistics(schema)
-    writer.options(**TableSpec(statistics=statistics).options(rows.columns)).save(place)
+    writer.options(**TableSpec(statistics=statistics, portable=portable).options(rows.columns)).save(place)
     jvm = Jvm(session)
     jvm.delta.DeltaLog.forTable(jvm.jsession, place).checkpoint()
 

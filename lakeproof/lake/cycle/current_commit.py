@@ -16,7 +16,8 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_statistics, in_lake
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.apply import Prepared, prepare
-from lakeproof.lake.delta.commit import NO_HINTS, Applied, CommitRequest, Hints, TableSpec
+from lakeproof.lake.delta.commit import NO_HINTS, Applied, CommitRequest, Hints
+from lakeproof.lake.delta.link_commit import PreparedLinks
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.rows.change import NetChange
@@ -37,7 +38,7 @@ def prepare_current(
         change,
         context.commit_info("current", task.table),
         hints,
-        create=TableSpec(statistics=current_statistics(in_lake(task.version))),
+        create=context.table_spec(task.table, current_statistics(in_lake(task.version))),
         expected_version=NO_VERSION if task.before is None else task.before.current_version,
         strategy=context.strategy,
     )
@@ -49,7 +50,7 @@ def prepare_current(
         return prepare(session, replace(request, change=replace(change, preconditions=None)))
 
 
-def commit_current(context: CycleContext, prepared: Prepared) -> Applied:
+def commit_current(context: CycleContext, prepared: Prepared | PreparedLinks) -> Applied:
     """Make current's commit."""
     context.lease.check()
     applied = prepared.commit()

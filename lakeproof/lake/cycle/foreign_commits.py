@@ -25,7 +25,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import conflicts
 from lakeproof.lake.delta.commit import USER_METADATA, CommitInfo, commit_of_cycle, number_of
-from lakeproof.lake.delta.log import NO_VERSION, Commit, ForeignCommitError, LogGapError, find_commit
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError, find_commit
 from lakeproof.lake.delta.unnamed_commits import CleanedLog, clean_log
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -79,7 +79,7 @@ def without_foreign_commits(
     if before is not None:
         versions = {"history": before.history_version, "current": before.current_version}
 
-    def is_ours(commit: Commit) -> bool:
+    def is_ours(commit: DeltaCommit) -> bool:
         number = number_of(commit, f"lakeproof/{lake.source}/")
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
         return number is not None and (before is not None or number <= intent.number)

@@ -1,4 +1,4 @@
-"""History's commit in a cycle: the rows are appended, and summed while they are written.
+"""History's commit in a cycle: rows are appended, and summed while they are written, here or by who landed them.
 
 Computing the rows belongs to `table`, making a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 """
@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import history_statistics, in_lake
 from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import CommitRequest, TableSpec
+from lakeproof.lake.delta.commit import CommitRequest
+from lakeproof.lake.delta.link_commit import PreparedLinks
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import few_files
-from lakeproof.lake.fold.replay import in_cycles
+from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.task import CycleContext, TableTask
+
+# What each file that is linked into history has beside the table's own columns.
+REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,30 @@ class HistoryRows:
     frame: DataFrame
     count: int
     truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedHistory:
+    """History's commit by links, prepared.
+
+    `linked` is history's sum after it, but for rows that Spark writes beside the files: `beside` sums those.
+    """
+
+    prepared: PreparedLinks
+    linked: HistorySum
+    beside: Summing | None
+
+    def commit(self, context: CycleContext) -> tuple[int, HistorySum]:
+        """Make the commit; return history's version and the sum of its rows."""
+        context.lease.check()
+        applied = self.prepared.commit()
+        failpoint("cycle.after_history")
+        added = HistorySum() if self.beside is None else self.beside.sum()
+        if added is None:
+            raise TransientError(
+                self.prepared.request.path, "Spark has not reported the sum of its rows", "the next run does it again"
+            )
+        return applied.version, self.linked.plus(added)
 
 
 def append_history(
@@ -45,7 +75,7 @@ def append_history(
         lake.url(lake.paths.history(task.table)),
         NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
         context.commit_info("history", task.table),
-        create=TableSpec(statistics=history_statistics(schema)),
+        create=context.table_spec(task.table, history_statistics(schema)),
         expected_version=NO_VERSION if task.before is None else task.before.history_version,
         strategy=context.strategy,
     )
@@ -54,7 +84,6 @@ def append_history(
     before = HistorySum() if rows.truncate or task.before is None else task.before.history_sum
     added = summing.sum()
     if added is None:
-        number = context.intent.number
         stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
-        added = sum_of(schema, stored.where(in_cycles(number, number)))
+        added = sum_of(schema, stored.where(behind(None if rows.truncate else task.before)))
     return applied.version, before.plus(added)

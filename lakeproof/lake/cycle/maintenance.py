@@ -2,7 +2,7 @@
 
 Which table needs what does not belong here but in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
 
-    maintenance  small files put together (`optimize`); or history's rows up to a cut become the rows as they were at it
+    maintenance  small files put together (`optimize`); or history's rows up to a place become the rows as they were there
     repair       current becomes what history adds up to, by correction
 
 What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.unnamed_commits`). OPTIMIZE carries
@@ -36,8 +36,7 @@ from lakeproof.lake.fold.bags import DIGEST
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
-from lakeproof.lake.planning.plan import Plan
+from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, HistoryLow, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
@@ -48,8 +47,9 @@ from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 
@@ -78,7 +78,7 @@ def begin_maintenance(
     held: Mapping[TableName, Held] | None = None,
 ) -> OpenCycle:
     """Put the intent of a cycle at the cut's own position: step 1. `held` are held from now on."""
-    plan = Plan(cut.position, cut.position, (), tables, {**cut.held, **(held or {})}, kind)
+    plan = CyclePlan(cut.position, cut.position, without_range(cut), tables, {**cut.held, **(held or {})}, kind)
     return begin_cycle(lease, plan, cut.incarnation, cut)
 
 
@@ -158,12 +158,16 @@ class _TableMaintenance:
     def run(self, table_intent: TableIntent) -> CutTable:
         if self.intent.kind is CycleKind.REPAIR:
             return replace(self.cut_table, current_version=self._rebuilt().version)
-        if table_intent.history_through is not None:
-            return self._trimmed(table_intent.history_through) if table_intent.history_through else self._restored()
+        if table_intent.history_from is not None:
+            return self._trimmed(table_intent.history_from)
+        if table_intent.restores:
+            return self._restored()
         lake = self.lease.lake
         history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
         failpoint("maintenance.after_history")
-        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version)
+        current = self._optimized(
+            lake.paths.current(self.name), self.cut_table.current_version, order=next(iter(self.schema.key), None)
+        )
         return replace(self.cut_table, history_version=history, current_version=current)
 
     def _commit(self, layer: str) -> CommitInfo:
@@ -181,11 +185,10 @@ class _TableMaintenance:
         version, own = find_commit(path, expected, lambda commit: commit.user_metadata == user_metadata)
         return version if own is None else own.version
 
-    def _trimmed(self, through: CycleNumber) -> CutTable:
-        """Trim history's rows up to cut `through`: those that were the table's rows then stay as they are, the others go."""
+    def _trimmed(self, bound: int) -> CutTable:
+        """Trim history's rows below `bound`: those that were the table's rows then stay as they are, the others go."""
         path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
         commit = self._commit("history")
-        bound = (through + 1) << ORDINAL_BITS
         old = self._before(self.cut_table.history_version, bound)
         complete = completing(self.cut_table, old)
         alive = _alive(self.schema, old, complete)
@@ -202,7 +205,7 @@ class _TableMaintenance:
         low_before = Lsn.ZERO if self.cut_table.history_low is None else self.cut_table.history_low.at_lsn
         at_lsn = low_before if last is None else max(low_before, Lsn(int(last)))
         before = self.cut_table.history_low is None or self.cut_table.history_low.archived
-        low = HistoryLow(through, at_lsn, archived=before and self.archive is not None)
+        low = HistoryLow(bound, at_lsn, archived=before and self.archive is not None)
         # By difference: rows that were damaged before keep the sum from being that of the files.
         new = replace(self.cut_table, history_version=version, history_low=low)
         went, came = (
@@ -219,9 +222,9 @@ class _TableMaintenance:
         return read_layer(self.session, self.lease.lake, self.name, cut_table, "history").where(F.col(ORD) < bound)
 
     def _archived(self, rows: DataFrame, archive: Store) -> None:
-        place = archive.url(self.lease.lake.paths.archived(self.name, self.intent.number))
-        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(place)
-        sync_folder(place, archive.url(""))
+        place = Folder(archive, self.lease.lake.paths.archived(self.name, self.intent.number))
+        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(place.url)
+        sync_folder(place)
 
     def _restored(self) -> CutTable:
         """Bring back what the archive has of history; rows that history still has are not brought again."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from lakeproof.config.model import CompactionConfig, RetentionConfig, SourceConfig
-from lakeproof.events import Event, Report, Stop
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import RetentionConfig, SourceConfig
+from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle
 from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
@@ -20,7 +21,7 @@ from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
 from lakeproof.lake.delta.commit import WriteStrategy
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
-from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
+from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
@@ -31,6 +32,7 @@ from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Share, Work
 from lakeproof.snapshot.folder import snapshot_fingerprints
 from lakeproof.storage.open import open_store
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 
 
@@ -40,7 +42,9 @@ class TableCut:
 
     `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is
     how many rows the table has, None if that is not known; `fallback_reason` says why its changes were merged alone,
-    which is slower than deletion vectors.
+    which is slower than deletion vectors; `not_linked` why landed files of it were read and written again by Spark.
+    `features` are those that readers need from this cut on, each with its reason; `made_portable`: they need none any more,
+    since the table was written anew.
     """
 
     changes: int
@@ -50,6 +54,9 @@ class TableCut:
     current_version: int
     rows: int | None = None
     fallback_reason: str | None = None
+    not_linked: str | None = None
+    features: Mapping[str, str] = field(default_factory=dict)
+    made_portable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +76,14 @@ class CutReport:
 
 def finish_interrupted(spark: SparkSession, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
     """Finish the cycle of whatever kind whose intent has no cut, if there is one."""
-    archive = archive_of(source.retention)
-    return Runner(spark, lease, source.compaction, report, Stop(), archive).finish_interrupted()
+    return Runner(spark, lease, source, report, Stop()).finish_interrupted()
 
 
-def archive_of(retention: RetentionConfig) -> Store | None:
-    """Return the store in which history is archived, None if it is not."""
-    return None if retention.archive is None else open_store(retention.archive)
+def archive_of(lake: SourceLake, retention: RetentionConfig) -> Store | None:
+    """Return the store in which history is archived, None if it is not; it is reached as the lake is."""
+    if retention.archive is None:
+        return None
+    return open_store(LakeLocation(retention.archive, lake.store.location.storage))
 
 
 @dataclass(slots=True)
@@ -84,10 +92,9 @@ class Runner:
 
     spark: SparkSession
     lease: Lease
-    limits: CompactionConfig
+    source: SourceConfig
     report: Report
     stop: Stop
-    archive: Store | None = None
     end: Lsn | None = None
     _began: tuple[float, int] | None = None
 
@@ -124,7 +131,9 @@ class Runner:
         cycle = OpenCycle(*written, previous)
         self.report(Event("compact.resume", f"finishing cycle {number}", {"cycle": int(number)}))
         if cycle.intent.kind.is_maintenance and previous is not None:
-            cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, self.archive), cycle, previous)
+            cut, _ = finish_maintenance(
+                Maintenance(self.spark, self.lease, archive_of(self.lease.lake, self.source.retention)), cycle, previous
+            )
             return [CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)]
         chain = Chain.open(self.lease.lake, cycle.intent.incarnation)
         with chain.read_once():
@@ -135,7 +144,7 @@ class Runner:
         previous = newest_cut(self.lease.lake)
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
-        limit = RangeLimit(end, self.limits.cycle_rows)
+        limit = RangeLimit(end, self.source.compaction.cycle_rows)
         plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints)
         return None if plan is None else self._run(plan, chain, previous)
 
@@ -149,7 +158,7 @@ class Runner:
             return None
         return self._run(plan, chain, previous)
 
-    def _run(self, plan: Plan, chain: Chain, previous: Cut | None) -> CutReport:
+    def _run(self, plan: CyclePlan, chain: Chain, previous: Cut | None) -> CutReport:
         return self._finish(chain, begin_cycle(self.lease, plan, chain.incarnation, previous))
 
     def _progress(self, chain: Chain, intent: Intent) -> Progress:
@@ -171,17 +180,25 @@ class Runner:
     def _finish(self, chain: Chain, cycle: OpenCycle) -> CutReport:
         progress = self._progress(chain, cycle.intent)
         progress.begin()
-        strategy = WriteStrategy(self.limits.apply)
-        settings = CycleSettings(self.limits.threads, strategy, lambda _table, changes: progress.done(changes))
+        limits = self.source.compaction
+        settings = CycleSettings(
+            limits.threads,
+            WriteStrategy(limits.apply),
+            lambda _table, changes: progress.done(changes),
+            self.source.portable,
+        )
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
         cut_report = _cut_report(result)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))
+        for table, written in cut_report.tables.items():
+            if written.features or written.made_portable:
+                self.report(_readers_event(cut_report, table, written))
         if result.not_recorded is not None:
-            message = f"schema_history does not get what changed in cycle {cut_report.number}: {result.not_recorded}"
-            self.report(Event("compact.untold", message, {"cycle": int(cut_report.number)}))
+            message = f"cycle {cut_report.number}: its schema changes are not in schema_history: {result.not_recorded}"
+            self.report(Event("compact.schema_history_failed", message, {"cycle": int(cut_report.number)}))
         self.report(_event(cut_report))
         return cut_report
 
@@ -196,6 +213,9 @@ def _cut_report(result: CycleResult) -> CutReport:
             current_version=written.cut_table.current_version,
             rows=written.rows,
             fallback_reason=written.fallback_reason,
+            not_linked=written.not_linked,
+            features=written.features,
+            made_portable=written.made_portable,
         )
         for table, written in result.written.items()
         if written.touched
@@ -212,11 +232,18 @@ def _schema_event(report: CutReport, change: RecordedChange) -> Event:
     )
 
 
+def _readers_event(report: CutReport, table: TableName, written: TableCut) -> Event:
+    needs = "; ".join(f"{name} ({reason})" for name, reason in written.features.items())
+    message = f"readers need {needs}" if needs else "it was written anew, and readers need no feature for it"
+    fields = {"cycle": int(report.number), "table": table.key, "features": dict(written.features)}
+    return Event("compact.readers", f"{table}: from cut {report.number} on {message}", fields)
+
+
 def _event(report: CutReport) -> Event:
     changes = sum(table.changes for table in report.tables.values())
     return Event(
         "compact.cut",
-        f"cut {report.number} at {report.position}: {changes} changes in {len(report.tables)} tables",
+        f"cut {report.number} at {report.position}: {counted(changes, 'change')} in {counted(len(report.tables), 'table')}",
         {
             "cycle": int(report.number),
             "incarnation": int(report.incarnation),
@@ -228,6 +255,9 @@ def _event(report: CutReport) -> Event:
                 str(table): cut.fallback_reason
                 for table, cut in report.tables.items()
                 if cut.fallback_reason is not None
+            },
+            "not_linked": {
+                str(table): cut.not_linked for table, cut in report.tables.items() if cut.not_linked is not None
             },
         },
     )

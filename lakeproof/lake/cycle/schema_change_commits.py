@@ -4,6 +4,7 @@ Matching the columns belongs to `planning.schema_change`, deciding the time to `
 table to `delta.schema`.
 
     nothing but names, new columns without a default, dropped or widened ones    metadata alone; no data file is touched
+    the same of a `portable` table, except for nothing but new columns           history and current are written anew
     a default that older rows read, another kind of key, a bag's digest          current is written anew from its own rows
 
 History keeps its rows: the values that they read in an added column are a correction in history, at the cycle's position. A
@@ -28,11 +29,11 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, current_columns, current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
 from lakeproof.lake.delta.commit import Applied
+from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
 from lakeproof.lake.fold.table_state import as_current
-from lakeproof.lake.planning.ordinals import snapshot_ordinal
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
 from lakeproof.lake.records.documents import CutTable, SchemaChange
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -60,7 +61,7 @@ def commit_schema_change(
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
-    lake = context.lease.lake
+    lake, portable = context.lease.lake, task.table in context.portable
     current_path = lake.url(lake.paths.current(task.table))
     persisted = read_layer(session, lake, task.table, before)
     if schema_change.called_for is None and not change.same_key and not change.new.is_bag:
@@ -79,6 +80,8 @@ def commit_schema_change(
                 context.commit_info("history", task.table),
                 before.history_version,
                 corrected,
+                portable=portable,
+                order=ORD,
             ),
         )
         failpoint("cycle.after_history")
@@ -91,7 +94,8 @@ def commit_schema_change(
                 context.commit_info("current", task.table),
                 before.current_version,
                 None if rows is None else pick(rows.frame, current_columns(in_lake(change.new))),
-                replace=True,
+                replace=rows is not None,
+                portable=portable,
             ),
         )
         failpoint("cycle.after_current")
@@ -105,8 +109,20 @@ def commit_schema_change(
     if not keeps_hashes(change):
         cut_table = replace(cut_table, history_sum=_renumbered(session, context, before, cut_table))
     return TableResult(
-        cut_table, ChangeCounts(), touched=_moved(before.history_version, history, before.current_version, current)
+        cut_table,
+        ChangeCounts(),
+        touched=_moved(before.history_version, history, before.current_version, current),
+        own_rows=0 if rows is None else rows.own,
+        features=_new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
+        | _new_features(current_path, before.current_version, current),
     )
+
+
+def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
+    """Return the features that readers need since a commit, each with its reason."""
+    if after.version == before:
+        return {}
+    return reader_features(path, after.version).beyond(reader_features(path, before))
 
 
 def _renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
@@ -129,10 +145,14 @@ def _check_key(schema: SchemaVersion, rows: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Current's rows under the new schema, each with its `_lp_ord`; `given`: how many have an ordinal of this cycle."""
+    """Current's rows under the new schema, each with its `_lp_ord`; `given`: how many go to history as deleted and inserted.
+
+    `own`: how many of the cycle's own ordinals were used.
+    """
 
     frame: DataFrame
     given: int
+    own: int
 
 
 def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
@@ -148,18 +168,18 @@ def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is t
     places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
     rows = convert_rows(session, pick(persisted, [*column_names(old), TEXT, *places]), change, defaults)
     if old.is_bag and not defaults:
-        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0)
+        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
     existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
     rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
-    given = numbered(session, rows, snapshot_ordinal(context.intent.number))
+    given = numbered(session, rows, context.intent.own_ordinal)
     kept.callback(given.kept.unpersist)
     if defaults:
         # History first gets the row's deletion, then its insertion with all its values.
         numbers = {ORD: F.col(ORD) + F.lit(given.count), FROM: F.lit(None).cast("string")}
-        return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count)
+        return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
     # A row without a place is older than the table's first large column, and has no such value.
     place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
-    return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0)
+    return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
 
 
 def _corrections(context: CycleContext, change: SchemaDifference, rows: _Rows) -> DataFrame:

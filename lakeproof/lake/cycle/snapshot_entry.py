@@ -69,8 +69,7 @@ class EntryCorrection:
         schema, change = self.schema, self.change
         columns, key = current_columns(schema), merge_key(schema)
         retracted = pick(self.retractions, key)
-        images = insertions.withColumn(FROM, F.lit(None).cast("string"))
-        images = pick(images.withColumn(DUP, F.col(ORD)), columns)
+        images = as_inserted(schema, insertions)
         if not schema.is_bag:
             # A damaged lake may have a key twice: then all its rows are deleted, and the desired row is inserted whole.
             retracted = retracted.distinct()
@@ -86,6 +85,12 @@ class EntryCorrection:
         """Give back what is kept until both are written."""
         self.correction.release()
         self.compared.release()
+
+
+def as_inserted(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
+    """Return current's rows of whole rows that history gets, too: each has its row's place there, and names no other."""
+    own = {FROM: F.lit(None).cast("string"), DUP: F.col(ORD)}
+    return pick(rows.withColumns(own), current_columns(schema))
 
 
 def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:

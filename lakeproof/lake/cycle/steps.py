@@ -19,20 +19,21 @@ cut names), one-writer (the lease is checked before each commit).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schema_history import publish_schemas
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.planning.plan import Plan
-from lakeproof.lake.records.documents import Cut, CutTable, Intent, next_number
+from lakeproof.lake.planning.plan import CyclePlan
+from lakeproof.lake.records.documents import Cut, CutTable, Intent, SegmentOrdinal, next_number
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
 from lakeproof.storage.times import now_text
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class WrittenTables:
     """The result of step 2: what the cut says of all tables, and the Delta tables that step 4 syncs.
 
     `versions_before` maps the place of each Delta table that was written to its last version that is durable already.
+    `own_rows`: the most ordinals that the cycle gave to own rows of one table.
     """
 
     tables: Mapping[TableName, CutTable]
@@ -59,9 +61,10 @@ class WrittenTables:
     versions_before: Mapping[str, int]
     commit_time: str | None
     next_segment: int
+    own_rows: int = 0
 
 
-def begin_cycle(lease: Lease, plan: Plan, incarnation: Incarnation, previous: Cut | None) -> OpenCycle:
+def begin_cycle(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previous: Cut | None) -> OpenCycle:
     """Put the intent of a plan in an incarnation, durably: step 1."""
     intent = Intent(
         number=next_number(previous),
@@ -69,7 +72,9 @@ def begin_cycle(lease: Lease, plan: Plan, incarnation: Incarnation, previous: Cu
         incarnation=incarnation,
         start_lsn=plan.start,
         end_lsn=plan.end,
-        segments=plan.segments,
+        segments=tuple(SegmentOrdinal(*pair) for pair in plan.ordinals.segments.items()),
+        own_ordinal=plan.ordinals.own,
+        ordinals=plan.ordinals.cut,
         tables=plan.tables,
         held=plan.held,
         epoch=lease.epoch,
@@ -101,6 +106,9 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
     """
     intent, lake = cycle.intent, lease.lake
     written, result = write_tables()
+    ordinals = intent.ordinals.with_own_rows(intent.own_ordinal, written.own_rows)
+
+    tables = written.tables.items()
 
     def put(created_at: str) -> Cut:
         lease.check()
@@ -110,26 +118,36 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
             incarnation=intent.incarnation,
             position=intent.end_lsn,
             commit_time=written.commit_time,
-            tables=written.tables,
+            tables={t: c if _stands_still(cycle, t, c) else replace(c, ordinals=ordinals) for t, c in tables},
             next_segment=written.next_segment,
             intent_sha256=cycle.sha256,
             created_at=created_at,
             held=written.held,
+            ordinals=ordinals,
         )
         publish_schemas(lake, intent, cycle.previous, cut)
         write_cut(lake, cut)
         return cut
 
-    return publish(written.versions_before, lake.url(""), put), result
+    return publish(written.versions_before, lake.store, put), result
 
 
-def publish(versions_before: Mapping[str, int], root: str, put: Callable[[str], T]) -> T:
-    """Run steps 4 and 5 of any cycle: sync what its commits wrote, below `root`, then `put` the cut that names them.
+def _stands_still(cycle: OpenCycle, table: TableName, cut_table: CutTable) -> bool:
+    """True if a table neither goes on with the cycle nor got rows of it: its ordinals stay, too."""
+    intent = cycle.intent
+    if (cut_table.at_lsn, cut_table.incarnation) == (intent.end_lsn, intent.incarnation):
+        return False
+    before = None if cycle.previous is None else cycle.previous.tables.get(table)
+    return before is not None and before.history_version == cut_table.history_version
+
+
+def publish(versions_before: Mapping[str, int], store: Store, put: Callable[[str], T]) -> T:
+    """Run steps 4 and 5 of any cycle: sync what its commits wrote in `store`, then `put` the cut that names them.
 
     `versions_before` is that of `WrittenTables`; `put` gets the time for the document, which is returned.
     """
     failpoint("cycle.after_tables")
-    sync_commits(versions_before, root)
+    sync_commits(versions_before, store)
     failpoint("cycle.after_sync")
     document = put(now_text())
     failpoint("cycle.after_cut")

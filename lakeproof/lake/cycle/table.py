@@ -10,8 +10,9 @@ current keeps its version while history gets its commit: the cut names both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import reduce
+from functools import cache, partial, reduce
 from operator import or_
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +24,12 @@ from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
 from lakeproof.lake.cycle.current_commit import check_snapshot, commit_current, prepare_current
 from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
-from lakeproof.lake.cycle.snapshot_entry import entry_correction, files_since
+from lakeproof.lake.cycle.linked_entry import EntryRows, LinkedEntry
+from lakeproof.lake.cycle.linked_range import prepare_linked_range
+from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction, files_since
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Applied, Hints
+from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import (
     CORRECT_DELETE,
@@ -40,7 +44,6 @@ from lakeproof.lake.fold.history import (
 from lakeproof.lake.fold.in_memory import fold_in_memory
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
-from lakeproof.lake.planning.ordinals import ordinal_after, snapshot_ordinal
 from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import older_versions, proven_defaults
@@ -69,8 +72,10 @@ def write_table(session: SparkSession, context: CycleContext, task: TableTask) -
     with refusals(str(task.table)):
         if task.entry is None:
             return _write_changes(session, context, task)
-        if task.before is None or task.from_scratch or task.history_lost:
+        if task.before is None:
             return _write_first(session, context, task, task.entry)
+        if task.from_scratch or task.history_lost:
+            return _write_anew(session, context, task, task.entry, task.before)
         return _write_again(session, context, task, task.entry, task.before)
 
 
@@ -82,10 +87,17 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
     if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
         return TableResult(_cut_table(context, task, history, before.current_version), changes.counts, touched=False)
+    try:
+        return _link_changes(session, context, task, changes)
+    except Unsupported as error:
+        not_linked: str | None = str(error)
     base = _base(session, context, task, changes.counts)
     resolved = changes.fold_in_memory(session, base)
     if resolved is None:
         resolved = resolve_range(session, changes.read(session), base)
+    else:
+        # There is little to gain.
+        not_linked = None
     try:
         prepared = prepare_current(session, context, task, resolved.net, changes.hints(resolved.net))
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
@@ -93,42 +105,88 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
         current = commit_current(context, prepared)
     finally:
         resolved.release()
-    return _written(context, task, history, current, changes.counts)
+    return replace(_written(context, task, history, current, changes.counts), not_linked=not_linked)
+
+
+def _link_changes(session: SparkSession, context: CycleContext, task: TableTask, changes: _Range) -> TableResult:
+    """Write a range from its key columns and its files; raises `Unsupported`, before any commit, if Spark is to write it."""
+    if changes.older:
+        raise Unsupported("the range has rows of several schema versions")
+    linked = prepare_linked_range(session, context, task, changes.landed, changes.counts)
+    history = linked.history.commit(context)
+    return _written(context, task, history, commit_current(context, linked.current), changes.counts)
 
 
 def _write_first(session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
-    """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on.
-
-    Or write all of them from_scratch: everything in history before a `reset` is void to a reader who adds history up.
-    """
+    """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
     changes = _since_snapshot(context, task, entry)
-    snapshot = _snapshot(session, context, changes.schema, entry)
-    resolved = _resolve(session, changes, snapshot)
-    point, in_place = entry.consistent_point, task.before is not None
+    # Opening the files as a frame takes a cold JVM as long as linking them, and most entries need none.
+    snapshot = cache(partial(_snapshot, session, context, changes.schema, entry))
+    if has_old_rows(changes.schema):
+        snapshot()
+    resolved = None if changes.counts.rows == 0 else _resolve(session, changes, snapshot())
+    events = None if resolved is None else change_rows(changes.schema, resolved.events)
+    net = NetChange() if resolved is None else resolved.net
+    rows = EntryRows(changes.schema, snapshot, events, net, changes.counts.rows)
     try:
-        check_snapshot(context, task, snapshot, resolved)
-        events = state_rows(changes.schema, snapshot, SNAPSHOT, point)
         if resolved is not None:
-            events = events.unionAll(change_rows(changes.schema, resolved.events))
-        if in_place:
-            events = reset_row(session, changes.schema, snapshot_ordinal(context.intent.number), point).unionAll(events)
-            if task.before is not None and task.before.incarnation != context.intent.incarnation:
-                gap = _gap(session, context, task, _ordinal_after_rows(context, entry))
-                events = events if gap is None else events.unionAll(gap)
-        count = entry.table.rows + changes.counts.rows
-        to_append = HistoryRows(events, count, truncate=in_place and task.history_lost)
-        history = append_history(session, context, task, to_append)
-        rows = with_net_change(changes.schema, snapshot, NetChange() if resolved is None else resolved.net)
-        images = few_files(rows, entry.table.rows + changes.counts.inserts)
-        whole = NetChange(images=images, truncate=in_place)
-        current = commit_current(context, prepare_current(session, context, task, whole))
+            check_snapshot(context, task, snapshot(), resolved)
+        linked = LinkedEntry.of(session, context, task, entry, rows)
+        current = linked.current or prepare_current(session, context, task, _all_rows(rows, entry))
+        if linked.history is None:
+            history = append_history(session, context, task, _all_events(rows, entry))
+        else:
+            history = linked.history.commit(context)
+        applied = commit_current(context, current)
     finally:
         _release(resolved)
-    written = _written(context, task, history, current, changes.counts)
-    low = HistoryLow(context.intent.number, point, archived=False) if in_place and task.history_lost else None
-    at_end = written.cut_table if low is None else replace(written.cut_table, history_low=low)
-    at_end = replace(at_end, exact_from=point) if in_place else at_end
-    return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted)
+    written = _written(context, task, history, applied, changes.counts)
+    return replace(written, deleted=0, rows=written.inserted, not_linked=linked.reason)
+
+
+def _all_events(rows: EntryRows, entry: SnapshotEntry) -> HistoryRows:
+    """Return what Spark writes to history when a table enters: the snapshot's rows and the changes since."""
+    events = state_rows(rows.schema, rows.snapshot(), SNAPSHOT, entry.consistent_point)
+    events = events if rows.events is None else events.unionAll(rows.events)
+    return HistoryRows(events, entry.table.rows + rows.changes)
+
+
+def _all_rows(rows: EntryRows, entry: SnapshotEntry) -> NetChange:
+    """Return what Spark writes to current when a table enters."""
+    frame = with_net_change(rows.schema, rows.snapshot(), rows.net)
+    return NetChange(images=few_files(frame, entry.table.rows + rows.changes))
+
+
+def _write_anew(
+    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
+) -> TableResult:
+    """Write a table of the lake from_scratch: its rows at the cycle's end, behind a `reset`.
+
+    Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
+    already. So the rows are the cycle's own, and those changes are not written again.
+    """
+    changes = _since_snapshot(context, task, entry)
+    schema, snapshot = changes.schema, _snapshot(session, context, changes.schema, entry)
+    first, end = context.intent.own_ordinal, context.intent.end_lsn
+    gap = None if before.incarnation == context.intent.incarnation else _gap(session, context, task, first)
+    reset = first if gap is None else first + 1
+    with ExitStack() as kept:
+        since = _resolve(session, changes, snapshot)
+        kept.callback(_release, since)
+        check_snapshot(context, task, snapshot, since)
+        desired = with_net_change(schema, snapshot, NetChange() if since is None else since.net)
+        rows = numbered(session, desired, reset + 1)
+        kept.callback(rows.kept.unpersist)
+        events = reset_row(session, schema, reset, end).unionAll(state_rows(schema, rows.frame, SNAPSHOT, end))
+        events = events if gap is None else gap.unionAll(events)
+        history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=task.history_lost))
+        whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
+        current = commit_current(context, prepare_current(session, context, task, whole))
+    written = _written(context, task, history, current, ChangeCounts())
+    low = HistoryLow(reset, end, archived=False) if task.history_lost else written.cut_table.history_low
+    at_end = replace(written.cut_table, history_low=low, exact_from=end)
+    own_rows = reset + 1 + rows.count - first
+    return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted, own_rows=own_rows)
 
 
 def _write_again(
@@ -145,7 +203,7 @@ def _write_again(
     own = _own_changes(session, context, task, persisted) if follows else None
     desired = with_net_change(changes.schema, snapshot, NetChange() if since is None else since.net)
     correction = entry_correction(changes.schema, desired, persisted, NetChange() if own is None else own.net)
-    first = _ordinal_after_rows(context, entry)
+    first = own_ordinal = context.intent.own_ordinal
     gap = None if same_life else _gap(session, context, task, first)
     first += 0 if gap is None else 1
     retractions = numbered(session, correction.retractions, first)
@@ -176,19 +234,12 @@ def _write_again(
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     written_now = _written(context, task, history, current, counts)
+    own_rows = first + retractions.count + insertions.count - own_ordinal
+    written_now = replace(written_now, own_rows=own_rows)
     if not follows or own is not None or not task.files:
         return written_now
     # Its own changes do not fit what is persisted, or have several schemas: the correction has them, at the cycle's end.
     return replace(written_now, cut_table=replace(written_now.cut_table, exact_from=end))
-
-
-def _ordinal_after_rows(context: CycleContext, entry: SnapshotEntry) -> int:
-    """Return the first `_lp_ord` of the cycle that neither a change nor a row of the snapshot has."""
-    intent = context.intent
-    return max(
-        ordinal_after(context.chain, intent.segments, intent.number),
-        snapshot_ordinal(intent.number) + entry.table.rows + 1,
-    )
 
 
 def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:
@@ -281,8 +332,7 @@ def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersio
     if entry.key is None:
         return empty_rows(session, schema)
     folder = context.lease.lake.url(entry.key)
-    # The very first ordinal is that of a `reset`.
-    rows = snapshot_rows(session, schema, entry.table, folder, snapshot_ordinal(context.intent.number) + 1)
+    rows = snapshot_rows(session, schema, entry.table, folder)
     if has_old_rows(schema) and not schema.is_bag:
         by_key = rows.groupBy(*(col(k) for k in merge_key(schema))).agg(F.count(F.lit(1)).alias(_ROWS))
         if not by_key.where(F.col(_ROWS) > 1).isEmpty():

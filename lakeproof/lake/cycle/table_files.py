@@ -8,12 +8,12 @@ A table that can't be read stops no other: it keeps what it has, and `Damaged` s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
@@ -23,12 +23,11 @@ from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.delta.files import TableFiles, Unread, table_files, unneeded
 from lakeproof.lake.delta.optimize import is_small
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held, describe, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import reading, reason_of, unreadable_file
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 
@@ -68,20 +67,37 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
 
 def first_change_since(
     spark: SparkSession, lake: SourceLake, cut: Cut, limit: datetime, damaged: Damaged
-) -> tuple[dict[TableName, CycleNumber | None], dict[TableName, Held]]:
-    """Return the cycle of each table's oldest change that was committed at `limit` or later, None if it has none.
+) -> tuple[dict[TableName, int | None], dict[TableName, Held]]:
+    """Return the ordinal of each table's first change that was committed at `limit` or later, None if it has none.
 
     And how the tables are to be held whose history has an unreadable file. A history that is lost already is not read.
     """
-    firsts: dict[TableName, CycleNumber | None] = {}
+    is_young = F.col(COMMIT_TIME) >= F.lit(limit)
+    return _each_first(spark, lake, cut, dict.fromkeys(cut.tables, is_young), damaged)
+
+
+def tables_with_changes_before(
+    spark: SparkSession, lake: SourceLake, cut: Cut, ordinals: Mapping[TableName, int], damaged: Damaged
+) -> tuple[set[TableName], dict[TableName, Held]]:
+    """Return which of these tables have a change before an ordinal; what a snapshot brought is none. And as above."""
+    is_change = F.col(COMMIT_TIME).isNotNull()
+    conditions = {table: is_change & (F.col(ORD) < F.lit(ordinal)) for table, ordinal in ordinals.items()}
+    firsts, lost = _each_first(spark, lake, cut, conditions, damaged)
+    return {table for table, first in firsts.items() if first is not None}, lost
+
+
+def _each_first(
+    spark: SparkSession, lake: SourceLake, cut: Cut, conditions: Mapping[TableName, Column], damaged: Damaged
+) -> tuple[dict[TableName, int | None], dict[TableName, Held]]:
+    """Return the ordinal of each table's first row that meets its condition, and how unreadable histories are held."""
+    firsts: dict[TableName, int | None] = {}
     lost: dict[TableName, Held] = {}
-    for table, cut_table in cut.tables.items():
-        before = cut.held.get(table)
+    for table, condition in conditions.items():
+        cut_table, before = cut.tables[table], cut.held.get(table)
         if before is not None and before.history_lost:
             continue
         with reading(spark, LakeError, HistoryLostError, Py4JError, OSError) as attempt:
-            newest = _first(spark, lake, table, cut_table, limit)
-            firsts[table] = None if newest is None else CycleNumber(newest >> ORDINAL_BITS)
+            firsts[table] = _first(spark, lake, table, cut_table, condition)
         if isinstance(attempt.error, HistoryLostError):
             unread = attempt.error.held(cut_table.at_lsn)
             lost[table] = unread if before is None else before.after(unread)
@@ -91,24 +107,26 @@ def first_change_since(
     return firsts, lost
 
 
-def _first(spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, limit: datetime) -> int | None:
-    """Return the `_lp_ord` of that change; raises HistoryLostError if a file of history can't be read, twice."""
+def _first(
+    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, condition: Column
+) -> int | None:
+    """Return the `_lp_ord` of that row; raises HistoryLostError if a file of history can't be read, twice."""
     try:
-        return _first_ord(spark, lake, table, cut_table, limit)
+        return _first_ord(spark, lake, table, cut_table, condition)
     except (PySparkException, Py4JJavaError) as error:
         if lost_history(lake, table, unreadable_file(error)) is None:
             raise
     try:
-        return _first_ord(spark, lake, table, cut_table, limit)
+        return _first_ord(spark, lake, table, cut_table, condition)
     except (PySparkException, Py4JJavaError) as error:
         raise lost_history(lake, table, unreadable_file(error)) or error from error
 
 
 def _first_ord(
-    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, limit: datetime
+    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, condition: Column
 ) -> int | None:
     history = read_layer(spark, lake, table, cut_table, "history")
-    first = history.where(F.col(COMMIT_TIME) >= F.lit(limit)).agg(F.min(ORD)).collect()[0][0]
+    first = history.where(condition).agg(F.min(ORD)).collect()[0][0]
     return None if first is None else int(first)
 
 

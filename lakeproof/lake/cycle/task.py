@@ -5,12 +5,12 @@ Writing the table belongs to `table` and `schema_change_commits`, the cycle's st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.delta.commit import CommitInfo, WriteStrategy, commit_of_cycle
+from lakeproof.lake.delta.commit import CommitInfo, TableSpec, WriteStrategy, commit_of_cycle
 from lakeproof.lake.records.documents import CutTable, Intent, SchemaChange
 from lakeproof.lake.records.lease import Lease
 from lakeproof.landing.chain import Chain
@@ -23,16 +23,21 @@ from lakeproof.snapshot.state import SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """The values that all tables of a cycle share."""
+    """The values that all tables of a cycle share; `portable` are the tables that are configured so."""
 
     chain: Chain
     intent: Intent
     lease: Lease
     strategy: WriteStrategy = WriteStrategy.AUTO
+    portable: frozenset[TableName] = frozenset()
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, table)
+
+    def table_spec(self, table: TableName, statistics: tuple[str, ...]) -> TableSpec:
+        """Return the properties of one of a table's two Delta tables, if it is created, as the table is configured."""
+        return TableSpec(statistics=statistics, portable=table in self.portable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ class TableTask:
 class TableResult:
     """A table after its cycle; `counts` are of the changes that history got from the stream.
 
-    `fallback_reason` has the meaning that it has in `Applied`.
+    `own_rows`: how many ordinals it took from `own_ordinal` on. `fallback_reason` has the meaning that it has in `Applied`.
+    `not_linked`: why Spark has written rows that are in landed files. `features` are those that readers need from now on,
+    each with its reason; `made_portable`: both Delta tables were written anew, without the features that they needed before.
     """
 
     cut_table: CutTable
@@ -87,4 +94,8 @@ class TableResult:
     deleted: int = 0
     rows: int | None = None
     touched: bool = True
+    own_rows: int = 0
     fallback_reason: str | None = None
+    not_linked: str | None = None
+    features: Mapping[str, str] = field(default_factory=dict)
+    made_portable: bool = False

@@ -5,11 +5,12 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
 
     apply.py       one commit, once: the contract      commit.py           the request and the result
     vectors.py     ... by deletion vectors             merge.py            ... by MERGE
-    link_commit.py ... by linking landed files
+    link_commit.py ... by linking landed files         local_rows.py       rows that this process writes
     links.py       a landed file's second name         file_statistics.py  statistics from a footer
     schema.py      a change of columns                 optimize.py         small files compacted
     jvm.py         the names inside Delta              self_test.py        the gate before them
     log.py         reading commits                     unnamed_commits.py  removing commits that no cut names
     files.py       the files that versions need        fsync.py            making files durable
-    versions.py    tables at the version of a cut  log_restart.py     a log that begins again
+    versions.py    tables at the version of a cut      log_restart.py     a log that begins again
+    reader_features.py  what readers must know
 """

@@ -88,7 +88,7 @@ def prepare(session: SparkSession, request: CommitRequest) -> Prepared:
         return Prepared(session, request, before, WriteStrategy.NONE)
     fallback_reason = None
     with _transaction(session, request.info), conflicts(path):
-        if request.strategy is WriteStrategy.AUTO and supported(session):
+        if request.strategy is WriteStrategy.AUTO and supported(session, request.path):
             try:
                 rows = find_rows(session, request, before)
             except Unsupported as error:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.log import Commit
+from lakeproof.lake.delta.log import DeltaCommit
+from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.names import TableName
@@ -55,11 +56,11 @@ class CommitInfo:
     number: int
     user_metadata: str
 
-    def is_in(self, commit: Commit) -> bool:
+    def is_in(self, commit: DeltaCommit) -> bool:
         """True if a commit of the table's log is this one."""
         return commit.txns.get(self.app_id) == self.number
 
-    def is_followed_by(self, commit: Commit) -> bool:
+    def is_followed_by(self, commit: DeltaCommit) -> bool:
         """True if a commit has a later number: then the lake's cycles are older than its table."""
         return commit.txns.get(self.app_id, self.number) > self.number
 
@@ -71,7 +72,7 @@ def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -
     return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
-def number_of(commit: Commit, app_prefix: str, number: str = "cycle") -> int | None:
+def number_of(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
     """Return the number that one of our commits carries, None if the commit is somebody else's.
 
     It stands beside an application id with this prefix, or in the metadata under the name `number` (OPTIMIZE and RESTORE
@@ -94,17 +95,19 @@ class TableSpec:
     """The Delta properties of a new table, beside those that every table has.
 
     `statistics` are the columns whose least and greatest values stand in each file's entry in the log; if there are none,
-    Delta takes the table's first 32.
+    Delta takes the table's first 32. `portable`: the table is written without vectors and column mapping, so its names are
+    such as Parquet takes.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
+    portable: bool = False
 
     def options(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the writer's options; deletion vectors spare rewriting rows that do not change."""
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) else {}
+        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) and not self.portable else {}
         return {
-            "delta.enableDeletionVectors": "true",
+            VECTORS_ENABLED: "false" if self.portable else "true",
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
             **_KEEP,
             **mapping,

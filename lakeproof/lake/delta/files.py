@@ -11,20 +11,21 @@ name. Only the holder of the source's lease may use this: it does not know the f
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log import LOG, read_actions
+from lakeproof.lake.delta.log import LOG, log_files, read_actions
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.open import store_of
+from lakeproof.storage.parquet import parquet_file
 
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
 _COMMIT = re.compile(r"([0-9]{20})\.json")
@@ -72,17 +73,33 @@ class Unread:
         return f"{self.reason}; it keeps what it has; {self.remedy}"
 
 
+def counted_again(tables: Mapping[str, TableFiles]) -> int:
+    """Return the bytes of the newest files of tables (by folder) beyond the first time that they are counted.
+
+    A linked file has a name in several tables, or in one of them and the landing.
+    """
+    names: Counter[tuple[int, ...]] = Counter()
+    links: dict[tuple[int, ...], tuple[int, int]] = {}
+    for path, files in tables.items():
+        table = Folder.at(path)
+        for file in files.newest:
+            shared = table.store.shared(table.key_of(file.path))
+            if shared is not None:
+                names[shared.identity] += 1
+                links[shared.identity] = file.bytes, shared.names
+    return sum(links[i][0] * (times - 1 + (links[i][1] > times)) for i, times in names.items())
+
+
 def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles:
     """Read the log; raises LakeError if there is none, or if it is not whole from `oldest` to `newest` (default: `oldest`).
 
     Above `newest`, the last version that a cut names, it is read as far as possible: a power cut may leave any part of it.
     """
     named = oldest if newest is None else newest
-    log = Path(path) / LOG
-    try:
-        names = sorted(entry.name for entry in log.iterdir())
-    except FileNotFoundError:
-        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again") from None
+    table = Folder.at(path)
+    names = sorted(log_files(table))
+    if not names:
+        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
     commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
     checkpoints: dict[int, list[str]] = {}
     for name in names:
@@ -96,11 +113,11 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
         raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
     live: dict[str, DeltaFile] = {}
     for name in checkpoints.get(checkpoint, []):
-        live |= {file.path: file for file in _of_checkpoint(log / name)}
+        live |= {file.path: file for file in _of_checkpoint(table, f"{LOG}/{name}")}
     needed = set(live.values()) if checkpoint == oldest else set()
     for version in range(checkpoint + 1, last + 1):
         try:
-            removed, added = _of_version(path, log, commits.get(version), version)
+            removed, added = _of_version(table, commits.get(version), version)
         except LakeError:
             if version > named:
                 break
@@ -118,25 +135,26 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
 
 def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
     """Yield the URLs of the files that can be removed, those of the log first, each with its bytes."""
-    root = Path(path)
-    for entry in sorted((root / LOG).iterdir()):
-        match = _NUMBERED.fullmatch(entry.name)
-        if match is not None and int(match[1]) < files.checkpoint and entry.is_file():
-            yield str(entry), entry.stat().st_size
-    for folder, folders, names in os.walk(root):
-        if Path(folder) == root:
-            folders[:] = [name for name in folders if name != LOG]
-        for name in sorted(names):
-            place = Path(folder) / name
-            # The checksum of a file has the same name, between a dot and `.crc`.
-            of = place.with_name(name[1:-4]) if name.startswith(".") and name.endswith(".crc") else place
-            if str(of.relative_to(root)) not in files.needed:
-                yield str(place), place.stat().st_size
+    table = Folder.at(path)
+    for name, size in sorted(log_files(table).items()):
+        match = _NUMBERED.fullmatch(name)
+        if match is not None and int(match[1]) < files.checkpoint:
+            yield table.url_of(f"{LOG}/{name}"), size
+    for file in table.files():
+        if not file.key.startswith(f"{LOG}/") and _checked(file.key) not in files.needed:
+            yield table.url_of(file.key), file.bytes
+
+
+def _checked(name: str) -> str:
+    """Return the file itself, or the one whose checksum it is: the same name between a dot and `.crc`."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last[1:-4]}" if last.startswith(".") and last.endswith(".crc") else name
 
 
 def remove_file(url: str) -> None:
     """Remove a file that `unneeded` gave; one that is gone is no error."""
-    Path(url).unlink(missing_ok=True)
+    store, key = store_of(url)
+    store.delete(key)
 
 
 def _is_whole(parts: list[str]) -> bool:
@@ -145,9 +163,9 @@ def _is_whole(parts: list[str]) -> bool:
     return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
 
 
-def _of_checkpoint(path: Path) -> Iterator[DeltaFile]:
+def _of_checkpoint(table: Folder, name: str) -> Iterator[DeltaFile]:
     try:
-        with pq.ParquetFile(path) as file:
+        with parquet_file(table.store, table.key_of(name)) as file:
             for batch in file.iter_batches(columns=["add"]):
                 for added in batch.column(0).to_pylist():
                     if added is not None and added["path"] is not None:
@@ -156,20 +174,20 @@ def _of_checkpoint(path: Path) -> Iterator[DeltaFile]:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise LakeError(str(path), "it is damaged", "restore it from a backup") from None
+        raise LakeError(table.url_of(name), "it is damaged", "restore it from a backup") from None
 
 
-def _of_version(path: str, log: Path, name: str | None, version: int) -> tuple[list[str], list[DeltaFile]]:
+def _of_version(table: Folder, name: str | None, version: int) -> tuple[list[str], list[DeltaFile]]:
     if name is None:
-        raise LakeError(path, f"its log has no version {version}", "restore it from a backup")
-    return files_of_commit(log / name)
+        raise LakeError(table.url, f"its log has no version {version}", "restore it from a backup")
+    return files_of_commit(table, f"{LOG}/{name}")
 
 
-def files_of_commit(path: Path) -> tuple[list[str], list[DeltaFile]]:
-    """Return the paths that a commit removes, and the files that it adds; raises LakeError if it is damaged."""
+def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile]]:
+    """Return the paths that a commit's file removes, and the files that it adds; raises LakeError if it is damaged."""
     removed: list[str] = []
     added: list[DeltaFile] = []
-    for kind, action in read_actions(path):
+    for kind, action in read_actions(table, name):
         if kind == "remove":
             removed.append(unquote(action["path"]))
         elif kind == "add":

@@ -8,83 +8,67 @@ files and deletion vectors with their folders, then commits, then the log's othe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files import files_of_commit
-from lakeproof.lake.delta.log import LOG, commit_file, newest_version
-from lakeproof.lake.delta.unnamed_commits import NUMBERED, sync
+from lakeproof.lake.delta.log import LOG, commit_name, log_files, newest_version
+from lakeproof.lake.delta.unnamed_commits import NUMBERED
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.store import NotFoundError, Store
 
 _LAST_CHECKPOINT = ("_last_checkpoint", "._last_checkpoint.crc")
 
 
-def sync_commits(tables: Mapping[str, int], root: str) -> int:
-    """Sync the newer files of Delta tables (URL → the version that is durable already), and folders up to that of `root`.
+def sync_commits(tables: Mapping[str, int], store: Store) -> int:
+    """Sync the newer files of Delta tables (URL → the version that is durable already) in a store; return their number.
 
-    Returns the number of files. Raises LakeError if a file that a commit names is missing.
+    Raises LakeError if a file that a commit names is missing. Nothing is read or done if the store's writes are durable.
     """
+    if store.writes_are_durable:
+        return 0
     fresh = {path: range(durable + 1, newest_version(path) + 1) for path, durable in tables.items()}
     fresh = {path: versions for path, versions in fresh.items() if versions}
-    data = [file for path, versions in fresh.items() for file in _data_files(path, versions)]
-    commits = [commit_file(path, version) for path, versions in fresh.items() for version in versions]
-    others = [file for path, versions in fresh.items() for file in _log_files(path, versions)]
-    synced = _sync_all(data)
-    _sync_folders({file.parent for file in data}, Path(root))
-    synced += _sync_all(commits)
-    synced += _sync_all(others)
-    _sync_folders({file.parent for file in commits}, Path(root))
-    return synced
+    data = [key for path, versions in fresh.items() for key in _data_files(path, versions)]
+    commits = [key for path, versions in fresh.items() for key in _keys(path, map(commit_name, versions))]
+    others = [key for path, versions in fresh.items() for key in _log_files(path, versions)]
+    try:
+        store.sync_files(data)
+        store.sync_files([*commits, *others])
+    except NotFoundError as error:
+        raise LakeError(store.url(error.key), "a commit names it, and it is missing", "run it again") from None
+    return len(data) + len(commits) + len(others)
 
 
-def sync_folder(folder: str, root: str) -> None:
-    """Sync every file below a folder of plain files, and folders up to that of `root`."""
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
-    _sync_all(files)
-    _sync_folders({Path(folder), *(file.parent for file in files)}, Path(root))
+def sync_folder(folder: Folder) -> None:
+    """Sync every file below a folder of plain files, and folders up to the store's root."""
+    if not folder.store.writes_are_durable:
+        folder.store.sync_files([folder.key_of(file.key) for file in folder.files()])
 
 
-def _data_files(path: str, versions: Iterable[int]) -> list[Path]:
-    """Return the files that these commits added and did not remove again."""
+def _keys(path: str, names: Iterable[str]) -> list[str]:
+    table = Folder.at(path)
+    return [table.key_of(name) for name in names]
+
+
+def _data_files(path: str, versions: Iterable[int]) -> list[str]:
+    """Return the keys of the files that these commits added and did not remove again."""
     names: dict[str, None] = {}
+    table = Folder.at(path)
     for version in versions:
-        removed, added = files_of_commit(commit_file(path, version))
+        removed, added = files_of_commit(table, commit_name(version))
         for name in removed:
             names.pop(name, None)
         for file in added:
             names |= {file.path: None} | ({} if file.vector is None else {file.vector: None})
-    return [Path(path) / name for name in names]
+    return _keys(path, names)
 
 
-def _log_files(path: str, versions: range) -> list[Path]:
-    """Return checksums, checkpoints and other files with these numbers, and the pointer to the newest checkpoint."""
-    log = Path(path) / LOG
+def _log_files(path: str, versions: range) -> list[str]:
+    """Return the keys of checksums, checkpoints and others with these numbers, and of the pointer to a checkpoint."""
     named = []
-    for name in sorted(entry.name for entry in log.iterdir() if entry.is_file()):
+    for name in sorted(log_files(Folder.at(path))):
         match = NUMBERED.fullmatch(name)
         if name in _LAST_CHECKPOINT or (match is not None and int(match[1]) in versions):
-            named.append(log / name)
-    commits = {commit_file(path, version) for version in versions}
-    return [file for file in named if file not in commits]
-
-
-def _sync_all(files: Iterable[Path]) -> int:
-    synced = 0
-    for file in files:
-        try:
-            sync(file)
-        except FileNotFoundError:
-            raise LakeError(str(file), "a commit names it, and it is missing", "run it again") from None
-        beside = file.with_name(f".{file.name}.crc")
-        if beside.exists():
-            sync(beside)
-        synced += 1
-    return synced
-
-
-def _sync_folders(folders: Iterable[Path], root: Path) -> None:
-    """Sync the deepest first: a name is useless before the file that it names is durable."""
-    up = {p for folder in folders for p in (folder, *folder.parents) if p == root or root in p.parents}
-    for folder in sorted(up, key=lambda p: (-len(p.parts), p)):
-        sync(folder)
+            named.append(f"{LOG}/{name}")
+    return _keys(path, [name for name in named if name not in set(map(commit_name, versions))])

@@ -17,8 +17,10 @@ from typing import Any, cast
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
+from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log import read_commit
 
 DELTA_VERSION = "4.4.0"
@@ -123,6 +125,7 @@ class Transaction:
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self.jvm = jvm = Jvm(session)
+        self._path = path
         self._log = jvm.delta.DeltaLog.forTable(jvm.jsession, path)
         self._txn = self._log.startTransaction(jvm.none, jvm.none)
         self._snapshot = self._txn.snapshot()
@@ -169,7 +172,7 @@ class Transaction:
     def _checksum(self) -> Any | None:
         """The version's checksum file, if it belongs to this very commit and not to an earlier one of this number."""
         option = self._snapshot.checksumOpt()
-        commit = read_commit(str(self._log.dataPath().toUri().getPath()), self.version)
+        commit = read_commit(self._path, self.version)
         if not option.isDefined() or commit is None or commit.txn_id is None:
             return None
         checksum = option.get()
@@ -263,10 +266,13 @@ class Transaction:
             vectors.append((action, bitmap.serializeAsByteArray(portable), int(bitmap.cardinality())))
         self._actions += [changed._1() for changed in self._with_vectors(vectors)]
 
-    def rewrite(self, files: Sequence[TableFile], order: str) -> None:
-        """Replace some files by one with the same rows, sorted by the column `order`; evaluates them."""
+    def rewrite(self, files: Sequence[TableFile], order: str, count: int = 1) -> None:
+        """Replace some files by `count` with the same rows, sorted by the column `order`; evaluates them."""
         jvm, now = self.jvm, int(time.time() * 1000)
-        rows = self.frame(files).coalesce(1).sortWithinPartitions(order)
+        column = F.col(quoted(order))
+        rows = self.frame(files)
+        rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, column)
+        rows = rows.sortWithinPartitions(column)
         for added in jvm.items(self._txn.writeFiles(rows._jdf, jvm.none, True, jvm.seq(()))):
             rest = (getattr(added, f"copy$default${n}")() for n in range(6, 14))
             self._actions.append(

@@ -2,8 +2,8 @@
 
 Nothing is committed here (`link_commit`), and no JVM is needed; bounds and counts belong to `file_statistics`.
 
-    place     a hard link (a copy on another file system) under a name that no other file of the table ever has, read once
-              and compared with the checksum that its writer recorded, with Hadoop's checksums beside it
+    place     a link (a copy, if the store has none) under a name that no other file of the table ever has, read once and
+              compared with the checksum that its writer recorded, with Hadoop's checksums beside it
     mismatch  the reason why a table must not have the file: Delta finds a file's columns by their physical names alone, and
               reads what it finds
 
@@ -13,35 +13,34 @@ version needs. A damaged file is never placed: afterwards no reader would notice
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import secrets
-import shutil
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.errors import BEGIN_AGAIN, LakeError
+from lakeproof.errors import BEGIN_AGAIN, InvariantError, LakeError
+from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.delta.file_statistics import has_float_bounds
-from lakeproof.storage.parquet import SPARK_VERSION_KEY
+from lakeproof.landing.manifest import SegmentFile
+from lakeproof.snapshot.state import SnapshotFile
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.open import store_of
+from lakeproof.storage.parquet import SPARK_VERSION_KEY, parquet_file
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 
 _READ_BYTES = 1 << 20
 # Hadoop's local file system compares each piece of this size with a CRC-32 in the file `.<name>.crc`.
 _CRC_PIECE = 512
 _CRC_HEAD = b"crc\0" + _CRC_PIECE.to_bytes(4, "big")
 _CRC_BYTES = 4
-# The errors of `link()` after which a copy is as good: another file system, or one without links, or too many of them.
-_CANT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
-_TEMPORARY = ".lp-"
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 _CALENDAR = ("date", "timestamp")
 _PLAIN_TYPES: Mapping[pa.DataType, str] = {
@@ -61,50 +60,72 @@ _PLAIN_TYPES: Mapping[pa.DataType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A finished file at `place`, as the document that names it describes it."""
+    """A finished file at a path or URL, as the document that names it describes it."""
 
-    place: Path
+    url: str
     rows: int
     bytes: int
     sha256: str
 
+    @property
+    def name(self) -> str:
+        """The last part of its URL."""
+        return self.url.rpartition("/")[2]
+
+
+def landed_file(url: str, file: SegmentFile | SnapshotFile) -> LandedFile:
+    """Return the file at `url` as its document describes it."""
+    return LandedFile(url, file.rows, file.bytes, file.sha256)
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
-    """A file in a table's folder that no commit names yet; `linked`: it shares its bytes with the landed file."""
+    """A file in a table's folder that no commit names yet."""
 
     name: str
     footer: pq.FileMetaData
     bytes: int
     modified_ms: int
-    linked: bool
 
 
-def place(landed: LandedFile, folder: Path, name: str) -> PlacedFile:
+def place(landed: LandedFile, table: Folder, name: str) -> PlacedFile:
     """Give the file a second name in a table's folder, and return it verified; the same again if it has been placed.
 
-    Raises LakeError if the file is missing, or not what its writer recorded: then nothing stays in the folder.
+    Raises LakeError if the file is missing, or not what its writer recorded. Whatever is raised, a full disk's error too,
+    nothing stays in the folder.
     """
-    target = folder / name
-    folder.mkdir(parents=True, exist_ok=True)
+    store, key = table.store, table.key_of(name)
     try:
-        checksums = _give_name(landed, target)
-        footer = pq.read_metadata(target)
-        if footer.num_rows != landed.rows:
-            raise _damaged(landed, f"it has {footer.num_rows} rows, its manifest says {landed.rows}")
-    except (LakeError, pa.ArrowInvalid):
-        remove_placed(folder, name)
+        checksums = _give_name(landed, store, key)
+        failpoint("links.after_name")
+        footer = _footer(landed, store, key)
+        _put_checksums(store, key, checksums)
+    except BaseException:
+        remove_placed(table, name)
         raise
-    _write_checksums(target, checksums)
-    status, source = target.stat(), landed.place.stat()
-    linked = os.path.samestat(status, source)
-    return PlacedFile(name, footer, status.st_size, int(status.st_mtime * 1000), linked)
+    return PlacedFile(name, footer, landed.bytes, now_ms())
 
 
-def remove_placed(folder: Path, name: str) -> None:
+def _footer(landed: LandedFile, store: Store, key: str) -> pq.FileMetaData:
+    with parquet_file(store, key) as file:
+        footer = file.metadata
+    if footer.num_rows != landed.rows:
+        raise _damaged(landed, f"it has {footer.num_rows} rows, its manifest says {landed.rows}")
+    return footer
+
+
+def remove_placed(table: Folder, name: str) -> None:
     """Take the name away again: no commit names it."""
-    for file in (_checksum_file(folder / name), folder / name):
-        file.unlink(missing_ok=True)
+    key = table.key_of(name)
+    beside = table.store.checksum_key(key)
+    if beside is not None:
+        table.store.delete(beside)
+    table.store.delete(key)
+
+
+def now_ms() -> int:
+    """Return the present time as Delta has it."""
+    return int(time.time() * 1000)
 
 
 def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], required: Sequence[str]) -> str | None:
@@ -116,7 +137,7 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
     names = {field["name"]: _physical(field) for field in fields}
     missing = [name for name in required if names.get(name) not in types]
     if missing:
-        return f"the table's column {missing[0]} has another name in the table's files"
+        return f"the file has no column {names.get(missing[0], missing[0])}, which it must have"
     more = [name for name in types if name not in names and not name.startswith(HIDDEN_PREFIX)]
     if more:
         # It would be read if the table got a column of this name.
@@ -132,6 +153,13 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
     if any(kind in json.dumps(types) for kind in _CALENDAR) and not _names_spark(footer):
         return "the file has dates or times, and does not name Spark's version"
     return "the file has bounds of floats, which leave NaN out" if has_float_bounds(footer) else None
+
+
+def renamed(fields: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
+    """Return why files that have these columns by their names can't be the table's, None if they can."""
+    physical = {field["name"]: _physical(field) for field in fields}
+    other = next((name for name in names if physical.get(name) != name), None)
+    return None if other is None else f"the table's column {other} has another name in the table's files"
 
 
 def _names_spark(footer: pq.FileMetaData) -> bool:
@@ -154,45 +182,32 @@ def _type_of(arrow: pa.DataType) -> Any:
     return _PLAIN_TYPES.get(arrow, str(arrow))
 
 
-def _give_name(landed: LandedFile, target: Path) -> bytes:
-    """Return Hadoop's checksums of the file, which has the name now and is as its writer recorded."""
+def _give_name(landed: LandedFile, store: Store, key: str) -> bytes:
+    """Return Hadoop's checksums of the file, which has the key now and is as its writer recorded."""
+    source_store, source = store_of(landed.url)
+    if source_store.url("") != store.url(""):
+        raise InvariantError(landed.url, f"it is not in the store of {store.url(key)}", "report this")
     try:
-        os.link(landed.place, target)
-    except FileExistsError:
+        store.link(source, key)
+    except AlreadyExistsError:
         # An attempt before this one was killed after the link; what is not this file is no commit's either.
         with suppress(LakeError):
-            return _verified(landed, target)
-        target.unlink()
-        return _give_name(landed, target)
-    except FileNotFoundError:
+            return _verified(landed, store, key)
+        store.delete(key)
+        return _give_name(landed, store, key)
+    except NotFoundError:
         raise _damaged(landed, "it is missing") from None
-    except OSError as error:
-        if error.errno not in _CANT_LINK:
-            raise
-        _copy(landed.place, target)
-    return _verified(landed, target)
+    return _verified(landed, store, key)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy the file, durably: under the name it is whole or not there."""
-    temporary = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-    try:
-        shutil.copyfile(source, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _verified(landed: LandedFile, file: Path) -> bytes:
+def _verified(landed: LandedFile, store: Store, key: str) -> bytes:
     """Read the file once; return Hadoop's checksums of it, or raise LakeError if it is not as its writer recorded."""
     digest, length, checksums = hashlib.sha256(), 0, bytearray(_CRC_HEAD)
-    for data in _blocks(file):
-        digest.update(data)
-        length += len(data)
-        for start in range(0, len(data), _CRC_PIECE):
-            checksums += zlib.crc32(data[start : start + _CRC_PIECE]).to_bytes(_CRC_BYTES, "big")
+    with store.open(key) as opened:
+        for data in _blocks(opened):
+            digest.update(data)
+            length += len(data)
+            _add_checksums(checksums, data)
     if length != landed.bytes:
         raise _damaged(landed, f"it has {length} bytes, its manifest says {landed.bytes}")
     if digest.hexdigest() != landed.sha256:
@@ -200,31 +215,52 @@ def _verified(landed: LandedFile, file: Path) -> bytes:
     return bytes(checksums)
 
 
-def _blocks(file: Path) -> Iterator[memoryview]:
-    with file.open("rb", buffering=0) as opened:
-        buffer = memoryview(bytearray(_READ_BYTES))
-        while length := _fill(opened, buffer):
-            yield buffer[:length]
+def _add_checksums(checksums: bytearray, data: memoryview) -> None:
+    for start in range(0, len(data), _CRC_PIECE):
+        checksums += zlib.crc32(data[start : start + _CRC_PIECE]).to_bytes(_CRC_BYTES, "big")
+
+
+def _blocks(opened: BinaryIO) -> Iterator[memoryview]:
+    """Give the bytes in blocks of one size, so that each but the last is a whole number of pieces."""
+    buffer = memoryview(bytearray(_READ_BYTES))
+    while length := _fill(opened, buffer):
+        yield buffer[:length]
 
 
 def _fill(opened: Any, buffer: memoryview) -> int:
-    """Fill the buffer, so that each block but the last is a whole number of pieces."""
     length = 0
     while length < len(buffer) and (read := opened.readinto(buffer[length:])):
         length += read
     return length
 
 
-def _checksum_file(file: Path) -> Path:
-    return file.with_name(f".{file.name}.crc")
+def write_checksums(store: Store, key: str) -> None:
+    """Put Hadoop's checksums beside a file that this process has written, if it is a store whose files have them."""
+    if store.checksum_key(key) is None:
+        return
+    checksums = bytearray(_CRC_HEAD)
+    with store.open(key) as opened:
+        for data in _blocks(opened):
+            _add_checksums(checksums, data)
+    _put_checksums(store, key, bytes(checksums))
 
 
-def _write_checksums(file: Path, checksums: bytes) -> None:
+def _put_checksums(store: Store, key: str, checksums: bytes) -> None:
     """Put Hadoop's checksums beside the file: Spark compares every piece that it reads with them, as with its own files."""
-    temporary = file.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-    temporary.write_bytes(checksums)
-    temporary.replace(_checksum_file(file))
+    beside = store.checksum_key(key)
+    if beside is None:
+        return
+    # An attempt that was killed may have left half of them.
+    store.delete(beside)
+    file = store.create(beside, durable=False)
+    try:
+        file.write(checksums)
+        failpoint("links.after_checksums")
+        file.finish()
+    except BaseException:
+        file.abandon()
+        raise
 
 
 def _damaged(landed: LandedFile, reason: str) -> LakeError:
-    return LakeError(f"landed file {landed.place}", reason, _REMEDY)
+    return LakeError(f"landed file {landed.url}", reason, _REMEDY)

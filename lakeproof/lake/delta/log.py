@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lakeproof.errors import LakeError
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import NotFoundError
 
 NO_VERSION = -1
 LOG = "_delta_log"
@@ -50,7 +51,7 @@ class LogGapError(LogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DeltaCommit:
     """One commit: its writer (`txns`: application id → version), its operation and that operation's metrics.
 
     `changes_data`: it changes rows, columns, properties or the protocol; OPTIMIZE and VACUUM do not. `txn_id` is
@@ -78,59 +79,72 @@ class Commit:
         return next((int(self.metrics[n]) for n in names if n in self.metrics), 0)
 
 
-def commit_file(path: str, version: int) -> Path:
-    """Return the file of a commit."""
-    return Path(path) / LOG / f"{version:0{_NAME_DIGITS}d}.json"
+def commit_name(version: int) -> str:
+    """Return the name of a commit's file in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.json"
 
 
 def is_within(path: str, file: str) -> bool:
     """True if `file` is one of the table at `path`."""
-    return Path(path) in Path(file).parents
+    return file.startswith(f"{path.rstrip('/')}/")
+
+
+def log_files(table: Folder) -> dict[str, int]:
+    """Return the names of all files of a table's log, each with its bytes; empty if there is no log."""
+    files = ((file.key[len(LOG) + 1 :], file.bytes) for file in table.files(LOG))
+    return {name: size for name, size in files if "/" not in name}
 
 
 def newest_version(path: str) -> int:
     """Return the newest version of the table at `path`, NO_VERSION if there is no table."""
-    versions = (p.stem for p in (Path(path) / LOG).glob("*.json"))
+    versions = (name.removesuffix(".json") for name in log_files(Folder.at(path)) if name.endswith(".json"))
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
-def read_actions(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return a commit's actions by kind; raises LogGapError if it is damaged, FileNotFoundError if it is missing."""
+def read_actions(table: Folder, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the actions of a commit's file by kind; raises LogGapError if it is damaged, NotFoundError if it is missing."""
+    return actions_of(table.get(name), table.url_of(name))
+
+
+def actions_of(data: bytes, thing: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return a commit's actions by kind; raises LogGapError about `thing` if it is damaged."""
     actions: list[tuple[str, dict[str, Any]]] = []
     try:
-        for line in file.read_bytes().split(b"\n"):
+        for line in data.split(b"\n"):
             if line.strip():
                 # Delta never writes two actions in a line, and nothing is lost by reading them.
                 actions += json.loads(line).items()
     except (ValueError, AttributeError, RecursionError):
         actions = []
     if not actions or not all(isinstance(action, dict) for _, action in actions):
-        raise LogGapError(str(file), "it is empty or damaged", "restore it from a backup")
+        raise LogGapError(thing, "it is empty or damaged", "restore it from a backup")
     return actions
 
 
-def read_commit(path: str, version: int) -> Commit | None:
+def read_commit(path: str, version: int) -> DeltaCommit | None:
     """Return one commit, None if it has not been made. Raises LogGapError about the table if it is damaged."""
     try:
-        actions = read_actions(commit_file(path, version))
+        actions = read_actions(Folder.at(path), commit_name(version))
         return _commit(version, actions)
-    except FileNotFoundError:
+    except NotFoundError:
         return None
     except (LogGapError, TypeError, KeyError, ValueError, AttributeError):
         raise LogGapError(path, f"version {version} of its log is empty or damaged", RESTORE_LOG) from None
 
 
-def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> Commit:
+def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> DeltaCommit:
     txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
     info = next((action for kind, action in actions if kind == "commitInfo"), {})
     changes = any(
         action.get("dataChange") is not False if kind in _FILES else kind not in _NOTES for kind, action in actions
     )
     metrics, user_metadata = dict(info.get("operationMetrics") or {}), info.get("userMetadata")
-    return Commit(version, txns, metrics, user_metadata, changes, str(info.get("operation", "")), info.get("txnId"))
+    return DeltaCommit(
+        version, txns, metrics, user_metadata, changes, str(info.get("operation", "")), info.get("txnId")
+    )
 
 
-def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> tuple[int, Commit | None]:
+def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -> tuple[int, DeltaCommit | None]:
     """Return our commit after `version` and the version before it; None and the newest version if it was not made.
 
     The version comes first. Commits that change no data are passed over. Raises ForeignCommitError at anybody else's
@@ -151,9 +165,10 @@ def find_commit(path: str, version: int, is_ours: Callable[[Commit], bool]) -> t
 
 def is_emptied(path: str, version: int) -> bool:
     """True if the file of a commit exists and is empty: Delta reads it as a commit of nothing."""
+    table = Folder.at(path)
     try:
-        return commit_file(path, version).stat().st_size == 0
-    except FileNotFoundError:
+        return table.store.size(table.key_of(commit_name(version))) == 0
+    except NotFoundError:
         return False
 
 

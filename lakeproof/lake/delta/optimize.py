@@ -1,20 +1,22 @@
-"""Compacting small files, in one commit that changes no data; history's files in the order of their rows.
+"""Compacting small files, in one commit that changes no data, along a column: history's order, or current's key.
 
 Choosing tables and times belongs to `lakeproof.commands.maintain`; the cycle around it to `lakeproof.lake.cycle`, for a view
 to `lakeproof.views.optimize`; removing the replaced files to `files`.
 
 Delta's OPTIMIZE fills its bins by size: if one run has more than a bin's worth, each file it writes may hold the oldest and
 the newest rows, and positions and times are no longer pruned. So history's files are taken in the order of their rows,
-neighbours with neighbours, and the rows are sorted: a compacted file covers one range of positions. That needs the names
-inside Delta of `jvm`; if those can't be used, OPTIMIZE does it.
+neighbours with neighbours, and the rows are sorted: a compacted file covers one range of positions. Each of current's small
+files may have any keys. Files that overlap are one run of any size, whose rows are parted by range: a compacted file covers
+one range of keys. That needs the names inside Delta of `jvm`; if those can't be used, OPTIMIZE does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import conflicts
@@ -62,7 +64,7 @@ def _run_optimize(session: SparkSession, path: str) -> None:
 
 def _in_order(session: SparkSession, path: str, order: str) -> bool:
     """Compact along `order` and return True, if that is possible; one job for each file written, one after the other."""
-    if not supported(session):
+    if not supported(session, path):
         return False
     txn = Transaction(session, path)
     if not is_known(txn):
@@ -75,18 +77,24 @@ def _in_order(session: SparkSession, path: str, order: str) -> bool:
             return False
         placed.append(Placed(*key_range, file.bytes, file.lost_rows > _DELETED_ROWS_MAX, file))
     for run in runs(placed):
-        txn.rewrite(run, order)
+        txn.rewrite(run, order, 1 + sum(file.bytes for file in run) // TARGET_BYTES)
     if not txn.is_empty:
         txn.commit_rewrite()
     return True
+
+
+def in_large_files(rows: DataFrame, size: int, order: str | None) -> DataFrame:
+    """Return rows of `size` bytes in partitions for files of the usual size, along the column `order` if it is given."""
+    files = 1 + size // TARGET_BYTES
+    return rows.coalesce(files) if order is None else rows.repartitionByRange(files, order).sortWithinPartitions(order)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A file with the least and the greatest position of its rows; `must_rewrite`: rewrite it at any size."""
 
-    low: int
-    high: int
+    low: Any
+    high: Any
     bytes: int
     must_rewrite: bool
     file: TableFile
@@ -98,17 +106,25 @@ class Placed:
 
 
 def runs(files: Iterable[Placed]) -> list[list[TableFile]]:
-    """Group files to compact: small neighbours, as many as fit; a single one joins the large file before it."""
+    """Group files to compact: small neighbours, as many as fit, and all that overlap.
+
+    A single one joins the large file before it. A large file parts neighbours, unless it overlaps them.
+    """
     groups: list[list[Placed]] = []
     before: Placed | None = None
     run: list[Placed] = []
+    high: Any = None
     for file in sorted(files, key=lambda f: (f.low, f.high)):
-        if run and file.is_small and _bytes(run) + file.bytes <= TARGET_BYTES:
+        overlaps = bool(run) and file.low < high
+        if run and file.is_small and (overlaps or _bytes(run) + file.bytes <= TARGET_BYTES):
             run.append(file)
+            high = max(high, file.high)
+            continue
+        if overlaps:
             continue
         groups += _closed(before, run)
         before = run[-1] if run else before
-        run = [file] if file.is_small else []
+        run, high = [file] if file.is_small else [], file.high
         before = before if run else file
     groups += _closed(before, run)
     return [[placed.file for placed in run] for run in groups]

@@ -3,10 +3,13 @@
 Choosing those columns belongs to `planning.schema_change`, the cycle that commits to `cycle.schema_change_commits`.
 
 Delta's ALTER TABLE makes one commit for each clause and carries no transaction id, so the commit is made through Delta's own
-transaction (`jvm.Transaction`). No data file is read or written for the schema's sake:
+transaction (`jvm.Transaction`). A column is added under its own name if no file of the table can have a column of that
+name: then the files lack it, and it reads NULL. Two features of Delta's make the other changes without a data file:
 
     column mapping `name`   a column's files go by its physical name, so its name is metadata
     type widening           files keep the narrow type, and are read as the wide one
+
+A `portable` table has neither: its rows are written anew under the new names and types, in the same commit.
 """
 
 from __future__ import annotations
@@ -23,21 +26,22 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import PUT_AWAY
-from lakeproof.lake.columns import quoted
+from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.apply import ONE_ATTEMPT, conflicts, version_to_follow
 from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo
 from lakeproof.lake.delta.jvm import Transaction
 from lakeproof.lake.delta.log import find_commit
+from lakeproof.lake.delta.optimize import in_large_files
+from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
 from lakeproof.lake.delta.self_test import check_supported
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.columns import col
 from lakeproof.lake.spark.session import with_settings
 
 _ID = "delta.columnMapping.id"
-_PHYSICAL = "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _WIDENING = "delta.enableTypeWidening"
-_CHANGES = "delta.typeChanges"
 _STATISTICS = "delta.dataSkippingStatsColumns"
 
 
@@ -61,7 +65,8 @@ class ColumnChanges:
 class SchemaRequest:
     """One commit to the Delta table at `path` that changes its columns, and inserts `rows` under the new ones.
 
-    `replace`: `rows` come in place of all existing rows.
+    `replace`: `rows` come in place of all existing rows. `portable`: readers need no feature for the change. `order`: the
+    column by which rows stand in files that are written anew.
     """
 
     path: str
@@ -70,6 +75,8 @@ class SchemaRequest:
     expected_version: int
     rows: DataFrame | None = None
     replace: bool = False
+    portable: bool = False
+    order: str | None = None
 
 
 def away_name(oid: int, attnum: int) -> str:
@@ -88,18 +95,25 @@ def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
     check_supported(session, path)
     txn = Transaction(session, path)
     metadata = txn.metadata()
-    if not _change(metadata["metaData"], request.change) and rows is None:
+    done = _change(metadata["metaData"], request.change, portable=request.portable)
+    if not done.differs and rows is None:
         return Applied(request.expected_version, 0, 0)
+    kept = None
+    if done.rewrites and not request.replace:
+        files = txn.files()
+        kept = _under_new_names(txn.frame(files), request.change, done.names)
+        kept = in_large_files(kept, sum(file.bytes for file in files), request.order)
     try:
         txn.update_metadata(metadata)
     except Py4JJavaError as error:
         message = str(error.java_exception.getMessage()).partition("\n")[0]
         problem = {"problem": message}
         raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
-    if rows is not None:
-        if request.replace:
-            txn.remove_all()
-        txn.add_rows(rows)
+    if done.rewrites or request.replace:
+        txn.remove_all()
+    for frame in (kept, rows):
+        if frame is not None:
+            txn.add_rows(frame)
     # A commit takes its metadata from the settings of the thread's session.
     with with_settings(session, {USER_METADATA: info.user_metadata, **ONE_ATTEMPT}), conflicts(path):
         txn.commit_update(info.app_id, info.number)
@@ -109,13 +123,26 @@ def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
     return Applied(commit.version, 0, 0)
 
 
-def _change(metadata: dict[str, Any], change: ColumnChanges) -> bool:
-    """Change a `metaData` action; return True if anything differs."""
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A changed `metaData` action: `names` maps old names to new ones; `rewrites`: existing rows are written anew."""
+
+    differs: bool
+    rewrites: bool
+    names: Mapping[str, str]
+
+
+def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) -> _Changed:
+    """Change a `metaData` action; `portable`: without mapping and widening, unless the table has mapping already."""
     schema = json.loads(metadata["schemaString"])
     configuration = dict(metadata.get("configuration") or {})
     before = json.dumps(schema, sort_keys=True)
     fields = {f["name"]: f for f in schema["fields"]}
-    if change.renamed or change.away or set(change.added) - set(fields):
+    is_mapped = configuration.get(_MODE) == "name"
+    retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != _json_type(t)}
+    rewrites = portable and not is_mapped and bool(change.renamed or change.away or retyped)
+    named = bool(change.renamed or change.away) and not rewrites
+    if not is_mapped and (named or needs_mapping(set(change.added) - set(fields))):
         _map_by_name(list(fields.values()), configuration)
     taken = set(fields)
     for name, prefix in change.away.items():
@@ -124,11 +151,14 @@ def _change(metadata: dict[str, Any], change: ColumnChanges) -> bool:
     for old, new in change.renamed.items():
         fields[old]["name"] = new
     now = {f["name"]: f for f in fields.values()}
-    for name, spark_type in change.retyped.items():
-        _widen(now[name], _json_type(spark_type), configuration)
+    for name, spark_type in retyped.items():
+        if rewrites:
+            now[name]["type"] = _json_type(spark_type)
+        else:
+            _widen(now[name], _json_type(spark_type), configuration)
     for name, spark_type in change.added.items():
         if name not in now:
-            now[name] = _new_field(name, spark_type, configuration)
+            now[name] = _new_field(name, spark_type, list(now.values()), configuration)
     first = [now[name] for name in change.order]
     schema["fields"] = first + [f for name, f in now.items() if name not in set(change.order)]
     configuration.pop(_STATISTICS, None)
@@ -138,32 +168,56 @@ def _change(metadata: dict[str, Any], change: ColumnChanges) -> bool:
     if any("timestamp_ntz" in added for added in change.added.values()):
         # Delta switches every other feature on by itself.
         configuration["delta.feature.timestampNtz"] = "supported"
-    return json.dumps(schema, sort_keys=True) != before
+    differs = json.dumps(schema, sort_keys=True) != before
+    return _Changed(differs, rewrites, {old: f["name"] for old, f in fields.items()})
+
+
+def _old(name: str, change: ColumnChanges) -> str:
+    """Return a column's name before the change."""
+    return next((old for old, new in change.renamed.items() if new == name), name)
+
+
+def _under_new_names(rows: DataFrame, change: ColumnChanges, names: Mapping[str, str]) -> DataFrame:
+    """Return a table's rows with the names and types that its columns get."""
+    types = change.retyped
+    return rows.select(
+        *(
+            (col(old).cast(types[new]) if new in types else col(old)).alias(new)
+            for old, new in names.items()
+            if old in rows.columns
+        )
+    )
 
 
 def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]) -> None:
     """Switch column mapping on: the existing files go by the names that the columns have now."""
-    if configuration.get(_MODE) == "name":
-        return
     number = 0
     for number, column in enumerate(fields, start=1):
-        column["metadata"] = {**column["metadata"], _ID: number, _PHYSICAL: column["name"]}
+        column["metadata"] = {**column["metadata"], _ID: number, PHYSICAL_NAME: column["name"]}
     configuration |= {_MODE: "name", _MAX_ID: str(number)}
 
 
-def _new_field(name: str, spark_type: str, configuration: dict[str, str]) -> dict[str, Any]:
-    number = int(configuration[_MAX_ID]) + 1
-    configuration[_MAX_ID] = str(number)
-    mapped = {_ID: number, _PHYSICAL: f"col-{uuid.uuid4()}"}
-    return {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": mapped}
+def _new_field(
+    name: str, spark_type: str, fields: Iterable[dict[str, Any]], configuration: dict[str, str]
+) -> dict[str, Any]:
+    """Return a new column, under its own name in files if none of them can have it.
+
+    A file has columns of the table alone (`links` refuses any other), and a column that is dropped keeps its name in files.
+    """
+    column = {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": {}}
+    if configuration.get(_MODE) == "name":
+        number = int(configuration[_MAX_ID]) + 1
+        configuration[_MAX_ID] = str(number)
+        in_files = {str(f["metadata"].get(PHYSICAL_NAME, f["name"])).casefold() for f in fields}
+        is_free = name.casefold() not in in_files and not needs_mapping([name])
+        column["metadata"] = {_ID: number, PHYSICAL_NAME: name if is_free else f"col-{uuid.uuid4()}"}
+    return column
 
 
 def _widen(column: dict[str, Any], new_type: Any, configuration: dict[str, str]) -> None:
-    if column["type"] == new_type:
-        return
     configuration[_WIDENING] = "true"
     change = {"fromType": column["type"], "toType": new_type}
-    column["metadata"] = {**column["metadata"], _CHANGES: [*column["metadata"].get(_CHANGES, []), change]}
+    column["metadata"] = {**column["metadata"], TYPE_CHANGES: [*column["metadata"].get(TYPE_CHANGES, []), change]}
     column["type"] = new_type
 
 

@@ -5,42 +5,61 @@ Using the names belongs to `jvm`, `vectors`, `optimize` and `schema`; what repla
 
 from __future__ import annotations
 
-import tempfile
 import threading
-from pathlib import Path
+import uuid
+from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec
-from lakeproof.lake.delta.jvm import DELTA_VERSION, delta_version
+from lakeproof.lake.delta.jvm import DELTA_VERSION, delta_version, forget
+from lakeproof.lake.delta.log_restart import remove_place
 from lakeproof.lake.delta.vectors import Unsupported, find_rows, write_with_deletion_vectors
 from lakeproof.lake.rows.change import NetChange
 
 _lock = threading.Lock()
-# One entry per Spark application that this process has had: the reason, or None.
-_reasons: dict[str, str | None] = {}
+# One entry per JVM that this process has had, by its gateway, which outlives each session: the reason, or None.
+_reasons: dict[Any, str | None] = {}
 
 
-def unsupported_reason(session: SparkSession) -> str | None:
-    """Return why names inside Delta can't be used in this session's JVM, None if they can; tried once per JVM."""
-    application = str(session.sparkContext.applicationId)
+def unsupported_reason(session: SparkSession, path: str) -> str | None:
+    """Return why names inside Delta can't be used in this session's JVM, None if they can; tried once per JVM.
+
+    The scratch table is below the table at `path`, where the tasks of a cluster can write, too.
+    """
+    gateway = session.sparkContext._gateway  # noqa: SLF001  no public name for the JVM
     with _lock:
-        if application not in _reasons:
-            _reasons[application] = _try(session.newSession())
-        return _reasons[application]
+        if gateway not in _reasons:
+            _reasons[gateway] = _try(session.newSession(), path)
+        return _reasons[gateway]
 
 
-def supported(session: SparkSession) -> bool:
-    """True if names inside Delta can be used in this session's JVM."""
-    return unsupported_reason(session) is None
+def known_reason(session: SparkSession) -> str | None:
+    """Return the same as far as it is known without a try, which takes a cold JVM ten seconds."""
+    return _reasons.get(session.sparkContext._gateway) or other_version(session)  # noqa: SLF001  as above
+
+
+def other_version(session: SparkSession) -> str | None:
+    """Return why this JVM's Delta is not the one that the names belong to, None if it is.
+
+    That is enough for who finds in the log whether the commit is the one that was meant.
+    """
+    version = delta_version(session)
+    return None if version == DELTA_VERSION else f"Delta {version} is not {DELTA_VERSION}"
+
+
+def supported(session: SparkSession, path: str) -> bool:
+    """True if names inside Delta can be used in this session's JVM; `path` as elsewhere."""
+    return unsupported_reason(session, path) is None
 
 
 def check_supported(session: SparkSession, path: str) -> None:
     """Raise LakeError about the table at `path` if names inside Delta can't be used; for work that has no other way."""
-    reason = unsupported_reason(session)
+    reason = unsupported_reason(session, path)
     if reason is not None:
         raise LakeError(
             path,
@@ -49,13 +68,18 @@ def check_supported(session: SparkSession, path: str) -> None:
         )
 
 
-def _try(session: SparkSession) -> str | None:
+def _try(session: SparkSession, path: str) -> str | None:
     try:
-        version = delta_version(session)
-        if version != DELTA_VERSION:
-            return f"Delta {version} is not {DELTA_VERSION}"
-        with tempfile.TemporaryDirectory(prefix="lakeproof-try-") as folder:
-            return _on_a_scratch_table(session, str(Path(folder) / "table"))
+        reason = other_version(session)
+        if reason is not None:
+            return reason
+        # A name that begins with `_` is nothing to Delta; maintenance removes what a killed process leaves.
+        scratch = f"{path}/_try-{uuid.uuid4().hex}"
+        try:
+            return _on_a_scratch_table(session, scratch)
+        finally:
+            forget(session, scratch)
+            remove_place(scratch)
     except (Unsupported, InvariantError, Py4JError, PySparkException, TypeError) as error:
         return f"the try on a scratch table failed ({type(error).__name__})"
 
@@ -65,8 +89,9 @@ def _on_a_scratch_table(session: SparkSession, path: str) -> str | None:
     rows = session.range(0, 8, 1, 2).selectExpr("id", "concat('v', id) AS v")
     rows.write.format("delta").options(**TableSpec().options(rows.columns)).save(path)
     for number, gone in ((1, (0, 4, 5)), (2, (1, 6, 7))):
-        deletes = session.createDataFrame([(g,) for g in gone], "id bigint")
-        images = session.createDataFrame([(gone[0], f"n{number}")], "id bigint, v string")
+        # Rows that the driver holds, as a cycle's are: a list would be a job in each use.
+        deletes = session.createDataFrame(pa.table({"id": gone}))
+        images = session.createDataFrame(pa.table({"id": [gone[0]], "v": [f"n{number}"]}))
         info = CommitInfo("try", number, "{}")
         request = CommitRequest(path, NetChange(("id",), deletes, images), info, Hints(max_keys=len(gone)))
         write_with_deletion_vectors(find_rows(session, request, number - 1), info)

@@ -15,17 +15,27 @@ again. An interrupted removal leaves such a state, too. The caller holds the lea
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.jvm import forget
-from lakeproof.lake.delta.log import LOG, NO_VERSION, Commit, LogGapError, check_whole, newest_version, read_commit
+from lakeproof.lake.delta.log import (
+    LOG,
+    NO_VERSION,
+    DeltaCommit,
+    LogGapError,
+    check_whole,
+    commit_name,
+    log_files,
+    newest_version,
+    read_commit,
+)
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.store import NotFoundError
 
 # Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
 NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
@@ -40,10 +50,12 @@ class CleanedLog:
     """
 
     base: int
-    foreign: tuple[Commit, ...] = ()
+    foreign: tuple[DeltaCommit, ...] = ()
 
 
-def clean_log(session: SparkSession | None, path: str, version: int, is_ours: Callable[[Commit], bool]) -> CleanedLog:
+def clean_log(
+    session: SparkSession | None, path: str, version: int, is_ours: Callable[[DeltaCommit], bool]
+) -> CleanedLog:
     """Remove, durably, our commits and unreadable ones above `version`; return what others have left there.
 
     Raises LogGapError if the log does not reach `version`. `session` is that of the JVM which may have cached the log.
@@ -67,14 +79,14 @@ def clean_log(session: SparkSession | None, path: str, version: int, is_ours: Ca
 
 def _is_above(path: str, version: int) -> bool:
     """True if the log has anything of a later version."""
-    log = Path(path) / LOG
-    numbers = [_last_version(name) for name in _names(log)]
-    return max(numbers, default=NO_VERSION) > version or _points_above(log, version)
+    table = Folder.at(path)
+    numbers = [_last_version(name) for name in log_files(table)]
+    return max(numbers, default=NO_VERSION) > version or _points_above(table, version)
 
 
-def _readable(path: str, version: int) -> list[Commit]:
+def _readable(path: str, version: int) -> list[DeltaCommit]:
     """Return the commits above `version`, up to the first that is missing or damaged."""
-    commits: list[Commit] = []
+    commits: list[DeltaCommit] = []
     try:
         while (commit := read_commit(path, version + 1 + len(commits))) is not None:
             commits.append(commit)
@@ -85,25 +97,18 @@ def _readable(path: str, version: int) -> list[Commit]:
 
 def remove_above(path: str, version: int) -> None:
     """Remove everything above `version`: first what only points there, then commits from the newest down."""
-    log = Path(path) / LOG
-    to_remove = [log / name for name in _names(log) if _last_version(name) > version]
+    table = Folder.at(path)
+    names = log_files(table)
+    to_remove = [name for name in names if _last_version(name) > version]
     # A commit is read as long as it exists; everything that refers to it is removed before it.
-    to_remove.sort(key=lambda file: (file.suffix == ".json", -_last_version(file.name), file.name))
-    if _points_above(log, version):
-        to_remove = [log / _LAST_CHECKPOINT, log / f".{_LAST_CHECKPOINT}.crc", *to_remove]
-    for file in to_remove:
-        file.unlink(missing_ok=True)
+    to_remove.sort(key=lambda name: (name.endswith(".json"), -_last_version(name), name))
+    if _points_above(table, version):
+        to_remove = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *to_remove]
+    for name in to_remove:
+        table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
-    if log.is_dir():
-        sync(log)
-
-
-def _names(log: Path) -> list[str]:
-    try:
-        with os.scandir(log) as entries:
-            return [e.name for e in entries if not e.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:
-        return []
+    if names:
+        table.store.sync_names([table.key_of(commit_name(version))])
 
 
 def _last_version(name: str) -> int:
@@ -111,18 +116,18 @@ def _last_version(name: str) -> int:
     return NO_VERSION if match is None else int(match[2] or match[1])
 
 
-def _points_above(log: Path, version: int) -> bool:
+def _points_above(table: Folder, version: int) -> bool:
     """True if `_last_checkpoint` names a version above this one, or none at all."""
     try:
-        pointer = json.loads((log / _LAST_CHECKPOINT).read_bytes())
-    except FileNotFoundError:
+        pointer = json.loads(table.get(f"{LOG}/{_LAST_CHECKPOINT}"))
+    except NotFoundError:
         return False
     except ValueError:
         return True
     return not isinstance(pointer, dict) or not isinstance(pointer.get("version"), int) or pointer["version"] > version
 
 
-def named_through(path: str, is_named: Callable[[Commit], bool]) -> int:
+def named_through(path: str, is_named: Callable[[DeltaCommit], bool]) -> int:
     """Return the newest version for which `is_named` is true, NO_VERSION if there is none; damaged ones don't count."""
     for version in range(newest_version(path), NO_VERSION, -1):
         try:
@@ -132,12 +137,3 @@ def named_through(path: str, is_named: Callable[[Commit], bool]) -> int:
         if commit is not None and is_named(commit):
             return version
     return NO_VERSION
-
-
-def sync(place: str | Path) -> None:
-    """Make a file's contents, or a folder's names, durable."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

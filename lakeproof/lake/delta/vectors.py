@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,8 @@ from lakeproof.hidden_columns import PUT_AWAY, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest
 from lakeproof.lake.delta.jvm import TableFile, Transaction
+from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
+from lakeproof.lake.rows.change import HeldKeys, NetChange
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.preconditions import FIRST, check_firsts, matching_rows
 
@@ -60,6 +62,7 @@ _KNOWN_FEATURES = frozenset(
         "typeWidening-preview",
     }
 )
+_TOO_LARGE = f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB"
 _PATH, _ROW, _KEY = scratch("path"), scratch("at"), scratch("hit")
 _NO_HITS = pa.table({_PATH: pa.array([], pa.string()), _ROW: pa.array([], pa.int64()), FIRST: pa.array([], pa.int64())})
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,28 +100,40 @@ def write_with_deletion_vectors(rows: FoundRows, info: CommitInfo) -> None:
         txn.commit(info.app_id, info.number, inserted=inserted, deleted=deleted)
 
 
-def find_rows(session: SparkSession, request: CommitRequest, before: int) -> FoundRows:
-    """Find the rows to delete on version `before`.
+def find_rows(session: SparkSession, request: CommitRequest, before: int, txn: Transaction | None = None) -> FoundRows:
+    """Find the rows to delete on version `before`, in this transaction if there is one.
 
     Raises `Unsupported`, and DriftedError if the rows are not those that the change presupposes.
     """
     change, max_keys = request.change, request.hints.max_keys
+    deletes_rows = change.deletes is not None or change.keys is not None
     if change.deletes is not None and (max_keys is None or max_keys > KEYS_MAX):
         raise Unsupported(f"more than {KEYS_MAX:,} keys, or their number is not known")
-    txn = Transaction(session, request.path)
+    txn = Transaction(session, request.path) if txn is None else txn
     if txn.version != before:
         raise Unsupported("another version is the newest")  # the caller finds out who wrote it
     images = _fitting(txn, change.images)
-    if change.deletes is None:
+    if deletes_rows and not txn.has_property(VECTORS_ENABLED, "true"):
+        raise Unsupported("the table is written without deletion vectors")
+    if not deletes_rows:
         txn.read_all(())
         return FoundRows(txn, images, (), None)
     files = txn.files()
-    keys = _literals(request, change.deletes)
-    if keys is None and not _keys_fit(change.key, change.deletes):
-        raise Unsupported(f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB")
+    deletes = change.deletes
+    keys = _held_literals(change) if deletes is None else _literals(request, deletes)
+    if keys is None and deletes is not None and not _keys_fit(change.key, deletes):
+        raise Unsupported(_TOO_LARGE)
     candidates = [f for f in files if _may_hold(f, txn, request, keys)]
     txn.read_all(files)
-    hits = _hits(txn.frame(candidates), request, change.deletes, keys) if candidates else _NO_HITS
+    hits = _NO_HITS
+    held = None if keys is not None or deletes is not None else change.keys
+    if held is not None and not change.null_safe:
+        candidates, held = _that_meet(held, change.key, candidates, txn)
+    if candidates:
+        if held is not None:
+            deletes = _frame_of(session, held)
+            request = replace(request, hints=replace(request.hints, bounds=held.bounds))
+        hits = _hits(txn.frame(candidates), request, deletes, keys)
     if change.preconditions is not None:
         check_firsts(request.path, hits.column(FIRST), change.preconditions)
     return FoundRows(txn, images, candidates, _by_file(hits))
@@ -136,8 +151,6 @@ def _fitting(txn: Transaction, images: DataFrame | None) -> DataFrame | None:
         raise Unsupported(
             f"the table has features that were not tried: {others}" if others else "the table has partitions"
         )
-    if not txn.has_property("delta.enableDeletionVectors", "true"):
-        raise Unsupported("the table has no delta.enableDeletionVectors")
     if txn.file_count > FILES_MAX:
         raise Unsupported(f"the table has {txn.file_count:,} files, more than {FILES_MAX:,}")
     if images is None:
@@ -175,6 +188,48 @@ def _literals(request: CommitRequest, deletes: DataFrame) -> dict[Any, int | Non
     return {k: values[k] for k in [*sorted(v for v in values if v is not None), *([None] if None in values else [])]}
 
 
+def _held_literals(change: NetChange) -> dict[Any, int | None] | None:
+    """Do the same for keys that this process holds."""
+    rows = None if change.keys is None else change.keys.rows
+    if rows is None or len(change.key) != 1 or rows.num_rows > LITERAL_KEYS_MAX or rows.nbytes > LITERAL_BYTES_MAX:
+        return None
+    key = rows.column(change.key[0])
+    if not (pa.types.is_integer(key.type) or pa.types.is_string(key.type) or pa.types.is_binary(key.type)):
+        return None
+    values = dict(zip(key.to_pylist(), rows.column(FIRST).to_pylist(), strict=True))
+    return {k: values[k] for k in sorted(values)}
+
+
+def _that_meet(
+    held: HeldKeys, key: Sequence[str], files: Sequence[TableFile], txn: Transaction
+) -> tuple[list[TableFile], HeldKeys]:
+    """Return the files that may have one of the keys, and the keys that one of them may have, by a single integer's bounds.
+
+    Of a range of many inserts most keys are above all that the table has.
+    """
+    column = held.rows.column(key[0])
+    if len(key) != 1 or not len(column) or not pa.types.is_integer(column.type):
+        return list(files), held
+    order = np.argsort(column.to_numpy())
+    values = column.to_numpy()[order]
+    meets, chosen = np.zeros(len(values), np.bool_), list[TableFile]()
+    for file in files:
+        low, high = file.key_range(txn.physical(key[0])) or (values[0], values[-1])
+        first, end = int(np.searchsorted(values, low)), int(np.searchsorted(values, high, "right"))
+        meets[first:end] = True
+        chosen += [file] if first < end else []
+    return chosen, HeldKeys(held.rows.take(pa.array(np.sort(order[meets]))), held.types)
+
+
+def _frame_of(session: SparkSession, keys: HeldKeys) -> DataFrame:
+    """Return the keys for Spark; raises `Unsupported` if there are too many for every task."""
+    if keys.rows.num_rows > KEYS_MAX:
+        raise Unsupported(f"more than {KEYS_MAX:,} keys")
+    if keys.rows.nbytes > KEYS_BYTES_MAX:
+        raise Unsupported(_TOO_LARGE)
+    return keys.frame(session)
+
+
 def _keys_fit(key: Sequence[str], deletes: DataFrame) -> bool:
     """True if the keys have few enough bytes for every task; costs a job if they are texts that the driver does not hold."""
     wide = [k for k in key if isinstance(deletes.schema[k].dataType, T.StringType | T.BinaryType)]
@@ -206,7 +261,7 @@ def _may_hold(file: TableFile, txn: Transaction, request: CommitRequest, keys: I
 
 
 def _hits(
-    rows: DataFrame, request: CommitRequest, deletes: DataFrame, keys: Mapping[Any, int | None] | None
+    rows: DataFrame, request: CommitRequest, deletes: DataFrame | None, keys: Mapping[Any, int | None] | None
 ) -> pa.Table:
     """Return the places of the rows that have one of the keys, with the key's `__lp_first`. One job."""
     change, bounds = request.change, request.hints.bounds
@@ -215,14 +270,14 @@ def _hits(
     # A view may have a column of that name.
     metadata = rows.metadataColumn("_metadata")
     placed = [metadata.getField("file_path").alias(_PATH), metadata.getField("row_index").alias(_ROW)]
-    if keys is None:
+    if keys is None and deletes is not None:
         rows = rows.select(*(col(k) for k in change.key), *placed)
         once = change.preconditions is not None
         hits = matching_rows(rows, F.broadcast(deletes), change.key, null_safe=change.null_safe, once=once)
         return hits.select(_PATH, _ROW, FIRST).toArrow()
-    one_of = _is_one_of(change.key[0], list(keys), null_safe=change.null_safe)
+    one_of = _is_one_of(change.key[0], list(keys or ()), null_safe=change.null_safe)
     hits = rows.where(one_of).select(*placed, col(change.key[0]).alias(_KEY)).toArrow()
-    firsts = pa.array([keys.get(k) for k in hits.column(_KEY).to_pylist()], pa.int64())
+    firsts = pa.array([(keys or {}).get(k) for k in hits.column(_KEY).to_pylist()], pa.int64())
     return hits.select([_PATH, _ROW]).append_column(FIRST, firsts)
 
 

@@ -19,19 +19,21 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, ROW, SEQ, TEXT, UNCHANGED, XID
-from lakeproof.lake.columns import column_names, current_columns, has_old_rows, keeps_key, merge_key, quoted
-from lakeproof.lake.fold.in_memory_toast import Marked, mark
+from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.lake.columns import column_names, current_columns, has_old_rows, keeps_key, lake_types, merge_key, quoted
+from lakeproof.lake.fold.in_memory_toast import MarkedRows, mark
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.planning.range_counts import in_range_mask
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value
-from lakeproof.lake.rows.landing_rows import MARKED, LandedRange
-from lakeproof.lake.rows.preconditions import FIRST, first_changes_in_memory, has_null_key
+from lakeproof.lake.rows.landing_rows import LandedRange
+from lakeproof.lake.rows.preconditions import FIRST, first_changes_in_memory, has_null_key, ordinals_by_key
+from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
-from lakeproof.values.types import arrow_type, spark_type
+from lakeproof.values.cast import MARKED
+from lakeproof.values.types import arrow_type
 
 # Above this number of rows Spark's own plan costs less than the driver's one thread; above this size a table takes too much
 # of the driver's memory, since it is decoded and held a few times over (10 MB of a relation are 30 MB in the JVM).
@@ -41,19 +43,7 @@ SMALL_BYTES_MAX = 16 << 20
 # much larger.
 _ROWS_AT_ONCE = 256
 FIRST_BYTES_MAX = 64 << 20
-_HIDDEN = (LSN, SEQ, ROW, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
-_TYPES = {
-    ORD: "bigint",
-    LSN: "bigint",
-    SEQ: "bigint",
-    OP: "string",
-    XID: "bigint",
-    COMMIT_TIME: "timestamp",
-    TEXT: "string",
-    KEY: "string",
-    FROM: "string",
-    FIRST: "bigint",
-}
+_HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
 
 
 def fold_in_memory(
@@ -69,7 +59,7 @@ def fold_in_memory(
     if has_null_key(schema, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
         return None
     rows = _with_key(session, schema, rows.sort_by(ORD))
-    marked: Marked | None = None
+    marked: MarkedRows | None = None
     if counts.unchanged:
         marked = mark(rows, schema, merge_key(schema), base)
         if marked is None:
@@ -95,8 +85,7 @@ def fold_in_memory(
 
 def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return each key's last row."""
-    newest = live.group_by(list(key), use_threads=False).aggregate([(ORD, "max")]).column(f"{ORD}_max")
-    return live.filter(pc.is_in(live.column(ORD), pa.chunked_array(newest).combine_chunks()))
+    return live.filter(pc.is_in(live.column(ORD), ordinals_by_key(live, key, "max")))
 
 
 def _inserted(session: SparkSession, schema: SchemaVersion, images: pa.Table) -> NetChange:
@@ -116,7 +105,8 @@ def _net(
 def _read(landed: LandedRange) -> pa.Table | None:
     """Return the rows under the columns' names, with `_lp_ord`; None if they are too large or not of the expected types."""
     schema, slices = landed.schema, landed.slices
-    names = [*_HIDDEN, *(f"c{i}" for i in range(len(schema.columns)))]
+    own = file_names(schema)
+    names = [*_HIDDEN, *own]
     sizes = [p.file.decoded for p in slices]
     if any(s.row > SMALL_BYTES_MAX for s in sizes):
         return None
@@ -128,17 +118,16 @@ def _read(landed: LandedRange) -> pa.Table | None:
             size += batch.nbytes
             if size > SMALL_BYTES_MAX:
                 return None
-            first = pa.scalar(landed.first_ordinals[piece.number], pa.int64())
-            ordinal = pc.add(batch.column(ROW), first)
-            batches.append(pa.Table.from_batches([batch]).append_column(ORD, ordinal))
+            moved = pa.scalar(landed.first_ordinals[piece.number] - piece.first_ordinal, pa.int64())
+            columns = {n: batch.column(n) for n in names}
+            columns |= {ORD: pc.add(columns[ORD], moved), OP: columns[OP].cast(pa.string())}
+            batches.append(pa.table(columns))
     if not batches:
         return None
     rows = pa.concat_tables(batches)
-    rows = rows.set_column(names.index(OP), OP, rows.column(OP).cast(pa.string())).drop_columns([ROW])
-    if any(rows.schema.field(f"c{i}").type != arrow_type(c) for i, c in enumerate(schema.columns)):
+    if any(rows.schema.field(n).type != arrow_type(c) for n, c in zip(own, schema.columns, strict=True)):
         return None
-    own = {f"c{i}": name for i, name in enumerate(column_names(schema))}
-    return rows.rename_columns([own.get(n, n) for n in rows.column_names])
+    return rows.rename_columns([*_HIDDEN, *column_names(schema)])
 
 
 def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
@@ -163,5 +152,5 @@ def _with_key(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> p
 
 def _relation(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> DataFrame:
     """Return the rows as a relation that the driver holds."""
-    types = {c.name: spark_type(c) for c in schema.columns} | _TYPES
+    types = {**lake_types(schema, (n for n in rows.column_names if n != FIRST)), FIRST: "bigint"}
     return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))

@@ -94,7 +94,7 @@ class _Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedRows:
     """`rows` in the order of `_lp_ord`, with `_lp_from` in place of `_lp_unchanged`; `lake` are the rows fetched."""
 
     rows: pa.Table
@@ -123,7 +123,7 @@ class Marked:
         return _with(chosen, TEXT, pa.array(merged, pa.string()))
 
 
-def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> Marked | None:
+def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> MarkedRows | None:
     """Return `rows`, which are in the order of `_lp_ord`, with the holders of unchanged values; None if Spark has to do it.
 
     `base` is the table before the range, current's columns.
@@ -139,7 +139,7 @@ def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFr
         return None
     named = [_json(holders[n]) if n in holders else None for n in range(rows.num_rows)]
     rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.array(named, pa.string()))
-    return Marked(rows, lake, walk.source_rows, schema)
+    return MarkedRows(rows, lake, walk.source_rows, schema)
 
 
 def _holders(walk: _Walk, rows: pa.Table, lake: pa.Table, schema: SchemaVersion) -> dict[int, dict[str, int]]:
@@ -169,7 +169,7 @@ def _held(lake: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list
     return held
 
 
-def _both(marked: Marked, name: str) -> pa.ChunkedArray:
+def _both(marked: MarkedRows, name: str) -> pa.ChunkedArray:
     """Return a column of the range's rows, followed by the lake's."""
     values = marked.rows.column(name)
     if not marked.lake.num_rows:

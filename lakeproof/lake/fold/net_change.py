@@ -22,7 +22,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, OP, ORD, UNCHANGED, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
 from lakeproof.lake.fold.bags import DIGEST, FEW_KEYS_MAX, RANK, SIGN, bag_net_change, signed
-from lakeproof.lake.fold.toast import Marked, mark
+from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value, pick
@@ -69,7 +69,7 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
     keyed = Changes(schema, changes.frame.withColumn(KEY, key_value(schema)), changes.counts)
     truncates = _truncates(changes)
     persisted: tuple[DataFrame, ...] = ()
-    marked: Marked | None = None
+    marked: MarkedEvents | None = None
     if changes.counts.unchanged > 0:
         marked = mark(session, keyed, merge_key(schema), base, truncates)
         events, persisted = marked.events, marked.kept

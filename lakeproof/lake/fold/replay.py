@@ -18,12 +18,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import OP, ORD
+from lakeproof.hidden_columns import LSN, OP, ORD
 from lakeproof.lake.columns import has_old_rows
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, GAP, RESET, SNAPSHOT
 from lakeproof.lake.fold.net_change import net_change
 from lakeproof.lake.fold.table_state import empty_rows, with_net_change
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import SchemaVersion
 
@@ -33,9 +33,13 @@ Complete: TypeAlias = Callable[[DataFrame], DataFrame]
 _ANY = ChangeCounts(inserts=1, updates=1, deletes=1)
 
 
-def in_cycles(first: int, last: int) -> Column:
-    """Return the condition for rows of history that cycles `first` to `last` wrote; whole files are pruned by it."""
-    return (F.col(ORD) >= F.lit(first << ORDINAL_BITS)) & (F.col(ORD) < F.lit((last + 1) << ORDINAL_BITS))
+def behind(before: CutTable | None) -> Column:
+    """Return the condition for rows of history that a table did not have `before` (None: any); files are pruned by it."""
+    if before is None:
+        return F.lit(True)
+    ordinals = before.ordinals
+    later = (F.col(ORD) >= F.lit(ordinals.end)) | (F.col(LSN) > F.lit(int(before.at_lsn)))
+    return (F.col(ORD) >= F.lit(ordinals.whole)) & later
 
 
 def as_events(history: DataFrame) -> DataFrame:

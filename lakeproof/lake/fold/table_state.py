@@ -8,44 +8,22 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT, scratch
-from lakeproof.lake.columns import current_columns, keeps_key, landing_schema, placed, quoted
+from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
+from lakeproof.lake.columns import current_columns, keeps_key, lake_types, landing_schema, placed, quoted
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import key_value, named, pick
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.values.types import spark_type
-
-_I = scratch("i")
-_NAME = scratch("name")
-
-_FILE = scratch("file")
 
 
-_START = scratch("start")
-
-
-def snapshot_rows(
-    session: SparkSession, schema: SchemaVersion, table: SnapshotTable, folder: str, first_ord: int
-) -> DataFrame:
-    """Return a snapshot's rows: current's columns and `_lp_ord`, which counts from `first_ord`, chunk by chunk.
-
-    `folder` holds the snapshot's files; a row's ordinal depends on the files alone, so it is the same at every attempt.
-    """
+def snapshot_rows(session: SparkSession, schema: SchemaVersion, table: SnapshotTable, folder: str) -> DataFrame:
+    """Return a snapshot's rows: current's columns and `_lp_ord`, by chunk and row; `folder` holds the snapshot's files."""
     if not table.chunks:
         return empty_rows(session, schema)
-    starts = []
-    for chunk in table.chunks:
-        starts.append((chunk.path.rpartition("/")[2], first_ord))
-        first_ord += chunk.rows
-    first_ordinals = F.broadcast(session.createDataFrame(starts, f"{_FILE} string, {_START} bigint"))
-    files = session.read.schema(landing_schema(schema, [f"{TEXT} string"])).parquet(
-        *(f"{folder}/{c.path}" for c in table.chunks)
-    )
-    placed = files.select("*", F.col("_metadata.file_name").alias(_NAME), F.col("_metadata.row_index").alias(_I))
-    placed = placed.join(first_ordinals, F.col(_NAME) == F.col(_FILE))
-    rows = placed.select((F.col(_START) + F.col(_I)).alias(ORD), F.col(TEXT), *named(schema))
+    hidden = [f"{ORD} bigint", f"{TEXT} string"]
+    files = session.read.schema(landing_schema(schema, hidden)).parquet(*(f"{folder}/{c.path}" for c in table.chunks))
+    rows = files.select(F.col(ORD), F.col(TEXT), *named(schema))
     return as_current(schema, rows)
 
 
@@ -62,14 +40,8 @@ def as_current(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
 
 def empty_rows(session: SparkSession, schema: SchemaVersion) -> DataFrame:
     """Return a frame of no rows, with current's columns and `_lp_ord`."""
-    types = {c.name: spark_type(c) for c in schema.columns} | {
-        TEXT: "string",
-        KEY: "string",
-        DUP: "bigint",
-        ORD: "bigint",
-        FROM: "string",
-    }
-    return session.createDataFrame([], ", ".join(f"{quoted(n)} {types[n]}" for n in placed(schema)))
+    types = lake_types(schema, placed(schema))
+    return session.createDataFrame([], ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()))
 
 
 def with_net_change(schema: SchemaVersion, rows: DataFrame, net: NetChange) -> DataFrame:

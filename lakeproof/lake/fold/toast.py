@@ -39,7 +39,7 @@ _MISSING = scratch("missing")
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedEvents:
     """`events` with `_lp_from` in place of `_lp_unchanged`; `sources` are the rows that hold what they name.
 
     Both are persisted, as is all of `kept`, until the caller unpersists it.
@@ -52,7 +52,7 @@ class Marked:
 
 def mark(
     session: SparkSession, changes: Changes, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
-) -> Marked:
+) -> MarkedEvents:
     """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
 
     `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
@@ -79,7 +79,7 @@ def mark(
     sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
     if stored is not None:
         sources = sources.unionAll(pick(stored, names))
-    return Marked(rows, sources, (rows, *kept))
+    return MarkedEvents(rows, sources, (rows, *kept))
 
 
 def _keys_max(schema: SchemaVersion, key: Sequence[str]) -> int:

@@ -27,7 +27,6 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import FROM, ORD, PUT_AWAY, TEXT, scratch
 from lakeproof.lake.columns import in_lake, large_columns
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.refusal import refuse_table
@@ -38,8 +37,9 @@ from lakeproof.schema import SchemaVersion
 HOLDERS_MAX = 10_000
 # The number of ranges that holders are put into, so that the widest gaps are left out.
 RANGES_MAX = 32
-# Every row may hold a value for an older ordinal.
+# Every row may hold a value for an older ordinal, or none.
 ANY_ROW = 1 << 62
+NO_ROW = -ANY_ROW
 NOT_THERE = "the row that an unchanged large value would come from is not in the lake"
 _ATTNUM, _HOLDER, _HELD_TEXT = scratch("attnum"), scratch("holder"), scratch("held_text")
 _TEXTS, _HOLDERS = "map<string,string>", "map<string,bigint>"
@@ -53,7 +53,7 @@ class _Holders:
     frame: DataFrame | None = None
 
 
-def resolve_history(schema: SchemaVersion, rows: DataFrame, history: DataFrame, low: int = 0) -> DataFrame:
+def resolve_history(schema: SchemaVersion, rows: DataFrame, history: DataFrame, low: int = NO_ROW) -> DataFrame:
     """Return `rows` (of history, or derived from it) with every unchanged value; `history` is all of it, at that version.
 
     Rows of `history` below `low` may hold values for older ordinals (`history_low`). Costs a job over the marks of `rows`;
@@ -169,5 +169,5 @@ def _held_value(i: int) -> str:
 
 def completing(table: CutTable, history: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Return a function that fills rows of a table's `history` (all of it) with the large values that updates left out."""
-    low = 0 if table.history_low is None else (table.history_low.cut + 1) << ORDINAL_BITS
+    low = NO_ROW if table.history_low is None else table.history_low.ordinal
     return partial(resolve_history, in_lake(table.version), history=history, low=low)

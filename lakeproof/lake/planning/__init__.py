@@ -10,8 +10,8 @@ Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
     schema_changes.py     the schema changes that the stream brings: in place, held, or the catalog has to be read
     recorded_schemas.py   the schema changes that the catalog's records have, though no row has come
     catalog_drift.py      from which position a table is suspect, by the catalog's records
-    ordinals.py           the order of all rows of a table's history
-    landing_order.py      the same as the landing counts it (not used yet)
+    landing_order.py      the place of a cycle's rows in the order of all rows of a table's history
+    ordinals.py           the segments of a cycle's range, with the ordinals of their rows
     range_counts.py       how many rows of each kind a range has
     forecast.py           the plan of the next compaction, and the tables that it will hold
     left_behind.py        the held tables that nobody waits for

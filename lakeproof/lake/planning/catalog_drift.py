@@ -2,14 +2,14 @@
 
 `lakeproof.catalog.differences.DECISIONS` says what a difference calls for; what a cycle does about it is in `plan`.
 
-A record says that a table differs since some position in (`since`, `noticed`]. So
+A record says that a table differs since some position in (`lower_lsn`, `upper_lsn`]. So
 
-    a snapshot at C ≥ noticed    has what differs: it covers the change
-    a snapshot at C ≤ since      has not: what comes after `since` is suspect
-    in between                   the snapshot's own fingerprint decides: it is the record's `after`, or nothing is known
+    a snapshot at C ≥ upper_lsn    has what differs: it covers the change
+    a snapshot at C ≤ lower_lsn    has not: what comes after `lower_lsn` is suspect
+    in between                     the snapshot's own fingerprint decides: it is the record's `after`, or nothing is known
 
 Only a suspect table is held. A table that was dropped or renamed is what its rows say until then, and no row comes under its
-name afterwards: it is held at `noticed`. A column's other type shows in each row: rows of the old type are from before.
+name afterwards: it is held at `upper_lsn`. A column's other type shows in each row: rows of the old type are from before.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class SuspectedChange:
 
     def held(self, at_lsn: Lsn) -> Held:
         """Return how the table is held that stands at `at_lsn`."""
-        detail = {"noticed": str(self.upper_lsn), "since": str(self.lower_lsn)}
+        detail = {"lower_lsn": str(self.lower_lsn), "upper_lsn": str(self.upper_lsn)}
         if self.change.renamed_to is not None:
             detail["renamed_to"] = self.change.renamed_to.key
         if at_lsn > self.holds_from and not self.shows_in_rows:
-            detail["suspect_since"] = str(self.lower_lsn)
+            detail["suspect_from"] = str(self.lower_lsn)
         return Held(at_lsn, HeldCause.CATALOG, self._way_out(), detail, tuple(self.change.differences))
 
     @property

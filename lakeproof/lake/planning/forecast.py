@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
+from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable, next_number
 from lakeproof.lake.records.held import Held
 from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import FinishedCopy, snapshot_fingerprints
 
@@ -22,16 +23,22 @@ _CYCLES_MAX = 100
 
 
 def next_plan(
-    chain: Chain, cut: Cut | None, *, cycle_rows: int, pending: Mapping[TableName, FinishedCopy] | None = None
-) -> Plan | None:
+    chain: Chain,
+    cut: Cut | None,
+    *,
+    cycle_rows: int,
+    pending: Mapping[TableName, FinishedCopy] | None = None,
+    end: Lsn | None = None,
+) -> CyclePlan | None:
     """Return the plan of the cycle after `cut`, of the same incarnation as `chain`; None if there is nothing to do.
 
-    `pending`: the snapshots that wait, if they are not those of the lake.
+    `pending`: the snapshots that wait, if they are not those of the lake. `end` is where it ends, if before the chain's end.
     """
     lake = chain.lake
     waiting = pending_snapshots(lake, chain.incarnation, cut) if pending is None else pending
     fingerprints = snapshot_fingerprints(lake, chain.incarnation)
-    return plan_cycle(chain, cut, waiting, RangeLimit(chain.end, cycle_rows), fingerprints=fingerprints)
+    limit = RangeLimit(chain.end if end is None else end, cycle_rows)
+    return plan_cycle(chain, cut, waiting, limit, fingerprints=fingerprints)
 
 
 def will_be_held(chain: Chain, cut: Cut) -> dict[TableName, Held]:
@@ -55,13 +62,14 @@ def will_be_held(chain: Chain, cut: Cut) -> dict[TableName, Held]:
     return dict(sorted(held.items()))
 
 
-def after_plan(cut: Cut, plan: Plan, pending: Mapping[TableName, FinishedCopy]) -> Cut:
+def after_plan(cut: Cut, plan: CyclePlan, pending: Mapping[TableName, FinishedCopy]) -> Cut:
     """Return the cut that the plan's cycle would end with, as far as the next plan needs it: no Delta version moves."""
     tables = {t: _after(cut_table, t, plan, pending) for t, cut_table in cut.tables.items()}
-    return replace(cut, position=plan.end, tables=tables, held=dict(plan.held), number=next_number(cut))
+    held, number = dict(plan.held), next_number(cut)
+    return replace(cut, position=plan.end, tables=tables, held=held, number=number, ordinals=plan.ordinals.cut)
 
 
-def _after(before: CutTable, table: TableName, plan: Plan, pending: Mapping[TableName, FinishedCopy]) -> CutTable:
+def _after(before: CutTable, table: TableName, plan: CyclePlan, pending: Mapping[TableName, FinishedCopy]) -> CutTable:
     after, intent = before, plan.tables.get(table)
     if intent is not None and intent.schema_change is not None:
         after = replace(after, version=intent.schema_change.version)

@@ -1,13 +1,13 @@
 """The place of a cycle's rows in the total order of a table's history, which the landing counts (`landing.row_order`).
 
-Nothing uses this yet (decision 0032, step 2): `ordinals` numbers rows by cycles. Which rows a cycle takes is `plan`'s.
+The segments that a cycle takes rows of are read in `ordinals`. Which rows those are is `plan`'s.
 
     rows of a segment    as the landing has counted them
     a cycle's own rows   (corrections, gap, reset, defaults) true at the cycle's end: behind the last row that it takes
 
 Behind each segment there is room for cycles' own rows. If a cycle with such rows ends inside a segment, the rows of that
-segment behind its end must come after them: they get other ordinals than the landing's, and can't be linked. Any other
-cycle leaves the landing's ordinals as they are.
+segment behind its end must come after them: they get other ordinals than the landing's, and can't be linked. So do segments
+behind more rows than the room has. Any other cycle leaves the landing's ordinals as they are.
 
 Invariant: of two rows of one table's history, the one that became true first has the smaller ordinal; and a row belongs to a
 cut if and only if `CutOrdinals.has` says so, whatever cycles wrote it.
@@ -19,9 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.errors import InvariantError
-from lakeproof.landing.row_order import ROOM
-from lakeproof.lsn import Lsn
+from lakeproof.lake.records.cut_ordinals import CutOrdinals
 
 
 class Place(Enum):
@@ -46,48 +44,31 @@ class SegmentRows:
 
 
 @dataclass(frozen=True, slots=True)
-class CutOrdinals:
-    """The ordinals of a cut: all rows below `whole` are in it, and those below `end` up to its position."""
-
-    whole: int
-    end: int
-
-    def has(self, ordinal: int, lsn: Lsn, position: Lsn) -> bool:
-        """True if a row of history is in the cut at `position`."""
-        return ordinal < self.whole or (ordinal < self.end and lsn <= position)
-
-
-@dataclass(frozen=True, slots=True)
 class CycleOrdinals:
-    """The ordinals of a cycle: of row 0 of each segment by its number, of the cycle's first own row, and its cut's."""
+    """The ordinals of a cycle: of row 0 of each segment by its number, and of the cycle's first own row.
+
+    `cut` are those of its cut if it has no own rows.
+    """
 
     segments: dict[int, int]
     own: int
     cut: CutOrdinals
 
 
-def cycle_ordinals(
-    before: CutOrdinals, segments: Sequence[SegmentRows], *, ends_inside: bool, own_rows: int
-) -> CycleOrdinals:
+def cycle_ordinals(before: CutOrdinals, segments: Sequence[SegmentRows], *, ends_inside: bool) -> CycleOrdinals:
     """Return the ordinals of the cycle after the cut `before`, which takes rows of `segments`, in the chain's order.
 
-    `ends_inside`: the last segment has rows behind the cycle's end. Raises InvariantError if the room does not suffice.
+    `ends_inside`: the last segment has rows behind the cycle's end.
     """
     firsts: dict[int, int] = {}
     behind = before.end
     for segment in segments:
         # Rows of a begun segment go on where the cut before left off, which is the landing's own place without own rows.
         first = before.whole if segment.place is Place.BEGUN else segment.first_ordinal
-        if segment.place is Place.AHEAD and first < behind:
-            raise InvariantError(
-                f"segment {segment.number}",
-                f"more than {ROOM:,} rows of cycles came before it",
-                "bootstrap the table with the most corrections again",
-            )
+        if segment.place is Place.AHEAD:
+            first = max(first, behind)
         firsts[segment.number] = first
         behind = max(behind, first + segment.rows)
-    if own_rows:
-        return CycleOrdinals(firsts, behind, CutOrdinals(behind + own_rows, behind + own_rows))
-    if not any(s.place is not Place.OVER for s in segments):
+    if all(s.place is Place.OVER for s in segments):
         return CycleOrdinals(firsts, behind, before)
     return CycleOrdinals(firsts, behind, CutOrdinals(firsts[segments[-1].number] if ends_inside else behind, behind))

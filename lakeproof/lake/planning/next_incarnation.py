@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakeproof.lake.planning.plan import Plan, RangeLimit, plan_cycle
+from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.chain import Chain
@@ -44,7 +44,7 @@ def to_be_followed(lake: SourceLake, cut: Cut | None) -> list[Incarnation]:
     ]
 
 
-def plan_switch(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCopy]) -> Plan | None:
+def plan_switch(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCopy]) -> CyclePlan | None:
     """Return the cycle from `cut`, of an earlier incarnation, into `chain`'s; None as long as no snapshot can enter.
 
     It ends at the latest of the snapshots' points, so that the tables of all of them are at one position.

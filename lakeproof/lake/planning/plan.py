@@ -21,7 +21,8 @@ from lakeproof.lake.planning.catalog_drift import (
     usable_until,
 )
 from lakeproof.lake.planning.created_tables import created_tables
-from lakeproof.lake.planning.ordinals import segment_ordinals
+from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
+from lakeproof.lake.planning.ordinals import range_ordinals
 from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
@@ -30,9 +31,7 @@ from lakeproof.lake.records.documents import (
     CutTable,
     CycleKind,
     SchemaChange,
-    SegmentOrdinal,
     TableIntent,
-    next_number,
 )
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.chain import Chain
@@ -44,12 +43,12 @@ from lakeproof.snapshot.folder import FinishedCopy
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CyclePlan:
     """A cycle that may be run: the fields of its intent that do not depend on who runs it."""
 
     start: Lsn
     end: Lsn
-    segments: tuple[SegmentOrdinal, ...]
+    ordinals: CycleOrdinals
     tables: Mapping[TableName, TableIntent]
     held: Mapping[TableName, Held]
     kind: CycleKind = CycleKind.APPLY
@@ -141,7 +140,7 @@ def plan_cycle(
     *,
     fingerprints: Fingerprints = lambda _table, _point: None,
     schema_changes: bool = True,
-) -> Plan | None:
+) -> CyclePlan | None:
     """Return the cycle after `cut`; None if there is nothing to do.
 
     `fingerprints` gives those of the snapshots that have entered. Without `schema_changes` a snapshot of another schema
@@ -165,8 +164,8 @@ def plan_cycle(
     pending |= {t: b.pending for t, b in created.items()}
     schemas = _schemas_ahead(chain, _LakeState(tables, held), pending, (start, last), schema_changes=schema_changes)
     held |= schemas.held
-    if schemas.changes:
-        return _schema_change_plan(start, tables, _with_lost_histories(held, cut), schemas)
+    if cut is not None and schemas.changes:
+        return _schema_change_plan(cut, _with_lost_histories(held, cut), schemas)
     pending = {t: p for t, p in pending.items() if t not in schemas.later}
     in_force = [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held]
     # A table created in the stream counts from where it enters: before that, another table may have had its name.
@@ -183,16 +182,13 @@ def plan_cycle(
     still = held.keys() | entering.keys()
     active = {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
     active |= {t: _entry(p, created=t in created) for t, p in entering.items()}
-    return Plan(start, stop, _segments(chain, cut, entering, start, stop), active, held)
-
-
-def _segments(
-    chain: Chain, cut: Cut | None, entering: Mapping[TableName, FinishedCopy], start: Lsn, stop: Lsn
-) -> tuple[SegmentOrdinal, ...]:
     first = min([start, *(p.consistent_point for p in entering.values())])
-    # One more: the first ordinal is kept for a `reset`.
-    rows = max((p.table.rows + 1 for p in entering.values()), default=0)
-    return segment_ordinals(chain, first, stop, next_number(cut), snapshot_rows=rows)
+    return CyclePlan(start, stop, range_ordinals(chain, cut, first, stop), active, held)
+
+
+def without_range(cut: Cut) -> CycleOrdinals:
+    """Return the ordinals of a cycle of an empty range, which takes no row of the landing."""
+    return cycle_ordinals(cut.ordinals, (), ends_inside=False)
 
 
 def _entry(snapshot: FinishedCopy, *, created: bool) -> TableIntent:
@@ -260,12 +256,10 @@ def _schemas_ahead(
     return ahead
 
 
-def _schema_change_plan(
-    start: Lsn, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], schemas: _SchemasAhead
-) -> Plan:
+def _schema_change_plan(cut: Cut, held: Mapping[TableName, Held], schemas: _SchemasAhead) -> CyclePlan:
     """Return the cycle of an empty range that gives tables another schema."""
-    intents = {t: TableIntent(tables[t].at_lsn, c.version.id, None, c) for t, c in schemas.changes.items()}
-    return Plan(start, start, (), intents, held, kind=CycleKind.SCHEMA)
+    intents = {t: TableIntent(cut.tables[t].at_lsn, c.version.id, None, c) for t, c in schemas.changes.items()}
+    return CyclePlan(cut.position, cut.position, without_range(cut), intents, held, kind=CycleKind.SCHEMA)
 
 
 def _with_lost_histories(held: Mapping[TableName, Held], cut: Cut | None) -> dict[TableName, Held]:

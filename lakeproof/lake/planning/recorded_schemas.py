@@ -3,8 +3,8 @@
 A schema that a row brings does not belong here but in `schema_changes`; a change that makes a table suspect in
 `catalog_drift`.
 
-A record of the catalog has the schema of each table that differs. Every commit in it ends at or before its `noticed`, so at
-that position the table has the schema, and a cycle ends there to give it to the lake, unless a row has brought it before.
+A record of the catalog has the schema of each table that differs. Every commit in it ends at or before its `upper_lsn`. So
+at that position the table has the schema, and a cycle ends there to give it to the lake, unless a row has brought it before.
 A row that came while the catalog was read may have brought a newer one: then the record is passed over.
 """
 

@@ -21,13 +21,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
-from lakeproof.lake.fold.replay import in_cycles, replayed
+from lakeproof.lake.fold.replay import behind, replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.open import check_kept, one_source, parsed_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
@@ -134,18 +135,16 @@ class LakeAsOf:
                 )
         if after is None or self.following is None:
             raise InvariantError(f"{self.lake.source}: {name}", f"no cut has it at {self.position}", "report this")
-        number = self.following.number
         # Before the first cut that is kept there is no base: then history makes the table from its beginning on.
-        first = 0 if self.cut is None else number
         whole = read_layer(self.spark, self.lake, name, after, "history")
-        history = whole.where(in_cycles(first, number)).where(F.col(LSN) <= F.lit(int(self.position)))
-        if self.cut is None and number > 1:
-            self._check_from_beginning(name, whole.where(in_cycles(first, number)), history, after)
+        history = whole.where(behind(before) & (F.col(LSN) <= F.lit(int(self.position))))
+        if self.cut is None and self.following.number > 1:
+            self._check_from_beginning(name, whole, history, after)
         return replayed(self.spark, in_lake(after.version), history, completing(after, whole), base), after
 
 
 def as_of(
-    spark: SparkSession, lake: Config | str | Path, at: Lsn | str | datetime, source: str | None = None
+    spark: SparkSession, lake: Config | LakeLocation | str | Path, at: Lsn | str | datetime, source: str | None = None
 ) -> LakeAsOf:
     """A source's tables exactly at a position (an `Lsn` or its text) or a time of the source's clock.
 
@@ -188,12 +187,11 @@ def _at_time(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
 
 def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut, following: Cut, time: datetime) -> Lsn | None:
     """The position of the first transaction between two cuts that committed after `time`."""
-    number = following.number
     positions = []
     for name, after in following.tables.items():
         before = cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
-            history = read_layer(spark, lake, name, after, "history").where(in_cycles(number, number))
+            history = read_layer(spark, lake, name, after, "history").where(behind(before))
             later = history.where(F.col(COMMIT_TIME) > F.lit(time)).agg(F.min(LSN)).collect()[0][0]
             positions += [] if later is None else [Lsn(int(later))]
     return min(positions, default=None)

@@ -19,19 +19,20 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.hidden_columns import KEY, OP, ORD, TEXT, scratch
+from lakeproof.hidden_columns import KEY, LSN, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import RESET
-from lakeproof.lake.fold.replay import in_cycles
-from lakeproof.lake.planning.ordinals import ORDINAL_BITS
+from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.read.open import one_source, table_name
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
+from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
@@ -72,7 +73,7 @@ class CutChanges:
 
 def changes(
     spark: SparkSession,
-    lake: Config | str | Path,
+    lake: Config | LakeLocation | str | Path,
     first: int,
     last: int | None = None,
     *,
@@ -131,7 +132,7 @@ class _Step:
 
     def _touched(self) -> DataFrame:
         history = read_layer(self.spark, self.lake, self.name, self.after, "history")
-        return pick(history.where(in_cycles(self.cut.number, self.cut.number)), self._key).distinct()
+        return pick(history.where(behind(self.before)), self._key).distinct()
 
     @property
     def _key(self) -> tuple[str, ...]:
@@ -197,12 +198,21 @@ def _truncated(spark: SparkSession, lake: SourceLake, name: TableName, cuts: lis
     having = [cut for cut in cuts if name in cut.tables]
     if len({cut.tables[name].history_version for cut in having}) < 2:
         return cycles
+    # The first cut's own rows matter to nobody: its changes are not asked for, or the table had no rows before it.
+    before = having[0].tables[name]
     for _, group in groupby(having, lambda cut: cut.tables[name].history_low):
         alike = list(group)
         history = read_layer(spark, lake, name, alike[-1].tables[name], "history")
-        rows = history.where(in_cycles(alike[0].number, alike[-1].number) & F.col(OP).isin("truncate", RESET))
-        cycles |= {int(r[0]) for r in rows.select(F.shiftright(F.col(ORD), ORDINAL_BITS)).distinct().collect()}
+        rows = history.where(behind(before) & F.col(OP).isin("truncate", RESET)).select(ORD, LSN)
+        for ordinal, lsn in rows.distinct().collect():
+            cycles.add(next(cut.number for cut in alike if _has(cut.tables[name], int(ordinal), Lsn(int(lsn)))))
+        before = alike[-1].tables[name]
     return cycles
+
+
+def _has(table: CutTable, ordinal: int, lsn: Lsn) -> bool:
+    """True if a row of history is among those that the table has at a cut."""
+    return table.ordinals.has(ordinal, lsn, table.at_lsn)
 
 
 def _nothing(spark: SparkSession, schema: SchemaVersion, *, exact_texts: bool) -> DataFrame:

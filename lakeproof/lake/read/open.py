@@ -14,20 +14,30 @@ from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.config.model import Config
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import Layer, read_layer, read_view
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.group_cuts import (
+    GroupCut,
+    group_cut_at,
+    group_cut_at_time,
+    groups_of,
+    newest_group_cut,
+    read_group_cut,
+)
 from lakeproof.lake.records.store import cut_at, cut_at_time, newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_first
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import CUTS, VIEWS, LakePaths
+from lakeproof.storage.paths import CUTS, RESERVED, VIEWS, LakePaths
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
 
 # `newest`, a position (as a value or as PostgreSQL's text), a cut's number, or a time of the source's clock.
 At: TypeAlias = str | Lsn | int | datetime
@@ -42,7 +52,7 @@ class OpenedLake:
     """
 
     spark: SparkSession
-    lake: str
+    lake: LakeLocation
     cuts: Mapping[str, Cut]
 
     def __repr__(self) -> str:
@@ -128,15 +138,26 @@ class OpenedLake:
         )
 
 
-def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[str, At] = NEWEST) -> OpenedLake:
+def open_lake(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    at: At | Mapping[str, At] = NEWEST,
+    *,
+    group: str | None = None,
+) -> OpenedLake:
     """Open the lake of a configuration, or in a folder: at the newest cuts, or at the newest ones that do not go past `at`.
 
     `at` is `newest`, a position (an `Lsn` or its text), a cut's number (that very cut), or a time: then the cut has nothing
     that the source committed later, by the source's clock. It may be a mapping from sources; sources that it does not name
     are opened at their newest cut. A position or number belongs to one source: with several sources give a mapping. Raises
     ConfigError for an ambiguous `at`, LakeError if there is no such cut.
+
+    With `group`, the sources of that group alone are opened, at the cuts that one cut of the group names: all at one
+    position. `at` is then one value for all, a number that of the group's cut.
     """
-    place = str(lake.lake if isinstance(lake, Config) else lake)
+    place = location_of(lake)
+    if group is not None:
+        return OpenedLake(spark, place, _group_cuts(open_store(place), group, at))
     store = open_store(place)
     names = sources_of(lake)
     requested = _requested(names, at)
@@ -148,21 +169,43 @@ def open_lake(spark: SparkSession, lake: Config | str | Path, at: At | Mapping[s
     return OpenedLake(spark, place, cuts)
 
 
-def sources_of(lake: Config | str | Path) -> list[str]:
+def _group_cuts(store: Store, group: str, at: At | Mapping[str, At]) -> dict[str, Cut]:
+    if isinstance(at, Mapping):
+        raise ConfigError("at", "a group's sources are at one position", "give one value for all of them")
+    moment = parsed_at(at)
+    if isinstance(moment, datetime):
+        named: GroupCut | None = group_cut_at_time(store, group, moment)
+    elif isinstance(moment, Lsn):
+        named = group_cut_at(store, group, moment)
+    elif isinstance(moment, int):
+        named = read_group_cut(store, group, moment)
+    else:
+        named = newest_group_cut(store, group)
+    if named is None:
+        others = groups_of(store)
+        reason = "the lake has no cut of this group"
+        hint = f"name one of {others}, or " if others else ""
+        raise LakeError(f"group {group[:80]}", reason, f"{hint}run `lakeproof compact --group {group[:80]}`")
+    return {
+        source: read_cut(SourceLake(store, LakePaths(source)), member.cut) for source, member in named.sources.items()
+    }
+
+
+def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
     """The sources of a configuration, or those that have a folder with cycles in a lake."""
     if isinstance(lake, Config):
         return list(lake.sources)
     store = open_store(lake)
-    names = (name for name in store.folders("") if name != VIEWS and not name.startswith("."))
+    names = (name for name in store.folders("") if name not in RESERVED and not name.startswith("."))
     return [name for name in names if "cycles" in store.folders(name)]
 
 
-def one_source(what: str, lake: Config | str | Path, source: str | None) -> SourceLake:
+def one_source(what: str, lake: Config | LakeLocation | str | Path, source: str | None) -> SourceLake:
     """Open the part of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
     names = sources_of(lake)
     if source is None and len(names) != 1:
         raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
-    return SourceLake.open(lake.lake if isinstance(lake, Config) else lake, source or names[0])
+    return SourceLake.open(location_of(lake), source or names[0])
 
 
 def check_kept(lake: SourceLake, cut: Cut) -> None:

@@ -45,7 +45,7 @@ def register(
     cut = opened.cut(name)
     chosen = sorted(cut.tables) if tables is None else [table_name(t) for t in tables]
     place = ".".join(quoted(part) for part in (catalog, schema) if part is not None)
-    names = _names(chosen)
+    names = sql_names(chosen)
     opened.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place}")
     for table in chosen:
         view = f"{place}.{quoted(names[table])}"
@@ -54,7 +54,8 @@ def register(
     return names
 
 
-def _names(tables: Iterable[TableName]) -> dict[TableName, str]:
+def sql_names(tables: Iterable[TableName]) -> dict[TableName, str]:
+    """Return the name of each table in a schema; raises ConfigError if two tables would get the same one."""
     names: dict[TableName, str] = {}
     taken: dict[str, TableName] = {}
     for table in tables:

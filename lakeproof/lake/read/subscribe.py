@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.model import Config
 from lakeproof.lake.read.changes import CutChanges, changes
 from lakeproof.lake.read.open import one_source
@@ -49,7 +50,7 @@ class SubscribeOptions(TypedDict, total=False):
 
 def subscribe(
     spark: SparkSession,
-    lake: Config | str | Path,
+    lake: Config | LakeLocation | str | Path,
     deliver: Callable[[CutChanges], None],
     *,
     checkpoint: str | Path,
@@ -63,10 +64,11 @@ def subscribe(
     must be named.
     """
     source_lake = one_source("subscribe", lake, source)
-    place, name = source_lake.url(""), source_lake.source
+    place, name = source_lake.store.location, source_lake.source
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
-        lake=place,
+        lake=place.url,
+        storage=place.storage.model_dump_json(),
         source=name,
         first=options.get("first", 0),
         cuts_per_batch=options.get("cuts_per_batch", CUTS_PER_BATCH),
@@ -141,5 +143,6 @@ class CutReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield partition.first, partition.last
 
     def _newest(self) -> int:
-        lake = SourceLake.open(self.options["lake"], self.options["source"])
+        storage = StorageConfig.model_validate_json(self.options["storage"])
+        lake = SourceLake.open(LakeLocation(self.options["lake"], storage), self.options["source"])
         return int(newest_number(lake.store, lake.paths.cuts))

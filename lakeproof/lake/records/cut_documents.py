@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, SchemaField, TableField
+from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.lake.records.documents import Cut, CutEntry, CutTable, CycleKind
 from lakeproof.lake.records.held import Held
 from lakeproof.names import CycleNumber, TableName
@@ -91,6 +92,7 @@ class CutDoc(Document):
     kind: CycleKind
     incarnation: IncarnationField
     position: LsnField
+    ordinals: CutOrdinals
     commit_time: str | None
     base: CutBase | None
     named: Count
@@ -169,7 +171,8 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
 
     def table(name: TableName, entry: Any) -> CutTable:
         read = CutEntry.from_json(entry, place, f"tables[{name.key}]")
-        return CutTable.of(read, doc.position, doc.incarnation, read_table_schema(lake, read.schema_id))
+        version = read_table_schema(lake, read.schema_id)
+        return CutTable.of(read, doc.position, doc.incarnation, version, ordinals=doc.ordinals)
 
     def held(name: TableName, entry: Any) -> Held:
         return Held.from_json(entry, place, f"held[{name.key}]")
@@ -185,6 +188,7 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
         intent_sha256=doc.intent_sha256,
         created_at=doc.created_at,
         held=_Lazy(lambda: whole().held, held),
+        ordinals=doc.ordinals,
     )
 
 
@@ -212,6 +216,7 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
         kind=cut.kind,
         incarnation=cut.incarnation,
         position=cut.position,
+        ordinals=cut.ordinals,
         commit_time=cut.commit_time,
         base=base,
         named=named + len(changed),

@@ -13,7 +13,17 @@ from enum import Enum
 from pydantic import model_validator
 
 from lakeproof.errors import LakeError
-from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, NumberKey, SchemaField, TableField
+from lakeproof.field_types import (
+    Count,
+    CycleField,
+    IncarnationField,
+    LsnField,
+    NumberKey,
+    Ordinal,
+    SchemaField,
+    TableField,
+)
+from lakeproof.lake.records.cut_ordinals import NO_ROWS, CutOrdinals
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lsn import Lsn
@@ -60,22 +70,26 @@ class SegmentOrdinal(Part):
 class TableIntent(Part):
     """One table in an intent: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
-    `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `history_through`, in one of
-    maintenance, is the cut up to which history becomes the rows as they were then. `created` is the schema of a table that
-    enters without a snapshot: it had no row up to `from_lsn`.
+    `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `created` is the schema of a table that
+    enters without a snapshot: it had no row up to `from_lsn`. In a cycle of maintenance, history's rows below
+    `history_from` become those that the table had then, or what was archived comes back (`restores`).
     """
 
     from_lsn: LsnField
     schema_id: str
     snapshot: str | None = None
     schema_change: SchemaChange | None = None
-    history_through: CycleField | None = None
     created: SchemaField | None = None
+    history_from: Ordinal | None = None
+    restores: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Intent(Document):
-    """The values that a cycle is run with, no matter who finishes it."""
+    """The values that a cycle is run with, no matter who finishes it.
+
+    `own_ordinal` is the first of the cycle's own rows; without such rows `ordinals` are its cut's.
+    """
 
     FORMAT = "lakeproof.intent/1"
 
@@ -85,6 +99,8 @@ class Intent(Document):
     start_lsn: LsnField
     end_lsn: LsnField
     segments: tuple[SegmentOrdinal, ...]
+    own_ordinal: Count
+    ordinals: CutOrdinals
     tables: Mapping[TableField, TableIntent]
     held: Mapping[TableField, Held]
     epoch: Count
@@ -100,12 +116,12 @@ class Intent(Document):
 
 @dataclass(frozen=True, slots=True)
 class HistoryLow(Part):
-    """The beginning of a table's history whose older changes were removed: its rows as of cut `cut`, at `at_lsn`.
+    """The beginning of a table's history whose older changes were removed: below `ordinal` are the rows of `at_lsn`.
 
     `archived`: the archive has everything that was ever removed, so history can be made whole again.
     """
 
-    cut: CycleField
+    ordinal: Ordinal
     at_lsn: LsnField
     archived: bool
 
@@ -114,11 +130,12 @@ class HistoryLow(Part):
 class CutEntry(Part):
     """A table in a cut's document: a `CutTable` whose schema is a document of its own.
 
-    If the table stands at the cut's own position, `at_lsn` and `incarnation` are null: so the entry of a table without
-    changes is the same in every cut.
+    If the table stands at the cut's own position, `at_lsn`, `incarnation` and `ordinals` are null: so the entry of a table
+    without changes is the same in every cut.
     """
 
     at_lsn: LsnField | None
+    ordinals: CutOrdinals | None
     snapshot_lsn: LsnField
     history_version: Count
     current_version: Count
@@ -135,8 +152,8 @@ class CutEntry(Part):
 class CutTable:
     """A table at a cut: its position, its two Delta versions there, and its schema (with the source's names).
 
-    `at_lsn` is a position of `incarnation`, the cut's own unless the table is held; `snapshot_lsn`, one of
-    `snapshot_incarnation`, is the consistent point of the newest snapshot that has entered, or was tried. History is whole
+    `at_lsn` is a position of `incarnation`, both and `ordinals` the cut's own unless the table is held; `snapshot_lsn`, one
+    of `snapshot_incarnation`, is the consistent point of the newest snapshot that entered, or was tried. History is whole
     if `history_low` is None; `history_sum` is the checksum of its rows. No row has had more octets than `row_bytes`, about.
     `exact_from`: the changes before this position, since the previous cut, are not in history: a copy brought their result.
     """
@@ -152,12 +169,14 @@ class CutTable:
     row_bytes: int = 0
     history_sum: HistorySum = field(default_factory=HistorySum)
     exact_from: Lsn | None = None
+    ordinals: CutOrdinals = NO_ROWS
 
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""
         is_there = (self.at_lsn, self.incarnation) == (position, incarnation)
         return CutEntry(
             at_lsn=None if is_there else self.at_lsn,
+            ordinals=None if is_there else self.ordinals,
             snapshot_lsn=self.snapshot_lsn,
             history_version=self.history_version,
             current_version=self.current_version,
@@ -171,8 +190,10 @@ class CutTable:
         )
 
     @classmethod
-    def of(cls, entry: CutEntry, position: Lsn, incarnation: Incarnation, version: SchemaVersion) -> CutTable:
-        """Do the inverse of `entry`; `version` is the schema that the entry names."""
+    def of(
+        cls, entry: CutEntry, position: Lsn, incarnation: Incarnation, version: SchemaVersion, *, ordinals: CutOrdinals
+    ) -> CutTable:
+        """Do the inverse of `entry` for a cut with `ordinals`; `version` is the schema that the entry names."""
         return cls(
             at_lsn=position if entry.at_lsn is None else entry.at_lsn,
             snapshot_lsn=entry.snapshot_lsn,
@@ -185,6 +206,7 @@ class CutTable:
             row_bytes=entry.row_bytes,
             history_sum=entry.history_sum,
             exact_from=entry.exact_from,
+            ordinals=ordinals if entry.ordinals is None else entry.ordinals,
         )
 
 
@@ -205,6 +227,7 @@ class Cut:
     intent_sha256: str
     created_at: str
     held: Mapping[TableName, Held] = field(default_factory=dict)
+    ordinals: CutOrdinals = NO_ROWS
 
     def table(self, table: TableName, source: str) -> CutTable:
         """Return the table at this cut; raises LakeError if the cut does not have it."""

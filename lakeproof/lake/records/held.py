@@ -23,7 +23,7 @@ from lakeproof.storage.document import Part
 class HeldCause(Enum):
     """The reasons for holding a table; a comment names the details that the sentence needs."""
 
-    CATALOG = "catalog"  # `noticed`, `since`, `renamed_to` (a key) and `suspect_since` if they apply, and `differences`
+    CATALOG = "catalog"  # `lower_lsn`, `upper_lsn`, `differences`; maybe `renamed_to` (a key), `suspect_from`
     SCHEMA_CHANGE = "schema change"  # `change`, `why_not_in_place`
     SNAPSHOT_SCHEMA = "snapshot of another schema"  # `change`, `point`
     SNAPSHOT_OUTDATED = "snapshot outdated"  # `change`
@@ -42,6 +42,7 @@ class HeldCause(Enum):
     NEW_KEY_NOT_UNIQUE = "new key not unique"
     SCHEMA_UNKNOWN = "schema unknown"  # `schema_id`
     COLUMNS_REFUSED = "columns refused"  # `problem`
+    NAMES_NOT_PORTABLE = "names not portable"  # `names`
 
 
 class WayOut(Enum):
@@ -56,6 +57,7 @@ class WayOut(Enum):
     MORE_MEMORY_THEN_SNAPSHOT = "more memory, then snapshot"  # `driver_gib_needed`
     MOVE_TABLE_THEN_SNAPSHOT = "move the table away, then snapshot"
     OTHER_KEY_THEN_SNAPSHOT = "another key, then snapshot"
+    OTHER_NAMES_THEN_SNAPSHOT = "other names, then snapshot"
     RESTORE_LOG_OR_SNAPSHOT = "restore the log, or snapshot"  # `path`
     RESTORE_FILE_OR_SNAPSHOT = "restore the file, or snapshot"
     BY_HAND = "by hand"
@@ -192,6 +194,9 @@ _REASONS: Mapping[HeldCause, str] = {
     ),
     HeldCause.SCHEMA_UNKNOWN: ("no kept manifest names the schema {schema_id} of some of its rows, and no cut had it"),
     HeldCause.COLUMNS_REFUSED: "Delta refuses the change of its columns: {problem}",
+    HeldCause.NAMES_NOT_PORTABLE: (
+        "it is configured with `readers: portable`, and without column mapping a file can't have the names {names}"
+    ),
 }
 _MANUAL = manual("What changes of the source's tables do to the lake", "The way out")
 _BY_HAND = f"see {manual('Running it', 'Someone else has committed to a table of the lake')}"
@@ -210,6 +215,9 @@ _REMEDIES: Mapping[WayOut, str] = {
     WayOut.MORE_MEMORY_THEN_SNAPSHOT: "set spark.driver_memory to {driver_gib_needed}g or more, then {snapshot}",
     WayOut.MOVE_TABLE_THEN_SNAPSHOT: "move it away and {snapshot}",
     WayOut.OTHER_KEY_THEN_SNAPSHOT: "configure a key that is unique, or none, and bootstrap again",
+    WayOut.OTHER_NAMES_THEN_SNAPSHOT: (
+        "rename the columns in the source, or take `readers` out of the table's configuration, then {snapshot}"
+    ),
     WayOut.RESTORE_LOG_OR_SNAPSHOT: "restore {path} from a backup, or begin its history again: {snapshot}",
     WayOut.RESTORE_FILE_OR_SNAPSHOT: (
         "restore that file from a backup, or its history begins again with the next copy; then {snapshot}"
@@ -244,11 +252,11 @@ def _reason(cause: HeldCause, detail: Mapping[str, str], differences: tuple[Diff
 def _catalog_reason(detail: Mapping[str, str], differences: tuple[Difference, ...]) -> str:
     renamed = f" to {TableName.from_key(detail['renamed_to'])}" if "renamed_to" in detail else ""
     changes = "; ".join(_DIFFERENCES[d] for d in differences if d in _DIFFERENCES)
-    reason = f"{changes}{renamed} (noticed at {detail['noticed']}, since {detail['since']} at the earliest)"
-    if "suspect_since" not in detail:
+    reason = f"{changes}{renamed} (noticed at {detail['upper_lsn']}, since {detail['lower_lsn']} at the earliest)"
+    if "suspect_from" not in detail:
         return reason
     return (
-        f"{reason}; it stands at {detail['at_lsn']}, and what it has from {detail['suspect_since']} on can't be trusted"
+        f"{reason}; it stands at {detail['at_lsn']}, and what it has from {detail['suspect_from']} on can't be trusted"
     )
 
 

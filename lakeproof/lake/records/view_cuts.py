@@ -48,7 +48,7 @@ def view_path(store: Store, view: str) -> str:
     return store.url(LakePaths.view(view))
 
 
-def newest_number(store: Store) -> CycleNumber:
+def newest_view_cut_number(store: Store) -> CycleNumber:
     """Return the number of the newest cut of any view, 0 if there is none; raises LakeError for a foreign file."""
     keys = store.list(LakePaths.view_cuts())
     if not keys:
@@ -56,7 +56,7 @@ def newest_number(store: Store) -> CycleNumber:
     return _number(keys[-1])
 
 
-def newest_cut(store: Store, view: str) -> ViewCut | None:
+def newest_view_cut(store: Store, view: str) -> ViewCut | None:
     """Return the view's newest cut, None if it has none; raises LakeError if a document is damaged.
 
     Cost: reads documents backwards up to the first of this view.

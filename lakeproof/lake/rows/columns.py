@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.exact import key_text, row_digest, row_forms
+from lakeproof.landing.file_columns import file_names
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import needs_key_text
 
@@ -39,8 +40,8 @@ def row_key(schema: SchemaVersion) -> SparkColumn:
 
 
 def named(schema: SchemaVersion) -> list[SparkColumn]:
-    """Return `c0`, `c1`, … under the columns' names."""
-    return [F.col(f"c{i}").alias(c.name) for i, c in enumerate(schema.columns)]
+    """Return a landed file's columns under the table's names."""
+    return [col(name).alias(c.name) for name, c in zip(file_names(schema), schema.columns, strict=True)]
 
 
 def pick(frame: DataFrame, names: Iterable[str]) -> DataFrame:

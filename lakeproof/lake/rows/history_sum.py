@@ -6,11 +6,11 @@ Sums can be added: a cycle computes the sum of the rows that it appends while it
 cut before. So the sum in a cut was never read from history's files, and it shows any row there that was altered, doubled or
 lost.
 
-A row's hash stays the same when the table's schema changes: a value is tagged with its column's attribute number (a hidden
-column's with its name), in that order, NULL is left out, and a number counts at the widest type of its kind. So columns that
-are added, renamed, put away, widened or moved change no hash. If a column's number itself changes (a table created anew),
-the cut's sum is converted to the new numbers by the difference that this makes to the sum of the files: damage stays
-visible.
+A row's hash stays the same when the table's schema changes: a value is tagged with its column's attribute number
+(`lakeproof.landing.row_tags.tagged`, which has hidden columns' tags, too), in that order, NULL is left out, and a number
+counts at the widest type of its kind. So columns that are added, renamed, put away, widened or moved change no hash. If a
+column's number itself changes (a table created anew), the cut's sum is converted to the new numbers by the difference that
+this makes to the sum of the files: damage stays visible.
 
 Known weakness: 60 bits of xxHash64 protect against accidents, not against somebody who wants two rows to have one hash.
 """
@@ -40,6 +40,7 @@ from lakeproof.hidden_columns import HIDDEN_PREFIX, PUT_AWAY
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.history_sum import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
+from lakeproof.landing.row_tags import Tag, tagged
 from lakeproof.schema import SchemaVersion
 
 _HALF = 30  # bits of a hash in each of its two sums: 2**33 rows fit into a long
@@ -92,24 +93,22 @@ def _read(sums: Mapping[str, Any]) -> HistorySum:
 
 def _hash(schema: SchemaVersion, types: Mapping[str, DataType]) -> Column:
     numbers = {c.name: c.attnum for c in schema.columns}
-    tags = sorted((_tag(name, numbers), name) for name in types)
-    return F.xxhash64(*(part for tag, name in tags for part in _parts(tag, col(name), types[name])))
+    order = tagged({name: _number(name, numbers) for name in types})
+    return F.xxhash64(*(part for tag, name in order for part in _parts(tag, col(name), types[name])))
 
 
-def _tag(name: str, numbers: Mapping[str, int]) -> str:
-    """Return a column's tag, the same under all schemas; its name if the catalog no longer knew the column."""
+def _number(name: str, numbers: Mapping[str, int]) -> int:
+    """Return a column's attribute number, the same under all schemas; 0 if it is hidden or the catalog did not know it."""
     away = _AWAY.fullmatch(name)
-    number = int(away[1]) if away is not None else numbers.get(name, 0)
-    return f"{number:05d}" if number and not _is_hidden(name, away) else name
+    if away is not None:
+        return int(away[1])
+    return 0 if name.startswith(HIDDEN_PREFIX) else numbers.get(name, 0)
 
 
-def _is_hidden(name: str, away: object) -> bool:
-    return name.startswith(HIDDEN_PREFIX) and away is None
-
-
-def _parts(tag: str, value: Column, kind: DataType) -> Iterator[Column]:
+def _parts(tag: Tag, value: Column, kind: DataType) -> Iterator[Column]:
     """Give a value with its column's tag; nothing for NULL, which the hash passes over."""
-    yield F.when(value.isNotNull(), F.lit(tag))
+    if tag is not None:
+        yield F.when(value.isNotNull(), F.lit(tag))
     yield from _normal(value, kind)
 
 

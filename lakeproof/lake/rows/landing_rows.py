@@ -15,21 +15,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, ROW, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lake.columns import landing_schema
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import named
 from lakeproof.lake.rows.refusal import refuse_table
+from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
-from lakeproof.values.cast import MARK
+from lakeproof.values.cast import MARKED
 from lakeproof.values.exact_kinds import INTEGER_KINDS
 
 _HIDDEN = (
     f"{LSN} bigint",
     f"{SEQ} bigint",
-    f"{ROW} bigint",
+    f"{ORD} bigint",
     f"{OP} string",
     f"{XID} bigint",
     f"{COMMIT_TIME} timestamp",
@@ -37,7 +38,6 @@ _HIDDEN = (
     f"{TEXT} string",
 )
 _NUMBER_DIGITS = 20
-MARKED = f'{{"{MARK}'  # the beginning of a row's text if one of its values is malformed
 _MARKED_OCTETS = f"{MARKED}x"
 _MARKED_REGEX = MARKED.replace("{", r"\{")
 
@@ -72,7 +72,9 @@ def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
     if not all(p.whole for p in slices):
         frame = frame.where(in_range(landed.start, landed.end))
     number = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("bigint")
-    ordinal = first_ordinal(number, {p.number: landed.first_ordinals[p.number] for p in slices}) + F.col(ROW)
+    # What a file's ordinals are moved by: the cycle's first one for the segment takes the place of the segment's own.
+    moved = {p.number: landed.first_ordinals[p.number] - p.first_ordinal for p in slices}
+    ordinal = first_ordinal(number, moved) + F.col(ORD)
     hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED)]
     return frame.select(ordinal.alias(ORD), *hidden, _whole_text(schema).alias(TEXT), *named(schema))
 
@@ -117,15 +119,16 @@ def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int
     """
     if len(schema.key) != 1:
         return None
-    ordinal = next(i for i, c in enumerate(schema.columns) if c.name == schema.key[0])
-    if schema.columns[ordinal].kind not in INTEGER_KINDS:
+    own = zip(schema.columns, file_names(schema), strict=True)
+    kind, name = next((column.kind, name) for column, name in own if column.name == schema.key[0])
+    if kind not in INTEGER_KINDS:
         return None
     low: int | None = None
     high: int | None = None
     for piece in slices:
         with piece.open() as file:
-            for batch in file.iter_batches(columns=[f"c{ordinal}"]):
-                bounds = pc.min_max(batch.column(0)).as_py()
+            for batch in file.iter_batches(columns=[name]):
+                bounds = pc.min_max(batch.column(name)).as_py()
                 if bounds["min"] is not None:
                     low = bounds["min"] if low is None else min(low, bounds["min"])
                     high = bounds["max"] if high is None else max(high, bounds["max"])

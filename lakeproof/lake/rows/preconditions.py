@@ -66,12 +66,25 @@ def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> D
 
 def first_changes_in_memory(key: Sequence[str], live: pa.Table) -> pa.Table:
     """Do the same for rows in memory, none of which has NULL in its key."""
-    ordinals = live.group_by(list(key), use_threads=False).aggregate([(ORD, "min")]).column(f"{ORD}_min")
-    firsts = live.filter(pc.is_in(live.column(ORD), ordinals.combine_chunks())).select([*key, ORD, OP])
+    return presupposed(key, live.filter(pc.is_in(live.column(ORD), ordinals_by_key(live, key, "min"))), live)
+
+
+def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Table:
+    """Return the keys of `firsts`, each key's first change of those in `live`, with `__lp_first`."""
+    firsts = firsts.select([*key, ORD, OP])
     old = pc.add(live.filter(pc.equal(live.column(OP), "before")).column(ORD), 1).combine_chunks()
     presupposes = pc.and_(pc.not_equal(firsts.column(OP), "insert"), pc.invert(pc.is_in(firsts.column(ORD), old)))
     nothing = pa.scalar(None, pa.int64())
     return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
+
+
+def ordinals_by_key(rows: pa.Table, key: Sequence[str], choice: str) -> pa.Array:
+    """Return each key's least (`min`) or greatest (`max`) `_lp_ord` of rows in memory."""
+    # By number: Arrow takes a name that begins with a dot for a path.
+    numbers = [str(number) for number in range(len(key))]
+    numbered = rows.select([*key, ORD]).rename_columns([*numbers, ORD])
+    grouped = numbered.group_by(numbers, use_threads=False).aggregate([(ORD, choice)])
+    return grouped.column(f"{ORD}_{choice}").combine_chunks()
 
 
 def has_null_key(schema: SchemaVersion, rows: pa.Table) -> bool:

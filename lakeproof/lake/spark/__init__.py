@@ -4,5 +4,6 @@ Computing with the session belongs to the rooms above; the names inside Delta to
 
     session.py   the session and its settings     driver_start.py   the driver's environment and output
     jars.py      Delta's jars                     java.py           the Java that Spark starts
-    failures.py  errors, for people
+    s3_jars.py   the jars for S3                  s3_settings.py    settings for a lake on S3
+    log_store.py conditional commits on S3        failures.py       errors, for people
 """

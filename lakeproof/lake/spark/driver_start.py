@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -37,9 +38,15 @@ def scratch_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """
     if "spark.local.dir" in conf or "SPARK_LOCAL_DIRS" in os.environ:
         return {}
+    return {"spark.local.dir": _scratch_folder()}
+
+
+@cache
+def _scratch_folder() -> str:
+    """Make the folder: one for this process, since a JVM stays with the first that it was given."""
     folder = tempfile.mkdtemp(prefix="lakeproof-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {"spark.local.dir": folder}
+    return folder
 
 
 @contextmanager

@@ -7,7 +7,6 @@ A message of Spark's may contain values of rows: only its condition (or class) a
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +21,13 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.lake.spark.session import DriverLostError, why_lost
+from lakeproof.storage.disk import is_full
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
-_FILE = re.compile(r"file:(/[^\s,;'\"]+?\.(?:parquet|bin))")
+_PARQUET = r"[^\s,;'\"]+?\.(?:parquet|bin)"
+_FILE = re.compile(rf"file:(/{_PARQUET})|((?:s3a?|gs|abfss)://{_PARQUET})")
 _FULL = ("No space left on device", "Disk quota exceeded")
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "is not a Parquet file", "DELTA_FILE_NOT_FOUND")
 _MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
@@ -56,7 +57,9 @@ def unreadable_file(error: BaseException) -> str | None:
     if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:
         return None
     match = _FILE.search(text)
-    return None if match is None else unquote("/" + match[1].lstrip("/"))
+    if match is None:
+        return None
+    return unquote(match[2] or "/" + match[1].lstrip("/"))
 
 
 def concerns_all(error: BaseException) -> bool:
@@ -64,7 +67,7 @@ def concerns_all(error: BaseException) -> bool:
     if isinstance(error, TransientError | NoRoomError):
         return True
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return is_full(error)
     return isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL)
 
 

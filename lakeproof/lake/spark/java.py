@@ -19,15 +19,21 @@ _ANSWER_S_MAX = 30
 _INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
 
 
+def java_program() -> str:
+    """Return the Java that Spark will start; raises DefiniteError if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        raise DefiniteError("Java", "there is none on PATH, and JAVA_HOME is not set", _INSTALL)
+    return program
+
+
 def check_java() -> int:
     """Return the major version of the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
 
     Costs one start of Java, 0.1 s.
     """
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if program is None:
-        raise DefiniteError("Java", "there is none on PATH, and JAVA_HOME is not set", _INSTALL)
+    program = java_program()
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -18,12 +18,15 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
+from lakeproof.config.location import ObjectPlace, StorageConfig
 from lakeproof.config.model import Config, SparkConfig
 from lakeproof.config.secret import secret_variables
-from lakeproof.errors import DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, scratch_settings, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
+from lakeproof.lake.spark.log_store import jars_with_s3
+from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
 
 # Each with what happens otherwise.
 _SETTINGS = {
@@ -82,21 +85,37 @@ def session(config: Config | str | Path | None = None, app_name: str = "lakeproo
     """
     loaded = config if isinstance(config, Config) else load(None if config is None else Path(config))
     secrets = secret_variables(source.dsn for source in loaded.sources.values())
-    return build_session(loaded.spark, app_name, secrets=secrets)
+    _check_connector(loaded)
+    return build_session(loaded.spark, app_name, secrets=secrets, s3=loaded.storage if is_on_s3(loaded.lake) else None)
 
 
-def build_session(spark: SparkConfig, app_name: str, *, secrets: Collection[str] = ()) -> SparkSession:
+def _check_connector(config: Config) -> None:
+    """Raise ConfigError if Spark can't reach the lake's store."""
+    place = ObjectPlace.parse(config.lake)
+    given = any(config.spark.conf.get(name) for name in ("spark.jars", "spark.jars.packages"))
+    if place is not None and place.scheme != "s3" and not given:
+        raise ConfigError(
+            f"lake {config.lake}",
+            f"Spark has no connector for {place.scheme}://, and lakeproof brings one for S3 alone",
+            "name Hadoop's connector for it in `spark.conf`, as spark.jars.packages",
+        )
+
+
+def build_session(
+    spark: SparkConfig, app_name: str, *, secrets: Collection[str] = (), s3: StorageConfig | None = None
+) -> SparkSession:
     """Return a session (or the one this process has) with Delta's jars; `spark.conf` wins over every setting here.
 
-    The variables `secrets` are not in the driver's environment. The first call on a machine fetches the jars (12 MB). Raises
-    DefiniteError if there is no Java that fits, or the driver does not start.
+    The variables `secrets` are not in the driver's environment. `s3`: the way to S3 if a lake is there. The first call on a
+    machine fetches the jars (12 MB, and 12 MB more for S3). Raises DefiniteError if there is no Java that fits, or the
+    driver does not start.
     """
     if SparkSession.getActiveSession() is None:
         check_java()
     # Spark's Python workers take `python3` from PATH otherwise: another interpreter, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(spark.master).appName(app_name)
-    for key, value in _all_settings(spark).items():
+    for key, value in _all_settings(spark, s3).items():
         builder = builder.config(key, value)
     with without(secrets), filtered_stderr() as lines:
         try:
@@ -111,9 +130,11 @@ def build_session(spark: SparkConfig, app_name: str, *, secrets: Collection[str]
     return session
 
 
-def _all_settings(spark: SparkConfig) -> dict[str, str]:
-    settings = {**_SETTINGS, "spark.driver.memory": spark.driver_memory, **spark.conf}
-    settings["spark.jars"] = ",".join([*map(str, jars()), *filter(None, [spark.conf.get("spark.jars")])])
+def _all_settings(spark: SparkConfig, s3: StorageConfig | None) -> dict[str, str]:
+    store = {} if s3 is None else s3_settings(s3)
+    settings = {**_SETTINGS, **store, "spark.driver.memory": spark.driver_memory, **spark.conf}
+    ours = jars() if s3 is None else jars_with_s3()
+    settings["spark.jars"] = ",".join([*map(str, ours), *filter(None, [spark.conf.get("spark.jars")])])
     options = f"{log_option()} {spark.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     if options:
         settings["spark.driver.extraJavaOptions"] = options

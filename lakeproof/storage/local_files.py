@@ -1,0 +1,113 @@
+"""Files of a local folder that others write too, Spark above all: linked, listed with their sizes, and synced.
+
+Putting and reading what is ours does not belong here (`local.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lakeproof.failpoints import failpoint
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, SharedBytes, StoredFile
+
+# The errors of `link()` after which a copy is as good: another file system, or one without links, or too many of them.
+_CANT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
+TEMPORARY = ".lp-"
+
+
+def link_file(source: Path, target: Path, keys: tuple[str, str]) -> bool:
+    """Give a file a second name, or copy it durably; as `Store.link`, whose `keys` are named in errors."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise AlreadyExistsError(keys[1]) from None
+    except FileNotFoundError:
+        raise NotFoundError(keys[0]) from None
+    except OSError as error:
+        if error.errno not in _CANT_LINK:
+            raise
+        _copy(source, target, keys[1])
+        return False
+    return True
+
+
+def _copy(source: Path, target: Path, key: str) -> None:
+    """Copy the file, durably: under the name it is whole or not there."""
+    if target.exists():
+        raise AlreadyExistsError(key)
+    temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+    try:
+        shutil.copyfile(source, temporary)
+        sync(temporary)
+        failpoint("links.after_copy")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def shared_bytes(file: Path) -> SharedBytes | None:
+    """Return the inode of a file that has several names; as `Store.shared`."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return SharedBytes((status.st_dev, status.st_ino), status.st_nlink) if status.st_nlink > 1 else None
+
+
+def checksum_file(key: str) -> str:
+    """Return the key of Hadoop's checksums of a file, which stand beside it."""
+    folder, _, name = key.rpartition("/")
+    return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
+
+
+def stored_files(root: Path, folder: Path) -> Iterator[StoredFile]:
+    """Yield every file below a folder; as `Store.entries`."""
+    for place, _, names in os.walk(folder, onerror=_raise):
+        for name in sorted(names):
+            file = Path(place) / name
+            try:
+                yield StoredFile(str(file.relative_to(root)), file.stat().st_size)
+            except FileNotFoundError:
+                # Somebody has removed it meanwhile.
+                continue
+
+
+def _raise(error: OSError) -> None:
+    """Raise an error of reading a folder, unless it only says that there is none."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def sync_all(root: Path, files: Iterable[tuple[str, Path]]) -> None:
+    """Sync files by their keys, each with its checksums, then folders up to `root`; as `Store.sync_files`.
+
+    The deepest folder comes first: a name is useless before the file that it names is durable.
+    """
+    folders: set[Path] = set()
+    for key, file in files:
+        try:
+            sync(file)
+        except FileNotFoundError:
+            raise NotFoundError(key) from None
+        beside = file.with_name(f".{file.name}.crc")
+        if beside.exists():
+            sync(beside)
+        folders.add(file.parent)
+    up = {p for folder in folders for p in (folder, *folder.parents) if p == root or root in p.parents}
+    for folder in sorted(up, key=lambda p: (-len(p.parts), p)):
+        sync(folder)
+
+
+def sync(place: Path) -> None:
+    """Make a file's contents, or a folder's names, durable."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""An installation without Spark: a host that only drains, beside another one that compacts the same lake.
+
+What each command does does not belong here, only that it needs no Spark, or says that it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import SparkSession
+
+from lakeproof.commands.prove import prove
+from lakeproof.config.load import load
+from tests.fix_lake import into_the_lake
+from tests.fix_postgres import Database
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the locked versions of what `pip install lakeproof` asks for; it has no pip of its own."""
+    folder = tmp_path_factory.mktemp("slim")
+    uv = [sys.executable, "-m", "uv"]
+    python = folder / "bin" / "python"
+    cached = {"UV_CACHE_DIR": str(ROOT / ".cache" / "uv"), **os.environ}
+    install = [*uv, "pip", "install", "-q", "--python", str(python), "--require-hashes"]
+    for command in (
+        [*uv, "venv", "-q", "--clear", "--python", sys.executable, str(folder)],
+        [*install, "-r", "pyproject.toml", "-c", "requirements.lock"],
+    ):
+        subprocess.run(command, cwd=ROOT, env=cached, check=True)
+    return python
+
+
+def _run(python: Path, config: Path, *arguments: str) -> tuple[int, Any]:
+    """The exit status and the JSON of a command; PATH has no Java."""
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/nowhere", "HOME": str(config.parent)}
+    environment["SOURCE_PASSWORD"] = os.environ["SOURCE_PASSWORD"]
+    done = subprocess.run(
+        [python, "-m", "lakeproof", "--config", str(config), "--json", *arguments],
+        cwd=config.parent, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_host_without_spark_fills_the_lake_that_another_one_compacts(
+    database: Database, tmp_path: Path, slim: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that needs no Spark runs; the others name what to install, and change nothing."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 300) g",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    config = tmp_path / "lakeproof.yaml"
+    parts = conninfo_to_dict(database.dsn)
+    monkeypatch.setenv("SOURCE_PASSWORD", str(parts.pop("password")))
+    lines = [
+        f"dsn: {make_conninfo(**{k: str(v) for k, v in parts.items() if v is not None})}",
+        "password: {env: SOURCE_PASSWORD}",
+        "publication: pub",
+    ]
+    lines += [f"slot: {database.name}"]
+    config.write_text("\n    ".join([f"lake: {tmp_path / 'lake'}\nsources:\n  shop:", *lines]) + "\n", "utf-8")
+    installed = subprocess.run(
+        [slim, "-c", "import importlib.util as u; print(*(n for n in ('pyspark', 'dagster', 'pandas') if u.find_spec(n)))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert installed.stdout.split() == []
+    for command in (["check"], ["bootstrap"], ["status"]):
+        status, document = _run(slim, config, *command)
+        assert status == 0, (command, document)
+    database.execute("UPDATE t SET v = 'y' WHERE id <= 40", "DELETE FROM t WHERE id > 290")
+    for command in (["drain", "--once"], ["status"]):
+        status, document = _run(slim, config, *command)
+        assert status == 0, (command, document)
+    for command in (["compact"], ["prove"], ["maintain"], ["status", "--sizes"]):
+        status, document = _run(slim, config, *command)
+        assert status == 2, (command, document)
+        assert "pip install 'lakeproof[spark]'" in document["error"]["remedy"]
+        assert document["error"]["thing"] == f"lakeproof {command[0]}"
+    loaded = load(config)
+    into_the_lake(loaded, spark)
+    assert prove(loaded, "shop", None, spark).equal
