@@ -28,7 +28,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.chunk_rows import ChunkRows
-from lakeproof.storage.open import open_store
+from lakeproof.storage.open import open_store, store_of
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.values.types import decimal_typmod, spark_type
 from tests.linkable_rows import TYPES, as_numbers, random_rows
@@ -40,6 +40,7 @@ KINDS = {
     "moments": "timestamp[]", "nothing": "text",
 }  # fmt: skip
 POINT = Lsn(1 << 33)
+NAMES = ("000005-ab.parquet", "old.parquet")
 HIDDEN = {ORD: "bigint", LSN: "bigint", SEQ: "bigint", OP: "string", XID: "bigint", COMMIT_TIME: "timestamp"}
 HIDDEN |= {TEXT: "string", KEY: "string", FROM: "string"}
 
@@ -67,8 +68,9 @@ def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
 
 def _written(folder: Path, batches: list[pa.RecordBatch]) -> tuple[LandedFile, ChunkRows, Path]:
     """One chunk as the copy writes it, and the same rows without anything but values."""
-    store, chunk = open_store(str(folder)), ChunkRows(VERSION, 5, POINT)
-    new, old = store.create("000005-ab.parquet"), store.create("old.parquet")
+    store, below = store_of(str(folder))
+    chunk = ChunkRows(VERSION, 5, POINT)
+    new, old = (store.create(f"{below}/{name}".lstrip("/")) for name in NAMES)
     formed = [chunk.in_lake_form(batch) for batch in batches]
     with chunk.open(new, formed[0].schema) as writer:
         for batch in formed:
@@ -79,7 +81,8 @@ def _written(folder: Path, batches: list[pa.RecordBatch]) -> tuple[LandedFile, C
     new.finish()
     old.finish()
     rows = sum(batch.num_rows for batch in batches)
-    return LandedFile(str(folder / new.key), rows, new.bytes_written, new.sha256), chunk, folder / old.key
+    landed, plain_file = (folder / name for name in NAMES)
+    return LandedFile(str(landed), rows, new.bytes_written, new.sha256), chunk, plain_file
 
 
 def _by_spark(spark: SparkSession, old: Path, rows: int) -> tuple[DataFrame, DataFrame]:
@@ -97,6 +100,8 @@ def _by_spark(spark: SparkSession, old: Path, rows: int) -> tuple[DataFrame, Dat
 def test_a_linked_chunk_is_what_a_first_entry_writes(spark: SparkSession, tmp_path: Path) -> None:
     """Every column of both tables, every type; and the writer's sum is the one of history's rows."""
     batches = _batches(random_rows(random.Random(2), 500))
+    # As a command does: landing and tables are in one store.
+    open_store(str(tmp_path))
     landed, chunk, old = _written(tmp_path / "landing", batches)
     schema, types = in_lake(VERSION), {c.name: spark_type(c) for c in VERSION.columns} | HIDDEN
     names = {"history": history_columns(schema), "current": current_columns(schema)}
